@@ -1,0 +1,79 @@
+"""What every environment offers: reset(task) -> observation, step(action) -> observation, probes -> evidence."""
+
+from typing import Literal, Protocol
+
+import msgspec
+
+from core.action import Action, ParseFailure
+from core.evidence import Evidence
+from core.observation import Observation
+from core.task import Task
+from events.catalogue.episode import StepResult
+
+ResetSemantics = Literal["per_episode", "per_batch", "none"]
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reset returns."""
+
+    instruction: str
+    """The task's own, or the one the page gives."""
+    observation: Observation
+
+
+class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What one action led to. Failures of the action are results, never exceptions."""
+
+    result: StepResult
+    detail: str
+    """In words, empty when the result is `ok`."""
+    observation: Observation
+    done: bool
+    """The page itself has ended the episode."""
+    act_ms: float
+    observe_ms: float
+
+
+class EpisodeWorld(Protocol):
+    """One isolated episode in an environment, from reset to evidence. Obtained from an `Environment`.
+
+    Raises EnvironmentFailed or BrowserUnavailable when the world itself breaks: the episode is then abandoned.
+    """
+
+    async def reset(self, task: Task) -> Start:
+        """Bring the world into the task's start state."""
+        ...
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        """Carry out one action within its deadline and observe. A parse failure changes nothing but is observed."""
+        ...
+
+    async def finish(self, answer: str | None) -> Evidence:
+        """Collect what evaluators need. Called once, at the end."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of context and pages; never raises, bounded in time."""
+        ...
+
+
+class TaskSource(Protocol):
+    """The tasks of one environment; pure, needs no browser and no server."""
+
+    @property
+    def name(self) -> str:
+        """`store`, `miniwob`."""
+        ...
+
+    @property
+    def resets(self) -> ResetSemantics:
+        """What a reset really resets."""
+        ...
+
+    def families(self) -> tuple[str, ...]:
+        """Names of the task families, in a stable order."""
+        ...
+
+    def task(self, family: str, seed: int) -> Task:
+        """The task of a family and seed: the same in every process."""
+        ...

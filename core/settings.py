@@ -1,0 +1,203 @@
+"""The settings schema: sections named as the folders, every field documented, unknown keys refused.
+
+Values come from defaults, the recipe, the user's TOML, `--set`, in that order; `app.configuration` merges them and
+remembers where each came from. The resolved settings are the run's first event.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Seconds = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
+
+
+class Section(BaseModel):
+    """A section of the settings: immutable, no unknown keys, every field documented."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class RunSettings(Section):
+    """The run as a whole."""
+
+    seed: int = 1
+    """Every other seed derives from this one."""
+
+
+class LogSettings(Section):
+    """The event log and its broker."""
+
+    url: str = ""
+    """Address of a NATS server; empty: the run's own broker on loopback."""
+    max_bytes: Count = 8 * 1024**3
+    """Size of the stream at which appending stops (back-pressure, nothing is lost)."""
+    replicas: Literal[1, 3, 5] = 1
+    """Copies in a NATS cluster."""
+    batch_events: Annotated[int, Field(ge=1, le=1000)] = 256
+    """Most events in one atomic batch."""
+    linger_ms: Annotated[float, Field(ge=0, le=1000)] = 20.0
+    """How long the writer waits for more events before it commits a batch."""
+    queue_events: Count = 4096
+    """Events that may wait in a process for the writer; beyond it publishers wait."""
+    append_timeout_s: Seconds = 60.0
+    """How long one append may stay without a known outcome before the process gives up."""
+    connect_timeout_s: Seconds = 30.0
+    """How long a process waits for the broker at its start."""
+    inline_bytes: Count = 32 * 1024
+    """Content above this size goes to the blob store."""
+
+
+class SiteSettings(Section):
+    """The embedded store."""
+
+    products: Annotated[int, Field(ge=20, le=100_000)] = 400
+    """Products in the seeded catalogue."""
+    catalogue_seed: int = 7
+    """Fixes the catalogue."""
+
+
+class CurriculumSettings(Section):
+    """What is attempted."""
+
+    environments: tuple[str, ...] = ("store", "miniwob")
+    """Sites that tasks come from."""
+    families: tuple[str, ...] = ()
+    """Task families, as `store/find_price`; empty: the recipe's default set of every environment."""
+    task_pool: Count = 64
+    """Distinct tasks per family that the run draws from."""
+    group_size: Count = 8
+    """Episodes of one task that are compared with each other."""
+    max_running: Count = 32
+    """Episodes requested and not yet terminal, at most."""
+    lease_s: Seconds = 180.0
+    """An episode that has not ended this long after it started, or was requested and not started, is abandoned."""
+    max_attempts: Count = 3
+    """Tries of one group member before it is given up."""
+    demonstrations: Annotated[int, Field(ge=0)] = 0
+    """Episodes by the sites' scripted demonstrators that the run begins with."""
+
+
+class ActorSettings(Section):
+    """Browsers and episodes."""
+
+    contexts: Count = 8
+    """Episodes that one actor drives at the same time."""
+    renderer: str = "lines/1"
+    """How a page becomes text."""
+    history_answers: Annotated[int, Field(ge=0)] = 12
+    """Earlier answers shown in a prompt, the latest ones."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Sampling temperature of training episodes."""
+    max_prompt_tokens: Count = 1024
+    """Prompt length; the page is truncated to fit, never the instruction."""
+    max_answer_tokens: Count = 64
+    """Answer length."""
+    page_timeout_s: Seconds = 15.0
+    """Loading a page, taking a snapshot."""
+    action_timeout_s: Seconds = 5.0
+    """One browser action."""
+    generate_timeout_s: Seconds = 60.0
+    """One policy call."""
+    episode_timeout_s: Seconds = 150.0
+    """One whole episode; shorter than the lease."""
+    browser_episodes: Count = 200
+    """A browser is replaced after this many episodes."""
+    browser_memory_mib: Count = 3000
+    """A browser whose processes together hold more than this is replaced."""
+    browser_path: str = ""
+    """Chromium to use; empty: found on the path, else Playwright's own."""
+
+
+class PolicySettings(Section):
+    """The model that acts and learns."""
+
+    base: str = "base"
+    """Folder of a Hugging Face causal model, or `base`: the small policy that ships with Hindcast."""
+    threads: Count = 1
+    """Threads of an actor's engine."""
+    max_batch: Count = 32
+    """Requests in one forward pass."""
+
+
+class JudgeSettings(Section):
+    """Verdicts."""
+
+    judges: tuple[str, ...] = ("rules",)
+    """Judges that look at every episode; training uses the first."""
+    timeout_s: Seconds = 30.0
+    """One verdict; beyond it the episode is undecided."""
+
+
+class LearnerSettings(Section):
+    """Training."""
+
+    algorithm: Literal["grpo", "cloning"] = "grpo"
+    """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes."""
+    loss_mean: Literal["nested", "token"] = "nested"
+    """M-GRPO's three nested means (paper), or one mean over all tokens (released code)."""
+    correction: Literal["none", "truncated", "decoupled", "masked"] = "decoupled"
+    """Off-policy correction of fresh online episodes."""
+    ratio_cap: Annotated[float, Field(gt=1)] = 2.0
+    """Upper bound of the proximal-to-behaviour ratio (`truncated`, `decoupled`)."""
+    mask_difference: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """Tokens whose probability moved more than this are left out (`masked`)."""
+    clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
+    """Lower clip of the ratio."""
+    clip_high: Annotated[float, Field(gt=0)] = 0.28
+    """Upper clip of the ratio."""
+    kl_coefficient: Annotated[float, Field(ge=0)] = 0.01
+    """Weight of the k3 estimate of KL to the reference policy."""
+    cloning_coefficient: Annotated[float, Field(ge=0)] = 0.0
+    """Weight of a cloning term on the batch's successful steps."""
+    group_batch: Count = 4
+    """Informative groups in one batch."""
+    minibatches: Count = 2
+    """Updates computed from one batch."""
+    max_staleness: Annotated[int, Field(ge=0)] = 2
+    """eta: versions an online episode may be behind the policy it is trained into."""
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-5
+    """AdamW's rate, constant after the warm-up."""
+    warmup_updates: Annotated[int, Field(ge=0)] = 5
+    """Updates over which the rate rises."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """AdamW's decay."""
+    max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
+    """Gradients are scaled down to this norm."""
+    cloning_batch: Count = 64
+    """Samples in one batch of cloning."""
+    tokens_per_forward: Count = 8192
+    """Padded tokens in one forward pass; samples are packed to fit."""
+    threads: Count = 1
+    """Threads the learner computes with; part of what makes results bit-equal."""
+    checkpoint_every: Count = 1
+    """Batches between checkpoints."""
+    keep_checkpoints: Count = 2
+    """Checkpoints kept; older ones are released."""
+    keep_weights: Count = 4
+    """Latest weight versions kept beside every `keep_weights_every`-th."""
+    keep_weights_every: Count = 10
+    """Every so many-th version stays for evaluation."""
+
+
+class StorageSettings(Section):
+    """What is kept beside the log."""
+
+    database: str = ""
+    """SQLAlchemy URL of the read model; empty: SQLite under the run's folder."""
+    project_events: Count = 1000
+    """Events folded in one transaction of the projector."""
+
+
+class Settings(Section):
+    """All settings of a run."""
+
+    run: RunSettings = RunSettings()
+    log: LogSettings = LogSettings()
+    sites: SiteSettings = SiteSettings()
+    curriculum: CurriculumSettings = CurriculumSettings()
+    actors: ActorSettings = ActorSettings()
+    policy: PolicySettings = PolicySettings()
+    judge: JudgeSettings = JudgeSettings()
+    learner: LearnerSettings = LearnerSettings()
+    storage: StorageSettings = StorageSettings()

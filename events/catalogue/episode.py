@@ -1,0 +1,109 @@
+"""Facts about episodes and their steps."""
+
+from typing import Literal
+
+from core.action import Action
+from core.evidence import Evidence
+from core.sampling import Sampling
+from events.envelope import BlobRef, Fact
+from events.registry import fact
+
+StepResult = Literal[
+    "ok",
+    "exit",
+    "parse_failure",
+    "no_such_element",
+    "not_actionable",
+    "timeout",
+    "navigation_blocked",
+    "page_closed",
+]
+
+
+@fact("episode.started", family="episode")
+class EpisodeStarted(Fact, frozen=True, kw_only=True):
+    """An actor took the request. Created if absent: a second actor is refused."""
+
+    episode: str
+    actor: str
+    instruction: str
+    """What the agent is told; from the page where the task leaves it open."""
+    renderer: str
+    """Name and version, such as `lines/1`."""
+
+
+@fact("step.taken", family="step")
+class StepTaken(Fact, frozen=True, kw_only=True):
+    """Observation, what was sampled from which weights, what it did. Invariant 4: this is what is trained on."""
+
+    episode: str
+    index: int
+    """0, 1, 2 … within the episode."""
+    observation_digest: str
+    observation: BlobRef | None
+    """The page as encoded `core.observation.Page`."""
+    url: str
+    world_ordinal: int
+    """`Page.ordinal` of the observation: facts of the site before this step."""
+    prompt_ids: bytes
+    """int32 little-endian: exactly what the policy read."""
+    action_ids: bytes
+    """int32: exactly what it sampled, end token included when sampled."""
+    logprobs: bytes
+    """float32 per action token under the distribution sampled from."""
+    versions: bytes
+    """int32 per action token: policy version it was sampled from."""
+    sampling: Sampling
+    prompt_truncated: bool
+    answer: str
+    """Decoded text of the action tokens."""
+    action: Action | None
+    """None when the answer does not parse."""
+    result: StepResult
+    detail: str
+    """Why, in words, unless the result is `ok`."""
+    observe_ms: float
+    generate_ms: float
+    act_ms: float
+
+
+EndReason = Literal["exit", "done", "max_steps"]
+
+
+@fact("episode.ended", family="episode_end")
+class EpisodeEnded(Fact, frozen=True, kw_only=True):
+    """The episode reached its natural end. Terminal; created if absent."""
+
+    episode: str
+    task_id: str
+    actor: str
+    reason: EndReason
+    """`done`: the page itself ended it; `max_steps`: truncated."""
+    steps: int
+    evidence: Evidence
+    final_observation: BlobRef | None
+    policy_versions: tuple[int, int]
+    """Lowest and highest version that sampled a token."""
+    duration_ms: float
+
+
+@fact("episode.abandoned", family="episode_end")
+class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
+    """The episode will never end by itself. Terminal; created if absent."""
+
+    episode: str
+    task_id: str
+    reason: str
+    """`lease_expired`, `browser_died`, `environment_failed`, `engine_failed`, `error`."""
+    detail: str
+    steps: int
+
+
+@fact("episode.cancelled", family="episode_end")
+class EpisodeCancelled(Fact, frozen=True, kw_only=True):
+    """Somebody or the staleness rule gave it up. Terminal; created if absent."""
+
+    episode: str
+    task_id: str
+    reason: str
+    detail: str

@@ -1,0 +1,87 @@
+"""Facts about running the system: waits, controls, blobs, the log itself."""
+
+from typing import Any
+
+from events.envelope import BlobRef, Fact
+from events.registry import fact
+
+
+@fact("wait.exceeded", family="notice")
+class WaitExceeded(Fact, frozen=True, kw_only=True):
+    """Invariant 10: a wait hit its bound."""
+
+    setting: str
+    """Name of the bound in the settings."""
+    limit_s: float
+    waited_for: str
+
+
+@fact("injection.seen", family="notice")
+class InjectionSeen(Fact, frozen=True, kw_only=True):
+    """Page text that tries to give instructions."""
+
+    episode: str
+    index: int
+    excerpt: str
+
+
+@fact("event.dead_lettered", family="notice")
+class EventDeadLettered(Fact, frozen=True, kw_only=True):
+    """A consumer set an event aside after its tries were used up."""
+
+    consumer: str
+    position: int
+    tries: int
+    error: str
+
+
+@fact("blob.released", family="storage")
+class BlobReleased(Fact, frozen=True, kw_only=True):
+    """A blob was let go of by a retention rule; audit accepts its absence."""
+
+    blob: BlobRef
+    reason: str
+
+
+@fact("segment.archived", family="storage")
+class SegmentArchived(Fact, frozen=True, kw_only=True):
+    """A verified prefix of the log stands in an archive."""
+
+    first: int
+    last: int
+    sha256: str
+    location: str
+
+
+@fact("log.repaired", family="storage")
+class LogRepaired(Fact, frozen=True, kw_only=True):
+    """The stream was rebuilt from an archive."""
+
+    first: int
+    last: int
+    reason: str
+
+
+@fact("log.sealed", family="storage")
+class LogSealed(Fact, frozen=True, kw_only=True):
+    """Nothing more will be appended."""
+
+    events: int
+
+
+@fact("control.requested", family="control")
+class ControlRequested(Fact, frozen=True, kw_only=True):
+    """Somebody asks the run to do something."""
+
+    command: str
+    arguments: dict[str, Any]
+    author: str
+    reason: str
+
+
+@fact("control.applied", family="control")
+class ControlApplied(Fact, frozen=True, kw_only=True):
+    """A role did it."""
+
+    command: str
+    role: str

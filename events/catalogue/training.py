@@ -1,0 +1,145 @@
+"""Facts about training. Invariant 3: the plan stands in the log before the update is computed."""
+
+import msgspec
+
+from events.envelope import BlobRef, Fact
+from events.registry import fact
+
+
+class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode's part in a batch."""
+
+    episode: str
+    group: str
+    reward: float
+    advantage: float
+    """As computed from the verdicts at `as_of`."""
+    samples: int
+    """How many of the batch's samples are its steps, consecutive in the plan."""
+
+
+@fact("batch.planned", family="learner")
+class BatchPlanned(Fact, frozen=True, kw_only=True):
+    """What the next updates will be computed from, fixed beforehand."""
+
+    batch: int
+    """0, 1, 2 … within the run."""
+    algorithm: str
+    as_of: int
+    """The plan is a function of the log up to this position."""
+    log_digest: bytes
+    """Rolling sha256 over all stored bytes up to `as_of`."""
+    positions: bytes
+    """uint64: positions of the step.taken events, in training order."""
+    sample_digests: bytes
+    """First 8 bytes of the sha256 of each sample's stored bytes, concatenated in the same order."""
+    minibatches: bytes
+    """int32: number of samples in each mini-batch, in order; each is one update."""
+    episodes: tuple[PlannedEpisode, ...]
+    consumed: tuple[str, ...]
+    """Episodes this batch uses up without training on them (groups that agree, dropped members)."""
+    seed: int
+    version: int
+    """Policy version the batch starts from."""
+    reference_version: int | None
+    proximal_version: int | None
+    critic_version: int | None
+    config_digest: str
+
+
+class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the update did with each of its samples: four float32 arrays in the order of the mini-batch."""
+
+    advantages: bytes
+    weights: bytes
+    """Share of the loss."""
+    ratios: bytes
+    """Mean importance ratio over the sample's action tokens."""
+    masks: bytes
+    """Fraction of action tokens that contributed."""
+
+
+@fact("update.applied", family="learner")
+class UpdateApplied(Fact, frozen=True, kw_only=True):
+    """One optimiser step."""
+
+    update: int
+    """1, 2, 3 … within the run: optimiser steps on this model so far."""
+    model: str
+    """`policy`, `critic`, `orm`, `relabeler`."""
+    batch: int
+    minibatch: int
+    before: str
+    """Digest of weights and optimiser state before; 64 hexadecimal characters."""
+    after: str
+    inputs: str
+    """Digest of the numbers that went in: ids, behaviour log-probabilities, advantages, weights."""
+    metrics: dict[str, float]
+    samples: SampleReport
+    duration_ms: float
+    cpu_ms: float
+    """CPU time of all threads."""
+
+
+@fact("update.skipped", family="learner")
+class UpdateSkipped(Fact, frozen=True, kw_only=True):
+    """The gradient was not finite; weights and optimiser stay as they were."""
+
+    update: int
+    model: str
+    batch: int
+    minibatch: int
+    reason: str
+    state: str
+    """Digest of weights and optimiser state, unchanged."""
+
+
+@fact("samples.swept", family="learner")
+class SamplesSwept(Fact, frozen=True, kw_only=True):
+    """Episodes that will not be trained on, and why."""
+
+    episodes: tuple[str, ...]
+    reason: str
+    """`stale`, `undecided`, `abandoned`."""
+    version: int
+
+
+@fact("replay.scored", family="learner")
+class ReplayScored(Fact, frozen=True, kw_only=True):
+    """A forward pass over stored steps: perplexities of their actions under a named version."""
+
+    version: int
+    positions: bytes
+    perplexities: bytes
+    """float32."""
+
+
+@fact("weights.published", family="learner")
+class WeightsPublished(Fact, frozen=True, kw_only=True):
+    """New weights exist. Invariant 6: nobody samples from them yet."""
+
+    version: int
+    model: str
+    weights: BlobRef
+    update: int
+
+
+@fact("checkpoint.saved", family="learner")
+class CheckpointSaved(Fact, frozen=True, kw_only=True):
+    """Weights and optimiser state, restorable: a faster start, never the truth."""
+
+    update: int
+    batch: int
+    version: int
+    state: str
+    """Digest as in `update.applied.after`."""
+    blob: BlobRef
+
+
+@fact("weights.adopted", family="adoption")
+class WeightsAdopted(Fact, frozen=True, kw_only=True):
+    """An actor samples from these weights from now on."""
+
+    actor: str
+    version: int
+    load_ms: float

@@ -1,0 +1,32 @@
+"""Where each family of facts is appended.
+
+`run.<run>.<family>.<key>`: the key is the producer incarnation, except where an expectation needs a subject per
+entity (an episode's start and end, a verdict), which invariants 2 and 8 rest on.
+"""
+
+from events.envelope import Fact
+from events.registry import BY_CLASS
+
+PER_ENTITY = {"episode", "episode_end", "verdict"}
+"""Families whose subject ends in the entity, so that a fact can be created if absent."""
+
+
+def stream_name(run: str) -> str:
+    """The JetStream stream of a run."""
+    return f"RUN_{run}"
+
+
+def everything(run: str) -> str:
+    """Wildcard over all of a run's subjects."""
+    return f"run.{run}.>"
+
+
+def family_wildcard(run: str, family: str) -> str:
+    """Wildcard over one family."""
+    return f"run.{run}.{family}.>"
+
+
+def subject_of(run: str, fact: Fact | type[Fact], *, key: str) -> str:
+    """Subject for a fact; `key` is the entity for families in `PER_ENTITY`, else the producer incarnation."""
+    cls = fact if isinstance(fact, type) else type(fact)
+    return f"run.{run}.{BY_CLASS[cls].family}.{key}"
