@@ -1,0 +1,1 @@
+"""Outermost layer: command line, wiring of processes, the supervisors that honcho starts."""

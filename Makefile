@@ -1,0 +1,21 @@
+# Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
+.PHONY: run setup test check clean
+
+PY := .venv/bin/python
+
+run: setup
+	.venv/bin/hindcast start
+
+setup:
+	@sh app/setup.sh
+
+check: setup
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+
+test: check
+	.venv/bin/pytest
+
+clean:
+	rm -rf .venv .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info

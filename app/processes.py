@@ -1,0 +1,77 @@
+"""Which processes of a home are alive and what they are doing: one small JSON file each, written atomically.
+
+These files are for people and tests (`hindcast doctor`, kill -9 tests). No role reads another's state from them:
+invariant 1, the log is the truth.
+"""
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process last said about itself."""
+
+    name: str
+    pid: int
+    state: str
+    """`starting`, `ready`, `restarting`, `finished`."""
+    restarts: int = 0
+    since: float = 0.0
+    """Unix seconds."""
+    detail: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process with this pid exists."""
+        return pid_alive(self.pid)
+
+
+def pid_alive(pid: int) -> bool:
+    """Whether a process with this pid exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return True
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write atomically: a reader sees the old content or the new one, never half."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(content))
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Any | None:
+    """The content, or None where there is no such file or it is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def report(folder: Path, *, name: str, pid: int, state: str, restarts: int = 0, detail: str = "") -> None:
+    """Say what process `name` is doing."""
+    entry = ProcessState(name=name, pid=pid, state=state, restarts=restarts, since=time.time(), detail=detail)
+    write_json(folder / f"{name}.json", msgspec.to_builtins(entry))
+
+
+def list_processes(folder: Path) -> list[ProcessState]:
+    """What every process last said, by name."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if content is not None:
+            found.append(msgspec.convert(content, ProcessState))
+    return found
