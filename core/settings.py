@@ -30,6 +30,8 @@ class LogSettings(Section):
 
     url: str = ""
     """Address of a NATS server; empty: the run's own broker on loopback."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
     max_bytes: Count = 8 * 1024**3
     """Size of the stream at which appending stops (back-pressure, nothing is lost)."""
     replicas: Literal[1, 3, 5] = 1
@@ -55,6 +57,8 @@ class SiteSettings(Section):
     """Products in the seeded catalogue."""
     catalogue_seed: int = 7
     """Fixes the catalogue."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of the store on loopback; 0: any free one, kept across restarts."""
 
 
 class CurriculumSettings(Section):
