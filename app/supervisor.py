@@ -1,0 +1,166 @@
+"""One Procfile line: keeps one role's worker alive, and ends only on SIGTERM or SIGINT.
+
+honcho stops everything when any of its children ends, so a crash must never reach it: a worker that dies is started
+again after a back-off. The worker runs in a session of its own. honcho signals whole process groups; without that,
+the browser would die before the actor could record the end of its episodes.
+
+Run as `python -m app.supervisor ROLE`; honcho names the instance in HONCHO_PROCESS_NAME.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from app.processes import report
+
+STOP_AFTER_S = 4.0
+"""honcho kills its children 5 s after the first of them has ended."""
+HEALTHY_S = 30.0
+"""A worker that lived this long starts with the shortest back-off again."""
+BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
+POLL_S = 0.05
+USAGE = 2
+"""Exit status of a worker that no restart can help: its settings are wrong."""
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it is gone; elsewhere nothing happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+
+
+class Supervisor:
+    """Starts, restarts and stops one worker."""
+
+    def __init__(self, name: str, command: Callable[[], Sequence[str]], *, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.restarts = 0
+        self._command = command
+        self._stopping = False
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def catch_signals(self) -> None:
+        """From now on SIGTERM and SIGINT ask for a stop."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self._stopping = True
+
+    @property
+    def stopping(self) -> bool:
+        """Whether somebody has asked for a stop."""
+        return self._stopping
+
+    def run(
+        self,
+        *,
+        on_started: Callable[[], None] = lambda: None,
+        before_stop: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Keep the worker alive until a stop is asked for; returns the exit status for honcho."""
+        attempt = 0
+        while not self._stopping:
+            began = time.monotonic()
+            self._start(on_started)
+            status = self._wait()
+            if self._stopping:
+                break
+            self._reap()
+            if status == USAGE:
+                self._say("failed", "its settings are wrong; see its message above")
+                return USAGE
+            if status == 0:
+                self._idle()
+                return 0
+            attempt = 0 if time.monotonic() - began > HEALTHY_S else attempt + 1
+            pause = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
+            self.restarts += 1
+            self._say("restarting", f"exit status {status}; again in {pause} s")
+            sys.stderr.write(f"{self.name} ended with status {status}; starting it again in {pause} s\n")
+            self._sleep(pause)
+        before_stop()
+        self._terminate()
+        self._say("stopped", "")
+        return 0
+
+    def _start(self, on_started: Callable[[], None]) -> None:
+        self._worker = subprocess.Popen(
+            list(self._command()), start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+        )
+        self._say("starting", "")
+        on_started()
+
+    def _wait(self) -> int:
+        assert self._worker is not None
+        while not self._stopping:
+            status = self._worker.poll()
+            if status is not None:
+                return status
+            time.sleep(POLL_S)
+        return 0
+
+    def _idle(self) -> None:
+        """The worker's finite job is done: stay, since leaving would stop all the others."""
+        self._say("finished", "")
+        while not self._stopping:
+            time.sleep(POLL_S)
+
+    def _sleep(self, pause_s: float) -> None:
+        until = time.monotonic() + pause_s
+        while not self._stopping and time.monotonic() < until:
+            time.sleep(POLL_S)
+
+    def _terminate(self) -> None:
+        worker = self._worker
+        if worker is None:
+            return
+        if worker.poll() is None:
+            worker.terminate()
+            try:
+                worker.wait(STOP_AFTER_S)
+            except subprocess.TimeoutExpired:
+                sys.stderr.write(f"{self.name} did not stop within {STOP_AFTER_S} s and is killed\n")
+        self._reap()
+
+    def _reap(self) -> None:
+        """Kill whatever of the worker's session is left: browsers, drivers."""
+        if self._worker is not None:
+            try:
+                os.killpg(self._worker.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                return
+            self._worker.wait()
+
+    def _say(self, state: str, detail: str) -> None:
+        pid = self._worker.pid if self._worker else os.getpid()
+        report(self.folder, name=self.name, pid=pid, state=state, restarts=self.restarts, detail=detail)
+
+
+def home_folder() -> Path:
+    """`HINDCAST_HOME`, by default `.hindcast` in the current folder."""
+    return Path(os.environ.get("HINDCAST_HOME", ".hindcast")).absolute()
+
+
+def main() -> int:
+    """Supervise the role named on the command line."""
+    role = sys.argv[1]
+    name = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
+    folder = home_folder() / "processes"
+    if role == "bus":
+        from app.bus import run_bus  # only this role needs the broker's code; the others stay small
+
+        return run_bus(name, folder)
+    supervisor = Supervisor(name, lambda: (sys.executable, "-m", "app.worker", role, name), folder=folder)
+    supervisor.catch_signals()
+    return supervisor.run()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
