@@ -1,0 +1,1 @@
+"""Whatever acts in the world and records it."""

@@ -1,0 +1,1 @@
+"""The learner: replay buffer, planning, updates, verification."""

@@ -1,0 +1,1 @@
+"""What is kept beside the log: blobs, checkpoints, the SQL read model."""

@@ -1,0 +1,1 @@
+"""Worlds that episodes are played in."""

@@ -1,0 +1,1 @@
+"""Judges: verdicts as durable, versioned facts."""

@@ -1,0 +1,1 @@
+"""Models: load, tokenise, forward and score; shared by actors, judge and learner."""

@@ -1,0 +1,1 @@
+"""Renderers: a page as text, each under a name and version."""

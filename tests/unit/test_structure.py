@@ -1,0 +1,91 @@
+"""The shape of the code base: who may import whom, and how long a file may be."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = ("core", "events", "storage", "actors", "learner", "app")
+MAY_IMPORT = {
+    "core": {"core"},
+    "events": {"core", "events"},
+    "storage": {"core", "events", "storage"},
+    "actors": {"core", "events", "storage", "actors"},
+    "learner": {"core", "events", "storage", "learner"},
+    "app": set(OURS),
+}
+KEPT_OUT_OF_CORE = {"asyncio", "nats", "torch", "playwright", "sqlalchemy", "transformers"}
+MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner")
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of everything a file imports, at any depth of it."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            names.add(node.module or "")
+    return names
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((ROOT / folder).rglob("*.py"))
+
+
+@pytest.mark.parametrize("folder", OURS)
+def test_a_folder_imports_only_what_the_table_allows(folder: str) -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources(folder)
+        for name in imported(path)
+        if name.split(".")[0] in OURS and name.split(".")[0] not in MAY_IMPORT[folder]
+    ]
+    assert sources(folder)
+    assert not wrong
+
+
+def test_the_core_knows_no_loop_no_broker_no_browser_no_database_no_torch() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources("core")
+        if "core/models" not in path.as_posix()
+        for name in imported(path)
+        if name.split(".")[0] in KEPT_OUT_OF_CORE
+    ]
+    assert not wrong
+
+
+def test_torch_stays_in_models_engines_and_learner() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for folder in OURS
+        for path in sources(folder)
+        if not path.relative_to(ROOT).as_posix().startswith(MAY_IMPORT_TORCH)
+        for name in imported(path)
+        if name.split(".")[0] in ("torch", "transformers", "safetensors")
+        and path.relative_to(ROOT).as_posix() != "storage/checkpoints.py"
+    ]
+    assert not wrong
+
+
+def test_no_file_of_the_product_is_longer_than_400_lines() -> None:
+    long = {
+        str(path.relative_to(ROOT)): lines
+        for folder in OURS
+        for path in sources(folder)
+        if (lines := len(path.read_text().splitlines())) > 400
+    }
+    assert not long
+
+
+def test_every_module_says_what_it_is() -> None:
+    silent = [
+        str(path.relative_to(ROOT))
+        for folder in OURS
+        for path in sources(folder)
+        if path.read_text().strip() and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent
