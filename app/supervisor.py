@@ -92,7 +92,10 @@ class Supervisor:
 
     def _start(self, on_started: Callable[[], None]) -> None:
         self._worker = subprocess.Popen(
-            list(self._command()), start_new_session=True, stdin=subprocess.DEVNULL, preexec_fn=die_with_parent
+            list(self._command()),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,
         )
         self._say("starting", "")
         on_started()

@@ -1,0 +1,107 @@
+"""What a run has come to, in words: a pure fold of the log, and the lines it says on the way."""
+
+from collections import defaultdict
+
+import msgspec
+
+from core.statistics import wilson
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    RunResumed,
+    RunStarted,
+    UpdateApplied,
+    UpdateSkipped,
+    WaitExceeded,
+    WeightsPublished,
+)
+from events.envelope import Recorded
+
+
+class Tally(msgspec.Struct):
+    """Verdicts on the training episodes of one policy version."""
+
+    successes: int = 0
+    judged: int = 0
+
+
+class Progress(msgspec.Struct):
+    """How far a run is. `apply` takes every event in order."""
+
+    position: int = 0
+    updates: int = 0
+    episodes: int = 0
+    """Episodes that ended, were abandoned or cancelled."""
+    running: dict[str, str] = msgspec.field(default_factory=dict)
+    """Requested and not terminal: episode -> origin."""
+    ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
+    """Ended and not judged: episode -> (family, steps, lowest version that sampled)."""
+    families: dict[str, str] = msgspec.field(default_factory=dict)
+    by_version: dict[int, Tally] = msgspec.field(default_factory=lambda: defaultdict(Tally))
+    lost: int = 0
+
+    def apply(self, recorded: Recorded) -> str | None:
+        """Fold one event; returns a line worth showing, or None."""
+        self.position = recorded.position
+        match recorded.fact:
+            case RunStarted() as fact:
+                return f"run {recorded.envelope.run} begins · recipe {fact.recipe} · base policy {fact.base_policy_name}"
+            case RunResumed(after_position=after) if after > 1:
+                return f"run {recorded.envelope.run} goes on after position {after}"
+            case EpisodeRequested() as fact:
+                self.running[fact.episode] = fact.origin
+                self.families[fact.episode] = f"{fact.task.environment}/{fact.task.family}"
+            case EpisodeEnded() as fact:
+                self._close(fact.episode)
+                family = self.families.pop(fact.episode, "?")
+                self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
+            case EpisodeAbandoned() as fact:
+                self._close(fact.episode)
+                self.lost += 1
+                return f"episode {fact.episode} abandoned: {fact.reason} {fact.detail}".rstrip()
+            case EpisodeCancelled() as fact:
+                self._close(fact.episode)
+            case EpisodeJudged() as fact:
+                return self._judged(fact)
+            case UpdateApplied(model="policy") as fact:
+                self.updates = fact.update
+                loss = fact.metrics.get("loss", float("nan"))
+                return f"update {fact.update} · loss {loss:+.4f} · {fact.duration_ms / 1000:.1f} s"
+            case UpdateSkipped() as fact:
+                self.updates = fact.update
+                return f"update {fact.update} skipped: {fact.reason}"
+            case WeightsPublished(model="policy", version=version) if version > 0:
+                return f"policy {version} published · {self.curve(version - 1)}"
+            case WaitExceeded() as fact:
+                return f"{recorded.envelope.producer} waited longer than {fact.setting} = {fact.limit_s} s for {fact.waited_for}"
+            case _:
+                return None
+        return None
+
+    def curve(self, version: int) -> str:
+        """Success of one policy version with its 95 % interval and n."""
+        tally = self.by_version[version]
+        band = wilson(tally.successes, tally.judged)
+        if tally.judged == 0:
+            return f"policy {version}: no verdict yet"
+        return (
+            f"policy {version} succeeds {band.rate:.0%} [{band.low:.0%}, {band.high:.0%}] "
+            f"(n={tally.judged}, training episodes)"
+        )
+
+    def _close(self, episode: str) -> None:
+        self.running.pop(episode, None)
+        self.episodes += 1
+
+    def _judged(self, fact: EpisodeJudged) -> str | None:
+        family, steps, version = self.ended.pop(fact.episode, ("?", 0, 0))
+        if family == "?":
+            return None
+        if fact.judgment.outcome != "undecided" and version >= 0:
+            tally = self.by_version[version]
+            tally.judged += 1
+            tally.successes += fact.judgment.outcome == "success"
+        return f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
