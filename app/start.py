@@ -1,0 +1,244 @@
+"""`hindcast start`: the whole system under honcho, what it does in words, and an end when a goal is reached.
+
+Consumes the log's tail. Waits for every part to answer (`READY_S`), then for the goal or a signal. Produces
+`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from app.launch import Launch
+from app.processes import list_processes, read_json
+from app.progress import Progress
+from app.runs import RunHandle
+from app.supervisor import die_with_parent
+from core.errors import HindcastError
+from events.catalogue import ControlRequested, RunFinished
+from events.envelope import Fact
+from events.publisher import Publisher
+from events.reader import tail
+
+PROCFILE = Path(__file__).parents[1] / "Procfile"
+ROLES = ("bus", "site", "curriculum", "actor", "judge", "learner", "projector")
+READY_S = 150.0
+"""From the start of honcho until every part has answered."""
+DRAIN_S = 10.0
+"""How long requests that nobody started may take to be cancelled at the end of a finite run."""
+STOP_S = 12.0
+"""honcho kills after 5 s; the rest is its own end and the broker's."""
+POLL_S = 0.1
+
+
+class StartFailed(HindcastError):
+    """A part of the system did not come up."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line of a finite start."""
+
+    run: str
+    updates: int
+    episodes: int
+    events: int
+    wall_s: float
+
+
+class System:
+    """honcho and everything under it."""
+
+    def __init__(self, home: Path, *, actors: int) -> None:
+        self.home = home
+        self.actors = actors
+        self.output = home / "honcho.log"
+        self._honcho: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start honcho in a session of its own, so that Ctrl-C reaches only us."""
+        environment = {
+            **os.environ,
+            "HINDCAST_HOME": str(self.home),
+            "PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+        }
+        for stale in (self.home / "processes").glob("*.json"):
+            stale.unlink()
+        (self.home / "ready.json").unlink(missing_ok=True)
+        concurrency = f"all=1,actor={self.actors}"
+        with self.output.open("ab") as output:
+            self._honcho = subprocess.Popen(
+                [sys.executable, "-m", "honcho", "-f", str(PROCFILE), "start", "-c", concurrency],
+                cwd=PROCFILE.parent,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+
+    def names(self) -> set[str]:
+        """Names that honcho gives to the processes."""
+        return {f"{role}.{n + 1}" for role in ROLES for n in range(self.actors if role == "actor" else 1)}
+
+    def waiting_for(self) -> set[str]:
+        """Parts that have not answered yet."""
+        ready = {
+            entry.name
+            for entry in list_processes(self.home / "processes")
+            if entry.state in ("ready", "finished")
+        }
+        return self.names() - ready
+
+    def check(self) -> None:
+        """Raise StartFailed with the end of honcho's output when honcho has ended by itself."""
+        assert self._honcho is not None
+        status = self._honcho.poll()
+        if status is not None:
+            lines = self.output.read_text(errors="replace").splitlines()[-15:]
+            raise StartFailed(
+                "the system stopped by itself (honcho's exit status "
+                f"{status}). The end of {self.output}:\n" + "\n".join(lines)
+            )
+
+    def stop(self) -> None:
+        """Ask honcho to stop everything and wait for it; what does not go is killed."""
+        if self._honcho is None or self._honcho.poll() is not None:
+            return
+        self._honcho.terminate()
+        try:
+            self._honcho.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._honcho.pid, signal.SIGKILL)
+            self._honcho.wait()
+
+
+async def wait_until_ready(system: System, say: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Return when every part has answered, or a stop is asked for."""
+    began = time.monotonic()
+    missing = system.names()
+    while missing and not stop.is_set():
+        system.check()
+        now = system.waiting_for()
+        for name in sorted(missing - now):
+            say(f"{name} is ready after {time.monotonic() - began:.1f} s")
+        missing = now
+        if time.monotonic() - began > READY_S:
+            raise StartFailed(
+                f"after {READY_S:.0f} s these parts have not answered: {', '.join(sorted(missing))}. See {system.output}."
+            )
+        await asyncio.sleep(POLL_S)
+
+
+async def follow(
+    handle: RunHandle, system: System, launch: Launch, say: Callable[[str], None], stop: asyncio.Event
+) -> Progress:
+    """Say what happens until the goal is reached or a stop is asked for; then drain."""
+    progress = Progress()
+    began = time.monotonic()
+    reached = ""
+
+    async def read() -> None:
+        nonlocal reached
+        async with handle.connect_log(role="reader") as log:
+            quiet_until = (await log.identity()).last
+            async for recorded in tail(log, after=0):
+                line = progress.apply(recorded)
+                if line and recorded.position >= min(quiet_until, 1):
+                    if recorded.position > quiet_until or recorded.fact.__class__.__name__.startswith("Run"):
+                        say(line)
+                reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
+                if reached and recorded.position >= quiet_until:
+                    return
+
+    async def watch() -> None:
+        nonlocal reached
+        while not stop.is_set() and not reached:
+            system.check()
+            reached = reached or launch.reached(0, 0, time.monotonic() - began)
+            await asyncio.sleep(POLL_S)
+
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(read())
+        await watch()
+        reader.cancel()
+    if reached:
+        say(f"goal reached: {reached}")
+        await _finish(handle, progress, reached)
+    return progress
+
+
+async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
+    """Cancel what nobody started, record the end. Episodes under way are abandoned by their actors' stop."""
+    await _record(
+        handle, "control", ControlRequested(command="drain", arguments={}, author="start", reason=reason)
+    )
+    async with handle.connect_log(role="reader") as log:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                async for recorded in tail(log, after=progress.position):
+                    progress.apply(recorded)
+                    if recorded.envelope.type == "control.applied":
+                        break
+    finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
+    await _record(handle, "admin", finished)
+
+
+async def _record(handle: RunHandle, role: str, fact: Fact) -> None:
+    async with (
+        handle.connect_log(role=role) as log,
+        Publisher(
+            log, producer=f"start.{role}", code_rev=handle.code_rev, settings=handle.settings.log
+        ) as publisher,
+    ):
+        await publisher.decide(fact, entity=handle.name)
+
+
+async def run_system(
+    handle_of: Callable[[], RunHandle], launch: Launch, *, home: Path, as_json: bool
+) -> Summary:
+    """Start everything, follow it, stop it. Returns what the run had come to."""
+    began = time.monotonic()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+
+    def say(line: str) -> None:
+        if not as_json:
+            sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {line}\n")
+            sys.stdout.flush()
+
+    system = System(home, actors=launch.actors)
+    system.start()
+    progress = Progress()
+    try:
+        await wait_until_ready(system, say, stop)
+        if not stop.is_set():
+            ready = read_json(home / "ready.json") or {}
+            if as_json:
+                sys.stdout.write(
+                    json.dumps({"ready": True, "run": launch.run, "home": str(home), **ready}) + "\n"
+                )
+                sys.stdout.flush()
+            say(f"everything is up. In another terminal: hindcast run show {launch.run} · hindcast log tail")
+            progress = await follow(handle_of(), system, launch, say, stop)
+    finally:
+        say("stopping")
+        await asyncio.to_thread(system.stop)
+    return Summary(
+        run=launch.run,
+        updates=progress.updates,
+        episodes=progress.episodes,
+        events=progress.position,
+        wall_s=round(time.monotonic() - began, 2),
+    )
