@@ -3,7 +3,7 @@
 One contract suite (`tests/contract/test_event_log.py`) runs on every adapter.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -54,7 +54,7 @@ class EventLog(Protocol):
         """Up to `limit` events following position `after`, contiguous, in order; empty at the end."""
         ...
 
-    def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:
+    def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """All events following `after`, then new ones as they come, in batches, for ever."""
         ...
 

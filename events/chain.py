@@ -1,0 +1,77 @@
+"""Hash chains: loss, reordering and tampering show without trusting the broker.
+
+Every event names the sha256 of its producer's previous one. `RollingDigest` folds the whole log into one value.
+"""
+
+from hashlib import sha256
+from typing import NamedTuple
+
+from core.errors import CorruptEvent
+from events.envelope import Envelope, Recorded
+
+
+class _Link(NamedTuple):
+    seq: int
+    digest: bytes
+    position: int
+
+
+class ChainChecker:
+    """Follows every producer incarnation's chain through the log."""
+
+    def __init__(self, *, after: int = 0) -> None:
+        """`after`: where reading starts. From 0 every chain must begin at its beginning; later it may be under way."""
+        self._after = after
+        self._last: dict[str, _Link] = {}
+
+    def check(self, recorded: Recorded) -> None:
+        """Assert that this event continues its producer's chain.
+
+        Raises:
+            CorruptEvent: naming the position whose bytes changed, or the gap.
+
+        """
+        self.link(recorded.position, recorded.envelope, recorded.digest)
+
+    def link(self, position: int, envelope: Envelope, digest: bytes) -> None:
+        """Like `check`, for an event whose payload is not decoded."""
+        last = self._last.get(envelope.incarnation)
+        seq = envelope.producer_seq
+        if last is None:
+            if self._after == 0 and seq != 0:
+                raise CorruptEvent(
+                    f"events are missing: the first of {envelope.incarnation} in the log, at position {position}, is its "
+                    f"number {seq}, not 0. The log was cut or its beginning replaced."
+                )
+            if seq == 0 and envelope.prev_hash != b"":
+                raise CorruptEvent(
+                    f"position {position} is damaged: number 0 of {envelope.incarnation} names a predecessor."
+                )
+        elif seq != last.seq + 1:
+            what = "repeated or out of order" if seq <= last.seq else "missing"
+            raise CorruptEvent(
+                f"events are {what}: {envelope.incarnation} has number {seq} at position {position} after number "
+                f"{last.seq} at position {last.position}. The log lost or reordered events, or two processes share an "
+                "incarnation."
+            )
+        elif envelope.prev_hash != last.digest:
+            raise CorruptEvent(
+                f"the bytes at position {last.position} changed: the next event of {envelope.incarnation}, at position "
+                f"{position}, names sha256 {envelope.prev_hash.hex()[:16]}… of it, they have {last.digest.hex()[:16]}…. "
+                "One of the two was altered after it was written."
+            )
+        self._last[envelope.incarnation] = _Link(seq, digest, position)
+
+
+class RollingDigest:
+    """One value for the log up to a position: fold of sha256(previous || sha256(stored bytes)) from 32 zero bytes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: bytes = bytes(32)) -> None:
+        self.value = value
+
+    def advance(self, digest: bytes) -> bytes:
+        """Take in the next event's sha256; returns the new value."""
+        self.value = sha256(self.value + digest).digest()
+        return self.value

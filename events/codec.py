@@ -1,0 +1,142 @@
+"""Facts to bytes and back. Plain MessagePack maps, so that any `msgpack` reader decodes them.
+
+Stored bytes are the truth: they are hashed as they stand, never re-encoded. What does not decode is a worded error that
+names the position, never a crash and never a guess.
+"""
+
+from hashlib import sha256
+
+import msgspec
+
+import events.catalogue  # noqa: F401  # fills the registry
+from core.errors import CorruptEvent, HindcastError, UnknownVersion
+from events.envelope import Envelope, Fact, Recorded, Stored
+from events.registry import BY_NAME
+from events.upcasting import upcast
+
+MAX_EVENT_BYTES = 508 * 1024
+"""The stream takes 512 KiB with headers; larger content belongs into the blob store."""
+
+UNDECODABLE = (
+    msgspec.DecodeError,
+    msgspec.ValidationError,
+    RecursionError,
+    UnicodeDecodeError,
+    OverflowError,
+)
+"""What msgspec raises on hostile bytes; deep nesting gives RecursionError."""
+
+_encoder = msgspec.msgpack.Encoder()
+_envelope_decoder = msgspec.msgpack.Decoder(Envelope)
+_fact_decoders: dict[type[Fact], msgspec.msgpack.Decoder[Fact]] = {}
+
+
+class EventTooLarge(HindcastError):
+    """An encoded event exceeds what the log takes; its content should have gone to the blob store."""
+
+
+def encode_fact(fact: Fact) -> msgspec.Raw:
+    """The payload of an envelope."""
+    return msgspec.Raw(_encoder.encode(fact))
+
+
+def encode(envelope: Envelope) -> bytes:
+    """The bytes that are appended.
+
+    Raises:
+        EventTooLarge: more than `MAX_EVENT_BYTES`.
+
+    """
+    content = _encoder.encode(envelope)
+    if len(content) > MAX_EVENT_BYTES:
+        raise EventTooLarge(
+            f"{envelope.type} of {envelope.entity} takes {len(content)} bytes; the log takes {MAX_EVENT_BYTES} "
+            "per event. Put its content into the blob store and name it by digest."
+        )
+    return content
+
+
+def decode_envelope(stored: Stored) -> Envelope:
+    """The envelope alone, payload still raw.
+
+    Raises:
+        CorruptEvent: the bytes are no envelope, too large, or not the ones stored under this id.
+
+    """
+    if len(stored.data) > MAX_EVENT_BYTES:
+        raise _corrupt(stored, f"it has {len(stored.data)} bytes, {MAX_EVENT_BYTES} are allowed")
+    try:
+        envelope = _envelope_decoder.decode(stored.data)
+    except UNDECODABLE as error:
+        raise _corrupt(stored, f"its envelope does not decode ({_reason(error)})") from error
+    if envelope.id != stored.id:
+        raise _corrupt(
+            stored, f"its envelope names event {envelope.id}, the log stores it as {stored.id or 'nothing'}"
+        )
+    if envelope.version < 1:
+        raise _corrupt(stored, f"its envelope claims version {envelope.version}")
+    return envelope
+
+
+def decode_fact(stored: Stored, envelope: Envelope, *, strict: bool = True) -> Fact | None:
+    """The payload as the catalogue's current version of the fact.
+
+    None: a type this Hindcast does not know, skipped when not strict.
+
+    Raises:
+        UnknownVersion: written by a newer Hindcast (or, when strict, of an unknown type).
+        CorruptEvent: the payload does not decode.
+
+    """
+    entry = BY_NAME.get(envelope.type)
+    if entry is None:
+        if strict:
+            raise UnknownVersion(
+                f"position {stored.position} holds a {envelope.type!r}, which this Hindcast does not know "
+                f"(written by {envelope.producer}, code {envelope.code_rev}). Update Hindcast."
+            )
+        return None
+    if envelope.version > entry.version:
+        raise UnknownVersion(
+            f"position {stored.position} holds {envelope.type} version {envelope.version}; this Hindcast knows versions "
+            f"up to {entry.version} (written by {envelope.producer}, code {envelope.code_rev}). Update Hindcast."
+        )
+    decoder = _fact_decoders.get(entry.cls)
+    if decoder is None:
+        decoder = _fact_decoders[entry.cls] = msgspec.msgpack.Decoder(entry.cls)
+    try:
+        payload: bytes | msgspec.Raw = envelope.payload
+        if envelope.version < entry.version:
+            raw = upcast(envelope.type, envelope.version, entry.version, msgspec.msgpack.decode(payload))
+            payload = _encoder.encode(raw)
+        return decoder.decode(payload)
+    except (*UNDECODABLE, KeyError, TypeError) as error:
+        raise _corrupt(
+            stored, f"its {envelope.type} v{envelope.version} does not decode ({_reason(error)})"
+        ) from error
+
+
+def decode(stored: Stored, *, strict: bool = True) -> Recorded | None:
+    """A fact read back. None: a type this Hindcast does not know, skipped when not strict.
+
+    Raises:
+        CorruptEvent: the bytes do not decode; names the position.
+        UnknownVersion: written by a newer Hindcast.
+
+    """
+    envelope = decode_envelope(stored)
+    fact = decode_fact(stored, envelope, strict=strict)
+    if fact is None:
+        return None
+    return Recorded(stored.position, envelope, fact, sha256(stored.data).digest())
+
+
+def _reason(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _corrupt(stored: Stored, what: str) -> CorruptEvent:
+    return CorruptEvent(
+        f"position {stored.position} ({stored.subject}) is damaged: {what}. The stored bytes are not those a producer "
+        f"appended. Run: hindcast log show --position {stored.position}"
+    )

@@ -1,0 +1,164 @@
+"""The log in memory, with seeded faults: for tests, simulations and properties, under the same contract as JetStream.
+
+`MemoryLog` is a broker and a lossy link to it in one: the broker part stores, refuses and recognises repeated ids; the
+link part loses requests or replies, delivers twice and delays, as its seed says.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from hashlib import sha256
+from random import Random
+
+import msgspec
+
+from core.errors import ForeignLog
+from events.appending import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
+from events.envelope import Record, Stored
+from events.log import Expectation, LogIdentity
+
+READ_BATCH = 500
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """How the link misbehaves. Probabilities per attempt, drawn from one generator."""
+
+    seed: int
+    lost_request: float = 0.0
+    """The broker never sees it."""
+    lost_reply: float = 0.0
+    """The broker does it, the writer never hears."""
+    duplicate: float = 0.0
+    """The broker sees it twice."""
+    delay: float = 0.0
+    """Others get to run in between."""
+    tries: int = 50
+    """Attempts after which the outcome counts as unknown."""
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject falls under a pattern with the wildcards `*` (one token) and `>` (the rest)."""
+    tokens = subject.split(".")
+    wanted = pattern.split(".")
+    for index, token in enumerate(wanted):
+        if token == ">":
+            return len(tokens) > index
+        if index >= len(tokens) or token not in ("*", tokens[index]):
+            return False
+    return len(tokens) == len(wanted)
+
+
+class MemoryLog:
+    """An `EventLog` in memory. Several publishers and readers may share one."""
+
+    def __init__(self, run: str, *, faults: Faults | None = None, max_bytes: int | None = None) -> None:
+        """`max_bytes`: size at which appending is refused; change the attribute to make room."""
+        self.max_bytes = max_bytes
+        self.reachable = True
+        """Set to False to take the broker away."""
+        self._run = run
+        self._faults = faults or Faults(seed=0)
+        self._random = Random(self._faults.seed)
+        self._events: list[Stored] = []
+        self._bytes = 0
+        self._by_id: dict[str, int] = {}
+        self._last_under: dict[str, int] = {}
+        self._grown = asyncio.Condition()
+
+    @property
+    def run(self) -> str:
+        """The run this log belongs to."""
+        return self._run
+
+    @property
+    def events(self) -> list[Stored]:
+        """What is stored, for tests to look at and to damage."""
+        return self._events
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """See `EventLog.append`."""
+        tries = 0
+
+        def patience() -> bool:
+            nonlocal tries
+            tries += 1
+            return tries < self._faults.tries
+
+        async def pause(_: int) -> None:
+            await asyncio.sleep(0)
+
+        return await append_once(self, batch, expect, patience=patience, pause=pause)
+
+    async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        """One request over the lossy link."""
+        faults, draw = self._faults, self._random.random
+        if draw() < faults.delay:
+            await asyncio.sleep(0)
+        if not self.reachable or draw() < faults.lost_request:
+            return Unknown("no reply from the in-memory broker")
+        outcome = await self._store(batch, expect)
+        if draw() < faults.duplicate:
+            await self._store(batch, expect)
+        if draw() < faults.lost_reply:
+            return Unknown("no reply from the in-memory broker")
+        return outcome
+
+    async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
+        """Where these events are stored."""
+        if not self.reachable:
+            return None
+        return [self._by_id.get(record.id) for record in batch]
+
+    async def _store(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        known = [self._by_id[record.id] for record in batch if record.id in self._by_id]
+        if known:
+            return Committed(known) if len(batch) == 1 else Repeated()
+        if expect is not None and self._position_under(expect.subject) != expect.last:
+            return Refused()
+        size = sum(len(record.data) for record in batch)
+        if self.max_bytes is not None and self._bytes + size > self.max_bytes:
+            return Full()
+        first = len(self._events) + 1
+        for position, record in enumerate(batch, first):
+            self._events.append(Stored(position, record.subject, record.data, record.id))
+            self._by_id[record.id] = position
+            self._last_under[record.subject] = position
+        self._bytes += size
+        async with self._grown:
+            self._grown.notify_all()
+        return Committed(list(range(first, first + len(batch))))
+
+    def _position_under(self, subject: str) -> int:
+        if "*" not in subject and ">" not in subject:
+            return self._last_under.get(subject, 0)
+        return max((at for name, at in self._last_under.items() if matches(subject, name)), default=0)
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`."""
+        return self._events[after : after + limit]
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`."""
+        position = after
+        if position > len(self._events):
+            raise ForeignLog(
+                f"the log of run {self._run} ends at {len(self._events)}, reading was asked after {after}."
+            )
+        while True:
+            async with self._grown:
+                while len(self._events) <= position:
+                    await self._grown.wait()
+            batch = self._events[position : position + READ_BATCH]
+            position += len(batch)
+            yield batch
+
+    async def last_under(self, subject: str) -> Stored | None:
+        """See `EventLog.last_under`."""
+        position = self._position_under(subject)
+        return self._events[position - 1] if position else None
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`."""
+        first = sha256(self._events[0].data).digest() if self._events else b""
+        return LogIdentity(
+            run=self._run, first_digest=first, first=1 if self._events else 0, last=len(self._events)
+        )

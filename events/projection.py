@@ -1,0 +1,32 @@
+"""State as a fold over the log. `fold` is the only loop.
+
+Projections are deterministic: no clock, no I/O, no randomness. Invariant 1, log is the truth: dropping a projection and
+folding it again gives the same state.
+"""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from events.envelope import Recorded
+
+S = TypeVar("S")
+
+
+class Projection(Protocol[S]):
+    """How a state follows from the log."""
+
+    def initial(self) -> S:
+        """The state before the first event."""
+        ...
+
+    def apply(self, state: S, recorded: Recorded) -> S:
+        """The state after one more event; may change and return the same object. Unknown facts are left alone."""
+        ...
+
+
+def fold(projection: Projection[S], recordeds: Iterable[Recorded], state: S | None = None) -> S:
+    """Apply events in order, from the initial state or from `state`."""
+    current = projection.initial() if state is None else state
+    for recorded in recordeds:
+        current = projection.apply(current, recorded)
+    return current

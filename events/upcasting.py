@@ -1,0 +1,46 @@
+"""Old payloads read as new ones: one pure step per version, on the raw decoded form.
+
+A fact whose shape changes gets a new version in `@fact(..., version=n + 1)` and a step here from n. Steps are never
+changed or removed: every version ever written stays readable, and the golden corpus in the tests holds one of each.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from core.errors import UnknownVersion
+
+Raw = dict[str, Any]
+Step = Callable[[Raw], Raw]
+
+STEPS: dict[tuple[str, int], Step] = {}
+"""(type, version n) -> the step from n to n + 1."""
+
+
+def step(name: str, *, since: int) -> Callable[[Step], Step]:
+    """Declare the step of a type from version `since` to `since + 1`. The function must be pure."""
+
+    def register(function: Step) -> Step:
+        if (name, since) in STEPS:
+            raise ValueError(f"{name} has two upcasting steps from version {since}")
+        STEPS[name, since] = function
+        return function
+
+    return register
+
+
+def upcast(name: str, version: int, current: int, raw: Raw) -> Raw:
+    """Bring a raw payload from `version` to `current`.
+
+    Raises:
+        UnknownVersion: a step is missing.
+
+    """
+    for since in range(version, current):
+        function = STEPS.get((name, since))
+        if function is None:
+            raise UnknownVersion(
+                f"{name} version {since} cannot be read as version {since + 1}: no upcasting step is declared. "
+                "Use a Hindcast that knows this version, or declare the step in events/upcasting.py."
+            )
+        raw = function(raw)
+    return raw
