@@ -169,11 +169,15 @@ class LearnerSettings(Section):
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
     cloning_batch: Count = 64
-    """Samples in one batch of cloning."""
+    """Samples in one batch of cloning, at least: whole episodes are taken."""
+    cloning_epochs: Count = 4
+    """Batches of cloning that one episode takes part in, at most."""
     tokens_per_forward: Count = 8192
     """Padded tokens in one forward pass; samples are packed to fit."""
     threads: Count = 1
     """Threads the learner computes with; part of what makes results bit-equal."""
+    batch_wait_s: Seconds = 600.0
+    """Time without a batch after which the learner records that it is waiting."""
     checkpoint_every: Count = 1
     """Batches between checkpoints."""
     keep_checkpoints: Count = 2

@@ -100,7 +100,7 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
 
     episodes: tuple[str, ...]
     reason: str
-    """`stale`, `undecided`, `abandoned`."""
+    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; in cloning `unsuccessful`."""
     version: int
 
 

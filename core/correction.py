@@ -1,0 +1,64 @@
+"""Off-policy corrections: how much a token counts that another policy than today's sampled.
+
+mu is the behaviour policy (recorded log-probabilities), pi_prox the learner's own recomputation when the batch
+starts. The update's ratio rho = pi / pi_prox is clipped separately; what stands here is constant during an update:
+
+- `none`: every token counts 1, as if pi_prox had sampled it.
+- `truncated`: pi_prox / mu, at most `ratio_cap` (truncated importance sampling).
+- `decoupled`: pi_prox / mu; tokens beyond `ratio_cap` are left out (AReaL, arXiv 2505.24298: the proximal policy
+  in the clip, the behaviour policy only in the weight).
+- `masked`: 1, but tokens whose probability moved by more than `mask_difference` are left out.
+
+Computed in float64: float32 exponentials differ between instruction sets.
+"""
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+CorrectionKind = Literal["none", "truncated", "decoupled", "masked"]
+
+
+class TokenCorrection(NamedTuple):
+    """One entry per action token."""
+
+    ratios: NDArray[np.float64]
+    """pi_prox / mu, uncapped  # [tokens]."""
+    weights: NDArray[np.float32]
+    """Factor of the token's policy term, 0 where it is left out  # [tokens]."""
+    kept: NDArray[np.bool_]
+    """Whether the token contributes  # [tokens]."""
+
+
+def correct(
+    kind: CorrectionKind,
+    *,
+    proximal: NDArray[np.float32],
+    behaviour: NDArray[np.float32],
+    ratio_cap: float,
+    mask_difference: float,
+) -> TokenCorrection:
+    """Weights of one sample's action tokens from their two log-probabilities  # both [tokens]."""
+    prox = proximal.astype(np.float64)
+    mu = behaviour.astype(np.float64)
+    ratios = np.exp(prox - mu)
+    kept = np.ones(len(ratios), dtype=np.bool_)
+    weights = np.ones(len(ratios), dtype=np.float64)
+    if kind == "truncated":
+        weights = np.minimum(ratios, ratio_cap)
+    elif kind == "decoupled":
+        kept = ratios <= ratio_cap
+        weights = np.where(kept, ratios, 0.0)
+    elif kind == "masked":
+        kept = np.abs(np.exp(prox) - np.exp(mu)) <= mask_difference
+        weights = np.where(kept, 1.0, 0.0)
+    return TokenCorrection(ratios, weights.astype(np.float32), kept)
+
+
+def effective_sample_size(ratios: NDArray[np.float64]) -> float:
+    """(sum w)^2 / (n sum w^2), in (0, 1]: the share of the tokens that really speak when each counts by its ratio."""
+    squares = float(np.sum(ratios * ratios))
+    if squares == 0.0:
+        return 0.0
+    return float(np.sum(ratios)) ** 2 / (len(ratios) * squares)

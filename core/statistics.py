@@ -1,0 +1,35 @@
+"""Intervals for measured rates. No number is shown without one."""
+
+from math import sqrt
+
+import msgspec
+
+
+class Interval(msgspec.Struct, frozen=True, kw_only=True):
+    """A rate and the interval it is known to."""
+
+    rate: float
+    low: float
+    high: float
+
+
+NORMAL_95 = 1.959963984540054
+"""Two-sided 95 % quantile of the normal distribution."""
+
+
+def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
+    """Wilson's score interval of a proportion: holds at rates near 0 and 1 and for few trials, where rate ± 2 s.e. fails.
+
+    Without trials nothing is known: rate 0 in [0, 1].
+    """
+    if not 0 <= successes <= trials:
+        raise ValueError(f"successes must lie between 0 and trials: got {successes} of {trials}")
+    if trials == 0:
+        return Interval(rate=0.0, low=0.0, high=1.0)
+    rate = successes / trials
+    centre = rate + z * z / (2 * trials)
+    spread = z * sqrt(rate * (1 - rate) / trials + z * z / (4 * trials * trials))
+    scale = 1 + z * z / trials
+    low = 0.0 if successes == 0 else (centre - spread) / scale
+    high = 1.0 if successes == trials else (centre + spread) / scale
+    return Interval(rate=rate, low=low, high=high)
