@@ -1,0 +1,80 @@
+"""Which task comes next: a seeded, deterministic function of the curriculum's state.
+
+Groups teach something only where their members differ, so families and tasks with a success rate away from 0 and 1
+come more often. But none is forgotten: every family is tried once before any preference counts, every
+`COVER_EVERY`-th group goes to the family tried least, and the preference never falls to nothing, so that what is
+mastered stays watched and what is hopeless gets another chance with a better policy.
+"""
+
+from collections.abc import Sequence
+
+from actors.curriculum.pool import Pool
+from actors.curriculum.state import CurriculumState
+from core.seeds import derive_seed
+from core.task import Task
+
+COVER_EVERY = 4
+"""One group in so many goes to the family with the fewest groups."""
+FLOOR = 0.1
+"""Preference for a family or task whose episodes all come out alike; 1 is that of a success rate of one half."""
+PRIOR_EPISODES = 4.0
+"""How many episodes the family's success rate counts for in the estimate of one task's."""
+
+
+def preference(success_rate: float) -> float:
+    """How much a group at this success rate promises: the variance of its outcomes, scaled to at most 1."""
+    return FLOOR + (1 - FLOOR) * 4 * success_rate * (1 - success_rate)
+
+
+def choose_task(state: CurriculumState, *, pool: Pool, run_seed: int) -> Task:
+    """The task of the next online group. `pool` has at least one family with a task."""
+    number = state.opened["online"]
+    family = _choose_family(state, [name for name, tasks in pool.items() if tasks], number, run_seed)
+    rate = _family_rate(state, family)
+    attempted = {group.task.id for group in state.groups.values() if group.origin == "online"}
+    tasks = pool[family]
+    free = [key for key in tasks if key not in attempted] or list(tasks)
+    chosen = _draw(
+        [preference(_task_rate(state, key, rate)) for key in free], run_seed, "curriculum", number, "task"
+    )
+    return tasks[free[chosen]]
+
+
+def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
+    """The task of the `number`-th demonstration: families in turn, each through its tasks in a seeded order."""
+    families = [name for name, tasks in pool.items() if tasks]
+    family = families[number % len(families)]
+    order = sorted(pool[family], key=lambda key: derive_seed(run_seed, "demonstration", key))
+    return pool[family][order[number // len(families) % len(order)]]
+
+
+def _choose_family(state: CurriculumState, families: list[str], number: int, run_seed: int) -> str:
+    tried = {name: state.families[name].groups if name in state.families else 0 for name in families}
+    fewest = min(tried.values())
+    if fewest == 0 or number % COVER_EVERY == 0:
+        least = [name for name in families if tried[name] == fewest]
+        return least[_draw([1.0] * len(least), run_seed, "curriculum", number, "family")]
+    preferences = [preference(_family_rate(state, name)) for name in families]
+    return families[_draw(preferences, run_seed, "curriculum", number, "family")]
+
+
+def _family_rate(state: CurriculumState, family: str) -> float:
+    recent = state.families[family].recent if family in state.families else []
+    return (sum(recent) + 1) / (len(recent) + 2)
+
+
+def _task_rate(state: CurriculumState, task_id: str, family_rate: float) -> float:
+    tally = state.tasks.get(task_id)
+    if tally is None:
+        return family_rate
+    return (tally.reward + PRIOR_EPISODES * family_rate) / (tally.decided + PRIOR_EPISODES)
+
+
+def _draw(weights: Sequence[float], run_seed: int, *names: str | int) -> int:
+    """An index drawn in proportion to its weight."""
+    point = derive_seed(run_seed, *names) / 2**63 * sum(weights)
+    for index, weight in enumerate(weights):
+        point -= weight
+        if point < 0:
+            return index
+    return len(weights) - 1

@@ -1,0 +1,58 @@
+"""The tasks a run draws from: every configured family, with the seeds set aside for training."""
+
+from collections.abc import Iterable, Mapping
+
+from actors.environments.base import TaskSource
+from core.errors import SettingsError
+from core.settings import CurriculumSettings
+from core.task import Task
+
+Pool = dict[str, dict[str, Task]]
+"""Family (`store/find_price`) -> task id -> task, both in a fixed order."""
+
+
+def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSettings) -> Pool:
+    """Tasks of the settings' families (every family of every environment where none is named), seeds 0, 1, 2 …
+
+    Raises:
+        SettingsError: an environment or a family does not exist, or there is none at all.
+
+    """
+    known = [f"{name}/{family}" for name in settings.environments for family in _families(sources, name)]
+    unknown = [family for family in settings.families if family not in known]
+    if unknown:
+        raise SettingsError(
+            f"curriculum.families names {unknown[0]!r}, which no environment in curriculum.environments offers. "
+            f"They offer: {', '.join(known)}"
+        )
+    chosen = settings.families or tuple(known)
+    if not chosen:
+        raise SettingsError(
+            "curriculum.environments is empty: there is nothing to attempt. Name store or miniwob."
+        )
+    pool: Pool = {}
+    for family in chosen:
+        environment, name = family.split("/", 1)
+        source = sources[environment]
+        pool[family] = _by_id(source.task(name, seed) for seed in range(settings.task_pool))
+    return pool
+
+
+def _families(sources: Mapping[str, TaskSource], environment: str) -> tuple[str, ...]:
+    if environment not in sources:
+        raise SettingsError(
+            f"curriculum.environments names {environment!r}; there are: {', '.join(sorted(sources))}"
+        )
+    return sources[environment].families()
+
+
+def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
+    return {task.id: task for task in tasks}
+
+
+def admitted_pool(pool: Pool, admitted: Mapping[str, Task]) -> Pool:
+    """The part of a pool that has been admitted."""
+    return {
+        family: {key: task for key, task in tasks.items() if key in admitted}
+        for family, tasks in pool.items()
+    }

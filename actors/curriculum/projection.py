@@ -1,0 +1,259 @@
+"""The curriculum's fold: one event at a time, no clock, no randomness. What it counts and why: `state`."""
+
+from actors.curriculum.groups import Group, Member
+from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
+from actors.leases import FAMILIES as LEASE_FAMILIES
+from core.advantages import is_informative
+from core.settings import CurriculumSettings, LearnerSettings
+from core.staleness import is_stale
+from events.catalogue import (
+    BatchPlanned,
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    PhaseStarted,
+    SamplesSwept,
+    TaskAdmitted,
+    TaskProposed,
+    TaskRejected,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from events.envelope import Recorded
+from events.registry import BY_CLASS
+
+FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner"}
+"""Families of events that the state follows from."""
+
+ONLINE = "online"
+DEMONSTRATION = "demonstration"
+
+
+def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings) -> int:
+    """How many episodes one batch takes at most, the unit of admission.
+
+    Cloning counts its batches in samples and takes successes alone, whole. An episode has at least one sample, so
+    as many episodes as samples always fill a batch; a group more, so that a group can be begun while one is missing.
+    """
+    if learner.algorithm == "cloning":
+        return learner.cloning_batch + curriculum.group_size
+    return learner.group_batch * curriculum.group_size
+
+
+class CurriculumProjection:
+    """How the curriculum's state follows from the log under given settings."""
+
+    def __init__(self, *, curriculum: CurriculumSettings, learner: LearnerSettings, judge: str) -> None:
+        """`judge` is the one whose verdicts training uses."""
+        self._max_attempts = curriculum.max_attempts
+        self._eta = learner.max_staleness
+        self._compares = learner.algorithm != "cloning"
+        self._judge = judge
+
+    def initial(self) -> CurriculumState:
+        """Nothing has happened."""
+        return CurriculumState()
+
+    def apply(self, state: CurriculumState, recorded: Recorded) -> CurriculumState:
+        """The state after one more event; changes and returns the same object."""
+        state.position = recorded.position
+        state.leases.apply(recorded)
+        match recorded.fact:
+            case TaskProposed() as fact:
+                state.proposed[fact.task.id] = fact.task
+            case TaskAdmitted() as fact:
+                if task := state.proposed.get(fact.task_id):
+                    state.admitted[fact.task_id] = task
+            case TaskRejected() as fact:
+                state.admitted.pop(fact.task_id, None)
+                state.rejected.add(fact.task_id)
+            case PhaseStarted() as fact:
+                state.phase = fact.phase
+            case EpisodeRequested() as fact:
+                self._requested(state, fact)
+            case EpisodeEnded() as fact:
+                self._ended(state, fact)
+            case EpisodeAbandoned() | EpisodeCancelled() as fact:
+                self._abandoned(state, fact)
+            case EpisodeJudged() as fact:
+                self._judged(state, fact)
+            case SamplesSwept() as fact:
+                self._drop(state, fact.episodes)
+            case BatchPlanned() as fact:
+                self._planned(state, fact)
+            case UpdateApplied() | UpdateSkipped() as fact:
+                self._updated(state, fact)
+            case WeightsPublished() as fact:
+                self._published(state, fact)
+        family = BY_CLASS[type(recorded.fact)].family
+        if family == "curriculum":
+            state.last_curriculum = recorded.position
+        elif family == "request":
+            state.last_request = recorded.position
+        return state
+
+    def _requested(self, state: CurriculumState, fact: EpisodeRequested) -> None:
+        if fact.origin not in (ONLINE, DEMONSTRATION):
+            return
+        group = state.groups.get(fact.group)
+        if group is None:
+            group = Group(
+                id=fact.group,
+                task=fact.task,
+                origin=fact.origin,
+                members=[Member() for _ in range(fact.group_size)],
+            )
+            state.groups[fact.group] = group
+            state.opened[fact.origin] += 1
+            if fact.origin == ONLINE:
+                state.tasks.setdefault(fact.task.id, Tally()).groups += 1
+                state.families.setdefault(group.family, FamilyTally()).groups += 1
+        member = group.members[fact.member]
+        member.standing, member.attempt, member.episode = "running", fact.attempt, fact.episode
+        state.places[fact.episode] = (fact.group, fact.member)
+
+    def _ended(self, state: CurriculumState, fact: EpisodeEnded) -> None:
+        place = self._running(state, fact.episode)
+        if place is None:
+            return
+        group, member = place
+        state.ended[group.origin] += 1
+        member.standing, member.oldest_version = "ended", fact.policy_versions[0]
+        if group.origin != ONLINE:
+            member.standing = "lost"
+        elif group.batch is not None or self._too_old(state, member):
+            self._lose(state, member)
+        self._settle(state, group)
+
+    def _abandoned(self, state: CurriculumState, fact: EpisodeAbandoned | EpisodeCancelled) -> None:
+        place = self._running(state, fact.episode)
+        if place is None:
+            return
+        group, member = place
+        retried = isinstance(fact, EpisodeAbandoned) and member.attempt + 1 < self._max_attempts
+        if group.origin == ONLINE:
+            state.discarded += 1
+        if retried and group.batch is None:
+            del state.places[fact.episode]
+            member.standing, member.attempt, member.episode = "owed", member.attempt + 1, None
+        else:
+            member.standing = "lost"
+            self._settle(state, group)
+
+    def _judged(self, state: CurriculumState, fact: EpisodeJudged) -> None:
+        place = self._place(state, fact.episode)
+        if place is None or fact.judge.name != self._judge:
+            return
+        group, member = place
+        if member.standing != "ended":
+            return
+        if fact.judgment.outcome == "undecided":
+            self._lose(state, member)
+        else:
+            reward = fact.judgment.reward
+            member.standing, member.reward = "decided", reward
+            tally = state.tasks[group.task.id]
+            tally.decided += 1
+            tally.reward += reward
+            recent = state.families[group.family].recent
+            recent.append(reward)
+            del recent[:-RECENT]
+            if not self._compares and fact.judgment.outcome == "failure":
+                self._lose(state, member)
+        self._settle(state, group)
+
+    def _drop(self, state: CurriculumState, episodes: tuple[str, ...]) -> None:
+        for episode in episodes:
+            place = self._place(state, episode)
+            if place is not None and place[1].standing in ("ended", "decided"):
+                self._lose(state, place[1])
+                self._settle(state, place[0])
+
+    def _planned(self, state: CurriculumState, fact: BatchPlanned) -> None:
+        self._release(state, trained=False)
+        state.batch, state.applied = fact.batch, 0
+        state.minibatches = len(fact.minibatches) // 4
+        for planned in fact.episodes:
+            place = self._place(state, planned.episode)
+            if place is not None and place[1].standing in ("ended", "decided"):
+                place[1].standing = "trained"
+                if self._compares:
+                    place[0].batch = fact.batch
+        self._drop(state, fact.consumed)
+        for group in list(state.groups.values()):
+            if group.batch != fact.batch:
+                continue
+            for member in group.members:
+                if member.standing in ("ended", "decided"):
+                    self._lose(state, member)
+                elif member.standing == "owed":
+                    member.standing = "lost"
+
+    def _updated(self, state: CurriculumState, fact: UpdateApplied | UpdateSkipped) -> None:
+        if fact.model != "policy" or fact.batch != state.batch:
+            return
+        state.minibatches -= 1
+        state.applied += isinstance(fact, UpdateApplied)
+        if state.minibatches <= 0 and state.applied == 0:
+            self._release(state, trained=False)
+
+    def _published(self, state: CurriculumState, fact: WeightsPublished) -> None:
+        if fact.model != "policy" or fact.version <= state.version:
+            return
+        state.version = fact.version
+        self._release(state, trained=True)
+        for group in list(state.groups.values()):
+            for member in group.members:
+                if member.standing in ("ended", "decided") and self._too_old(state, member):
+                    self._lose(state, member)
+            self._settle(state, group)
+
+    def _release(self, state: CurriculumState, *, trained: bool) -> None:
+        """The latest batch is done with: its members take up no more room."""
+        for group in list(state.groups.values()):
+            for member in group.members:
+                if member.standing == "trained":
+                    member.standing = "lost"
+                    state.discarded += not trained
+            self._settle(state, group)
+
+    def _settle(self, state: CurriculumState, group: Group) -> None:
+        """Forget a group that nothing more can come of."""
+        if group.unfinished or group.standing("trained"):
+            return
+        decided = [member for member in group.members if member.standing == "decided"]
+        hopeful = is_informative([member.reward for member in decided]) if self._compares else bool(decided)
+        if hopeful and group.batch is None:
+            return
+        for member in decided:
+            self._lose(state, member)
+        for member in group.members:
+            if member.episode is not None:
+                state.places.pop(member.episode, None)
+        state.groups.pop(group.id, None)
+
+    def _too_old(self, state: CurriculumState, member: Member) -> bool:
+        """Whether the learner's sweep will take it; what is cloned is old by design."""
+        return self._compares and is_stale(
+            version=state.version, sampled=member.oldest_version, eta=self._eta
+        )
+
+    @staticmethod
+    def _lose(state: CurriculumState, member: Member) -> None:
+        member.standing = "lost"
+        state.discarded += 1
+
+    @staticmethod
+    def _place(state: CurriculumState, episode: str) -> tuple[Group, Member] | None:
+        place = state.places.get(episode)
+        if place is None:
+            return None
+        group = state.groups[place[0]]
+        return group, group.members[place[1]]
+
+    def _running(self, state: CurriculumState, episode: str) -> tuple[Group, Member] | None:
+        place = self._place(state, episode)
+        return place if place is not None and place[1].standing == "running" else None

@@ -1,0 +1,132 @@
+"""What to request next: a deterministic function of the curriculum's state.
+
+1. What open groups are owed (members not requested yet, tries to repeat): a group's room is set aside when it is
+   opened, so this needs a free place among the running and nothing else.
+2. Demonstrations, until the settings' number of them has been begun.
+3. A new group, when admission has room for all of its members.
+
+Why this cannot stall, whatever is lost: a member that is lost for good gives its room back, and so does a group that
+nobody will train on. Then what takes up room is running, owed (served first), waiting for a judge, or stands in fewer
+than a batch of groups worth training on, which leave room for another group: `eta >= 0`.
+"""
+
+from collections.abc import Iterator
+
+from actors.curriculum.choice import choose_demonstration, choose_task
+from actors.curriculum.pool import Pool
+from actors.curriculum.projection import DEMONSTRATION, ONLINE, episodes_per_batch
+from actors.curriculum.state import CurriculumState
+from core.seeds import derive_id
+from core.settings import Settings
+from core.staleness import capacity, room
+from core.task import Task
+from events.catalogue import EpisodeRequested
+
+
+def next_requests(
+    state: CurriculumState, *, settings: Settings, pool: Pool, until_episodes: int | None = None
+) -> list[EpisodeRequested]:
+    """Requests to append now, in order; empty when nothing may be begun.
+
+    At most one new group of online episodes: the next follows from the state after this one.
+    """
+    free = settings.curriculum.max_running - state.running
+    if free <= 0:
+        return []
+    owed = list(_owed(state, settings))
+    if owed:
+        return owed[:free]
+    wanted = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
+    if wanted > 0:
+        return [_demonstration(state, settings, pool, offset) for offset in range(min(free, wanted))]
+    if not _group_admitted(state, settings) or reached(state, until_episodes):
+        return []
+    task = choose_task(state, pool=pool, run_seed=settings.run.seed)
+    group = derive_id("group", settings.run.seed, ONLINE, state.opened[ONLINE])
+    size = settings.curriculum.group_size
+    return [
+        _request(state, settings, task=task, group=group, member=member, size=size, attempt=0, origin=ONLINE)
+        for member in range(min(size, free))
+    ]
+
+
+def reached(state: CurriculumState, until_episodes: int | None) -> bool:
+    """Whether as many online episodes ended, or are under way, as were asked for."""
+    if until_episodes is None:
+        return False
+    under_way = sum(member.standing in ("running", "owed") for _, member in state.members(ONLINE))
+    return state.ended[ONLINE] + under_way >= until_episodes
+
+
+def finished(state: CurriculumState, until_episodes: int | None) -> bool:
+    """Whether as many online episodes ended as were asked for, and none is under way."""
+    return (
+        until_episodes is not None
+        and state.ended[ONLINE] >= until_episodes
+        and not state.running + state.owed
+    )
+
+
+def _group_admitted(state: CurriculumState, settings: Settings) -> bool:
+    batch = episodes_per_batch(settings.curriculum, settings.learner)
+    admission = {
+        "eta": settings.learner.max_staleness,
+        "version": state.version,
+        "batch": batch,
+        "accepted": state.accepted(batch=batch),
+        "discarded": state.discarded,
+        "running": state.running + state.owed,
+    }
+    fits = room(**admission) >= settings.curriculum.group_size
+    return fits and capacity(max_running=settings.curriculum.max_running, **admission) > 0
+
+
+def _owed(state: CurriculumState, settings: Settings) -> Iterator[EpisodeRequested]:
+    for group in state.groups.values():
+        for index, member in enumerate(group.members):
+            if member.standing == "owed":
+                yield _request(
+                    state,
+                    settings,
+                    task=group.task,
+                    group=group.id,
+                    member=index,
+                    size=len(group.members),
+                    attempt=member.attempt,
+                    origin=group.origin,
+                )
+
+
+def _demonstration(state: CurriculumState, settings: Settings, pool: Pool, offset: int) -> EpisodeRequested:
+    number = state.opened[DEMONSTRATION] + offset
+    task = choose_demonstration(pool=pool, number=number, run_seed=settings.run.seed)
+    group = derive_id("group", settings.run.seed, DEMONSTRATION, number)
+    return _request(
+        state, settings, task=task, group=group, member=0, size=1, attempt=0, origin=DEMONSTRATION
+    )
+
+
+def _request(
+    state: CurriculumState,
+    settings: Settings,
+    *,
+    task: Task,
+    group: str,
+    member: int,
+    size: int,
+    attempt: int,
+    origin: str,
+) -> EpisodeRequested:
+    return EpisodeRequested(
+        episode=derive_id("ep", settings.run.seed, group, member, attempt),
+        task=task,
+        group=group,
+        member=member,
+        group_size=size,
+        attempt=attempt,
+        origin=origin,
+        temperature=settings.actors.temperature,
+        phase=state.phase or 0,
+        min_version=max(0, state.version - settings.learner.max_staleness),
+        lease_s=settings.curriculum.lease_s,
+    )

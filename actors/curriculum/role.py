@@ -1,0 +1,233 @@
+"""The curriculum's process: decides what is attempted next, and what will never end by itself.
+
+    log ── follow ──> CurriculumState ── next_requests ──> episode.requested   (expects the last of its family)
+                            │
+                            └────────── leases, clock ──> episode.abandoned   (created if absent)
+
+Consumes everything but page content; waits for the state to change, at most `TICK_S` because leases run out by the
+clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded.
+
+Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
+again from the newer state, so that a second curriculum can request nothing twice. Invariant "Every episode ends once":
+whoever does not end its episode within the lease loses it, and a late end is refused by the log.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+
+import structlog
+
+from actors.curriculum.pool import Pool, admitted_pool, configured_pool
+from actors.curriculum.projection import FAMILIES, CurriculumProjection
+from actors.curriculum.requests import finished, next_requests
+from actors.curriculum.state import CurriculumState
+from actors.environments.base import TaskSource
+from actors.following import follow
+from actors.leases import Lease
+from core.errors import BrokerUnreachable, ExpectationFailed
+from core.settings import Settings
+from events.catalogue import (
+    EpisodeAbandoned,
+    PhaseStarted,
+    TaskAdmitted,
+    TaskProposed,
+    WaitExceeded,
+)
+from events.envelope import Fact
+from events.log import EventLog, Expectation
+from events.publisher import Publisher
+from events.registry import BY_CLASS
+from events.subjects import family_wildcard
+
+TICK_S = 1.0
+"""How often leases are looked at when nothing else happens."""
+
+logger = structlog.get_logger(__name__)
+
+
+async def run_curriculum(
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    sources: Mapping[str, TaskSource],
+    settings: Settings,
+    stop: asyncio.Event,
+    clock_ns: Callable[[], int] = time.time_ns,
+    until_episodes: int | None = None,
+) -> None:
+    """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
+
+    `sources` are the environments' tasks by name; `clock_ns` is compared with leases and nothing else.
+
+    Raises:
+        SettingsError: the settings name an environment or a family that does not exist.
+        BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
+
+    """
+    pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
+    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes)
+    async with asyncio.TaskGroup() as tasks:
+        following = tasks.create_task(curriculum.follow())
+        stopping = tasks.create_task(_stop_when_set(stop, curriculum))
+        await curriculum.decide_until_done()
+        following.cancel()
+        stopping.cancel()
+
+
+async def _stop_when_set(stop: asyncio.Event, curriculum: "_Curriculum") -> None:
+    await stop.wait()
+    await curriculum.stop()
+
+
+class _Curriculum:
+    """State, what changes it and what is decided from it."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        publisher: Publisher,
+        settings: Settings,
+        pool: Pool,
+        clock_ns: Callable[[], int],
+        until_episodes: int | None,
+    ) -> None:
+        self._log = log
+        self._publisher = publisher
+        self._settings = settings
+        self._pool = pool
+        self._clock_ns = clock_ns
+        self._until_episodes = until_episodes
+        self._projection = CurriculumProjection(
+            curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
+        )
+        self._state: CurriculumState = self._projection.initial()
+        self._stopped = False
+        self._changed = asyncio.Condition()
+        self._changes = 0
+
+    async def follow(self) -> None:
+        """Fold the log, for ever."""
+        async with aclosing(follow(self._log, after=0, families=FAMILIES)) as batches:
+            async for followed in batches:
+                for recorded in followed.recorded:
+                    self._state = self._projection.apply(self._state, recorded)
+                self._state.position = followed.position
+                async with self._changed:
+                    self._changes += 1
+                    self._changed.notify_all()
+
+    async def stop(self) -> None:
+        """Decide nothing more."""
+        async with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    async def decide_until_done(self) -> None:
+        """The role's main loop."""
+        await self._caught_up((await self._log.identity()).last)
+        while not self._stopped and not finished(self._state, self._until_episodes):
+            seen = self._changes
+            expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
+            admitted = await self._admit_pool()
+            if not (expired or admitted or await self._request()):
+                await self._change(seen, within_s=TICK_S)
+        await self._publisher.commit()
+
+    async def _admit_pool(self) -> bool:
+        """Propose and admit what is missing of the pool. The first fact fences off other curricula.
+
+        The others need no expectation: they are the same whoever appends them, and repeating them changes nothing.
+        """
+        state = self._state
+        phase = state.phase or 0
+        tasks = [task for family in self._pool.values() for task in family.values()]
+        new = [task for task in tasks if task.id not in state.proposed]
+        waiting = [task for task in tasks if task.id not in state.admitted and task.id not in state.rejected]
+        facts: list[tuple[Fact, str]] = []
+        if state.phase is None:
+            facts.append((PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}"))
+        facts += [(TaskProposed(task=task, source="seeded"), task.id) for task in new]
+        facts += [(TaskAdmitted(task_id=task.id, phase=phase), task.id) for task in waiting]
+        if not facts:
+            return False
+        first, entity = facts[0]
+        if await self._decide(first, entity=entity, last=state.last_curriculum) is not None:
+            for fact, entity in facts[1:]:
+                await self._publisher.publish(fact, entity=entity)
+            logger.info("pool admitted", tasks=len(waiting), families=len(self._pool))
+        await self._caught_up(await self._publisher.commit())
+        return True
+
+    async def _request(self) -> bool:
+        """Request what the state calls for; False when nothing may be requested now."""
+        state = self._state
+        pool = admitted_pool(self._pool, state.admitted)
+        facts = next_requests(state, settings=self._settings, pool=pool, until_episodes=self._until_episodes)
+        last = state.last_request
+        for fact in facts:
+            position = await self._decide(fact, entity=fact.episode, last=last)
+            if position is None:
+                return True
+            last = position
+        await self._caught_up(last)
+        return bool(facts)
+
+    async def _decide(self, fact: Fact, *, entity: str, last: int) -> int | None:
+        """Append a fact that rests on all of its family up to `last`; None when somebody appended to it since."""
+        family = family_wildcard(self._log.run, BY_CLASS[type(fact)].family)
+        try:
+            return await self._publisher.decide(
+                fact, entity=entity, correlation=entity, expect=Expectation(subject=family, last=last)
+            )
+        except ExpectationFailed:
+            logger.info("decision refused: its family has a newer event", entity=entity, known=last)
+            await self._caught_up((await self._log.identity()).last)
+            return None
+
+    async def _abandon(self, expired: Sequence[Lease]) -> bool:
+        """Give up episodes whose lease ran out; one that ended after all keeps its end."""
+        for lease in expired:
+            fact = EpisodeAbandoned(
+                episode=lease.episode,
+                task_id=lease.task_id,
+                reason="lease_expired",
+                detail=lease.describe_expiry(),
+                steps=lease.steps,
+            )
+            try:
+                await self._publisher.decide(
+                    fact, entity=lease.episode, causation=lease.causation, correlation=lease.episode
+                )
+            except ExpectationFailed:
+                continue
+            exceeded = WaitExceeded(
+                setting="curriculum.lease_s", limit_s=lease.lease_s, waited_for=f"the end of {lease.episode}"
+            )
+            await self._publisher.publish(exceeded, entity=lease.episode, correlation=lease.episode)
+        if expired:
+            await self._publisher.commit()
+            await self._caught_up((await self._log.identity()).last)
+        return bool(expired)
+
+    async def _caught_up(self, position: int) -> None:
+        """Wait until the state knows the log up to `position`, or for `stop`."""
+        bound_s = self._settings.log.append_timeout_s
+        while self._state.position < position and not self._stopped:
+            if not await self._change(self._changes, within_s=bound_s):
+                raise BrokerUnreachable(
+                    f"the curriculum knows the log up to position {self._state.position} and nothing came for "
+                    f"{bound_s:g} s (log.append_timeout_s), though it goes on to {position}: the broker accepts "
+                    "events but delivers none. Run: hindcast doctor"
+                )
+
+    async def _change(self, seen: int, *, within_s: float) -> bool:
+        """Wait for the state to change after `seen` changes, or for `stop`; False after `within_s`."""
+        async with self._changed:
+            try:
+                async with asyncio.timeout(within_s):
+                    await self._changed.wait_for(lambda: self._changes != seen or self._stopped)
+            except TimeoutError:
+                return False
+        return True

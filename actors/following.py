@@ -1,0 +1,63 @@
+"""Following a few families of the log from a position on, in order, without decoding the others.
+
+Roles that fold a small part of the log (an actor its weights, a judge the tasks, the curriculum everything but
+pages) read through here. Every batch carries the position read up to, also when nothing in it was of interest, so
+that a reader knows how far its own view goes. Positions are checked to be contiguous; hash chains are the business
+of those who read everything.
+"""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+
+import msgspec
+
+from core.errors import ForeignLog
+from events.codec import decode
+from events.envelope import Recorded, Stored
+from events.log import EventLog
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """Some events of the families asked for, and how far the log has been read."""
+
+    recorded: list[Recorded]
+    position: int
+    """Everything up to here has been seen."""
+
+
+def family_of(subject: str) -> str:
+    """The family in `run.<run>.<family>.<key>`."""
+    return subject.split(".", 3)[2]
+
+
+def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> Followed:
+    recorded = []
+    position = after
+    for stored in batch:
+        if stored.position != position + 1:
+            raise ForeignLog(
+                f"the log continues with position {stored.position} after {position}: events are missing or the "
+                "log was swapped under a running process. Run: hindcast doctor"
+            )
+        position = stored.position
+        if family_of(stored.subject) in families:
+            event = decode(stored, strict=False)
+            if event is not None:
+                recorded.append(event)
+    return Followed(recorded, position)
+
+
+async def follow(log: EventLog, *, after: int, families: Collection[str]) -> AsyncGenerator[Followed, None]:
+    """Events of `families` following `after`, then new ones as they come, for ever.
+
+    Raises:
+        ForeignLog: positions are not contiguous.
+        CorruptEvent: an event of these families does not decode.
+
+    """
+    position = after
+    async with aclosing(log.tail(after=after)) as batches:
+        async for batch in batches:
+            followed = _select(batch, after=position, families=families)
+            position = followed.position
+            yield followed

@@ -1,0 +1,95 @@
+"""Which episodes are open, and until when: the fold behind "every episode ends once" (invariant 2).
+
+A lease begins with the request and again with the start. Deadlines are annotations: they are computed from what the
+events say about their own time, are compared with a clock only where something is decided, and come out the same
+when the log is folded again. A request that was waiting while the system stood still is not late: resuming the run
+begins its lease anew.
+"""
+
+import msgspec
+
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    RunResumed,
+    StepTaken,
+)
+from events.envelope import Recorded
+
+FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end"})
+"""Families a lease book must be shown."""
+
+
+class Lease(msgspec.Struct):
+    """One open episode."""
+
+    episode: str
+    task_id: str
+    lease_s: float
+    deadline_ns: int
+    """Unix time in ns after which it counts as dead."""
+    causation: str
+    """Id of the event the lease runs from: the request or the start."""
+    actor: str | None = None
+    """Who started it; None while it waits."""
+    steps: int = 0
+
+    def describe_expiry(self) -> str:
+        """In words, for `episode.abandoned.detail`."""
+        if self.actor is None:
+            return f"no actor started it within {self.lease_s:g} s"
+        return f"{self.actor} started it and did not end it within {self.lease_s:g} s"
+
+
+class LeaseBook:
+    """All open episodes. Deterministic; `apply` is the only way to change it."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, Lease] = {}
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, episode: str) -> bool:
+        return episode in self._open
+
+    def apply(self, recorded: Recorded) -> None:
+        """Fold one event; families other than `FAMILIES` change nothing."""
+        match recorded.fact:
+            case EpisodeRequested() as fact:
+                self._open[fact.episode] = Lease(
+                    episode=fact.episode,
+                    task_id=fact.task.id,
+                    lease_s=fact.lease_s,
+                    deadline_ns=_deadline(recorded, fact.lease_s),
+                    causation=recorded.envelope.id,
+                )
+            case EpisodeStarted() as fact:
+                if lease := self._open.get(fact.episode):
+                    lease.actor = fact.actor
+                    lease.deadline_ns = _deadline(recorded, lease.lease_s)
+                    lease.causation = recorded.envelope.id
+            case StepTaken() as fact:
+                if lease := self._open.get(fact.episode):
+                    lease.steps = max(lease.steps, fact.index + 1)
+            case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
+                self._open.pop(fact.episode, None)
+            case RunResumed():
+                for lease in self._open.values():
+                    if lease.actor is None:
+                        lease.deadline_ns = max(lease.deadline_ns, _deadline(recorded, lease.lease_s))
+
+    def expired(self, now_ns: int) -> list[Lease]:
+        """Leases that have run out at `now_ns`, in the order of their requests."""
+        return [lease for lease in self._open.values() if lease.deadline_ns <= now_ns]
+
+    def started_by(self, actor: str) -> list[Lease]:
+        """Open episodes this actor started."""
+        return [lease for lease in self._open.values() if lease.actor == actor]
+
+
+def _deadline(recorded: Recorded, lease_s: float) -> int:
+    return recorded.envelope.occurred_ns + round(lease_s * 1e9)
