@@ -1,0 +1,1 @@
+"""MiniWoB++: small tasks on pages of their own, from the `miniwob` package."""

@@ -1,0 +1,345 @@
+// One round trip: the page as the JSON of core.observation.Page, or {"leaving": true} while a navigation is under way.
+// Kept: what a person sees in the window, in document order. Numbered: what can be acted upon, leaf-most, enabled and
+// on top at its own centre. The numbered elements are remembered in the document, so that an action finds its own.
+async (limits) => {
+  const notes = window[Symbol.for("hindcast.notes")] || { clickable: new WeakSet(), leaving: false, opened: 0 };
+  await new Promise((resolve) => setTimeout(resolve, 0));
+  if (limits.stay) notes.leaving = false;
+  if (notes.leaving) return JSON.stringify({ leaving: true });
+  if (document.readyState === "loading") {
+    await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
+  }
+
+  const SKIPPED = new Set(["SCRIPT", "STYLE", "NOSCRIPT", "TEMPLATE", "HEAD", "META", "LINK", "IFRAME", "OBJECT",
+    "EMBED", "CANVAS", "AUDIO", "VIDEO", "DATALIST"]);
+  const ACTIVE_ROLES = new Set(["button", "link", "checkbox", "radio", "switch", "tab", "menuitem", "option",
+    "menuitemcheckbox", "menuitemradio", "treeitem", "textbox", "searchbox", "combobox", "slider", "spinbutton"]);
+  const ROLE_KINDS = { button: "button", link: "link", checkbox: "checkbox", switch: "checkbox",
+    menuitemcheckbox: "checkbox", radio: "radio", menuitemradio: "radio", textbox: "input", searchbox: "input" };
+  const CONTROLS = "input, select, textarea, button";
+  const CONTAINERS = new Set(["NAV", "MAIN", "HEADER", "FOOTER", "ASIDE", "FORM", "SECTION", "ARTICLE", "UL", "OL",
+    "TABLE", "TR", "FIELDSET", "DIALOG"]);
+
+  const clean = (text) => (text || "").replace(/\s+/g, " ").trim();
+  const cap = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+  const styles = new Map();
+  const styleOf = (element) => {
+    let style = styles.get(element);
+    if (!style) styles.set(element, (style = getComputedStyle(element)));
+    return style;
+  };
+  const seen = (element) => element.checkVisibility({ visibilityProperty: true });
+  const children = (element) => {
+    if (element.shadowRoot) return element.shadowRoot.childNodes;
+    if (element.tagName === "SLOT" && element.assignedNodes().length) return element.assignedNodes();
+    return element.childNodes;
+  };
+  const meet = (a, b) => ({ left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
+    right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom) });
+  const empty = (box) => box.right - box.left < 1 || box.bottom - box.top < 1;
+
+  const nodes = [];
+  const elements = [null];
+  let truncated = false;
+
+  // ---- what can be acted upon -------------------------------------------------------------------------------------
+  const windowArea = innerWidth * innerHeight;
+  const native = (element) => {
+    switch (element.tagName) {
+      case "A": case "AREA": return element.hasAttribute("href");
+      case "INPUT": return element.type !== "hidden";
+      case "BUTTON": case "SELECT": case "TEXTAREA": case "SUMMARY": return true;
+      default: return element.isContentEditable && !element.parentElement?.isContentEditable;
+    }
+  };
+  const strong = (element) => {
+    if (element === document.body || element === document.documentElement) return false;
+    if (native(element) || ACTIVE_ROLES.has(element.getAttribute("role"))) return true;
+    const listens = notes.clickable.has(element) || typeof element.onclick === "function"
+      || (element.hasAttribute("tabindex") && element.tabIndex >= 0);
+    if (!listens) return false;
+    // A container that listens for its children is not itself a thing to click.
+    const box = element.getBoundingClientRect();
+    return box.width * box.height < windowArea / 4 && clean(element.textContent).length <= limits.text;
+  };
+  const strongOnes = new Set();
+  const around = new Set();
+  const survey = (root) => {
+    for (const element of root.querySelectorAll("*")) {
+      if (element.shadowRoot) survey(element.shadowRoot);
+      if (!strong(element) || !seen(element)) continue;
+      strongOnes.add(element);
+      let parent = element.parentNode;
+      while (parent && !around.has(parent)) {
+        around.add(parent);
+        parent = parent.parentNode || parent.host;
+      }
+    }
+  };
+  survey(document);
+
+  // ---- names ------------------------------------------------------------------------------------------------------
+  const textOf = (element, withoutControls) => {
+    let text = "";
+    const visit = (node) => {
+      if (text.length > 2 * limits.text) return;
+      if (node.nodeType === Node.TEXT_NODE) { text += node.data; return; }
+      if (node.nodeType !== Node.ELEMENT_NODE || SKIPPED.has(node.tagName)) return;
+      if (withoutControls && node.matches(CONTROLS)) return;
+      const style = styleOf(node);
+      if (style.display === "none" || style.visibility !== "visible") return;
+      if (node.tagName === "IMG") text += " " + (node.alt || "") + " ";
+      if (node.tagName === "BR") text += " ";
+      const inline = style.display === "inline" || style.display === "contents";
+      if (!inline) text += " ";
+      for (const child of children(node)) visit(child);
+      if (!inline) text += " ";
+    };
+    for (const child of children(element)) visit(child);
+    return clean(text);
+  };
+  const referenced = (element) => clean((element.getAttribute("aria-labelledby") || "").split(/\s+/)
+    .map((id) => id && document.getElementById(id)?.textContent).filter(Boolean).join(" "));
+  const given = (element) => referenced(element) || clean(element.getAttribute("aria-label"));
+  const graphic = (element) => {
+    const image = element.matches("img, svg") ? element : element.querySelector("img[alt], svg");
+    return image ? clean(image.getAttribute("alt") || image.querySelector("title")?.textContent) : "";
+  };
+  const labelText = (control) => clean(Array.from(control.labels || []).map((label) => textOf(label, true)).join(" "));
+  const spoken = new Set(); // text nodes that serve as the name of an unlabelled checkbox or radio button
+  const textAfter = (control) => {
+    const found = [];
+    for (let node = control.nextSibling; node; node = node.nextSibling) {
+      if (node.nodeType === Node.TEXT_NODE) found.push(node);
+      else if (node.nodeType === Node.ELEMENT_NODE) {
+        if (node.tagName === "BR" || node.matches(CONTROLS) || node.querySelector(CONTROLS)) break;
+        if (!styleOf(node).display.startsWith("inline")) break;
+        const walker = document.createTreeWalker(node, NodeFilter.SHOW_TEXT);
+        while (walker.nextNode()) found.push(walker.currentNode);
+      }
+    }
+    const text = clean(found.map((node) => node.data).join(""));
+    if (text) for (const node of found) spoken.add(node);
+    return text;
+  };
+
+  // ---- one node ---------------------------------------------------------------------------------------------------
+  let line = "";
+  let lineKind = "text";
+  let depth = 0;
+  let separator = "";
+  const emit = (node) => {
+    if (nodes.length >= limits.nodes) { truncated = true; return false; }
+    if (depth) node.depth = depth;
+    nodes.push(node);
+    return true;
+  };
+  const flush = () => {
+    const text = clean(line);
+    line = "";
+    separator = "";
+    if (text) emit({ kind: lineKind, tag: lineKind === "heading" ? "h" : "p", text: cap(text, limits.text) });
+  };
+  const say = (text) => {
+    if (separator && text.trim()) {
+      if (line.trim()) line = line.trimEnd() + separator;
+      separator = "";
+    }
+    line += text;
+  };
+  const onTop = (element, clip) => {
+    const rects = element.getClientRects();
+    for (const rect of rects) {
+      const box = meet(rect, clip);
+      if (empty(box)) continue;
+      const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
+      let hit = document.elementFromPoint(x, y);
+      while (hit && hit.shadowRoot && hit.shadowRoot !== element.getRootNode()) {
+        const inner = hit.shadowRoot.elementFromPoint(x, y);
+        if (!inner || inner === hit) break;
+        hit = inner;
+      }
+      for (let node = hit; node; node = node.parentNode || node.host) if (node === element) return true;
+      const label = hit?.closest?.("label");
+      return Boolean(label && label.control === element);
+    }
+    return false;
+  };
+  const inView = (element, clip) => {
+    for (const rect of element.getClientRects()) if (!empty(meet(rect, clip))) return true;
+    return false;
+  };
+  const kindOf = (element) => {
+    const role = ROLE_KINDS[element.getAttribute("role")];
+    switch (element.tagName) {
+      case "A": case "AREA": return role || "link";
+      case "BUTTON": case "SUMMARY": return role || "button";
+      case "TEXTAREA": return "textarea";
+      case "SELECT": return "select";
+      case "IMG": return role || "image";
+      case "INPUT":
+        if (["submit", "button", "reset", "image"].includes(element.type)) return "button";
+        if (["checkbox", "radio"].includes(element.type)) return element.type;
+        return "input";
+      default: return role || (element.isContentEditable ? "textarea" : "clickable");
+    }
+  };
+  // `shown` is what is seen and clicked; `control` is what it stands for (a label may stand for a hidden checkbox).
+  const unit = (shown, control, clip) => {
+    const kind = kindOf(control);
+    const field = kind === "input" || kind === "textarea" || kind === "select";
+    const attributes = {};
+    let text;
+    if (control !== shown) text = textOf(shown, true);
+    else if (field && !control.isContentEditable) text = given(control) || labelText(control);
+    else if (kind === "button" && control.tagName === "INPUT") {
+      text = control.value || given(control) || clean(control.alt)
+        || { submit: "Submit", reset: "Reset" }[control.type] || "";
+    } else if (control.tagName === "INPUT") text = given(control) || labelText(control) || textAfter(control);
+    else if (control.isContentEditable) text = given(control);
+    else text = textOf(control, false) || given(control) || graphic(control);
+    if (!text) text = clean(control.getAttribute("title"));
+    if (!text && field && line.trim() && clean(line).length <= 60) {
+      // Text straight before an unlabelled field, on the same line, is its label to a reader.
+      text = clean(line);
+      line = "";
+    }
+    flush();
+    const placeholder = clean(control.getAttribute("placeholder"));
+    if (placeholder && !text) text = placeholder;
+    else if (placeholder) attributes.placeholder = cap(placeholder, limits.attribute);
+    if (control.tagName === "INPUT" && kind === "input" && control.type !== "text") attributes.type = control.type;
+    if (control.readOnly) attributes.readonly = "true";
+    if (kind === "clickable" && control.getAttribute("role")) attributes.role = control.getAttribute("role");
+    for (const state of ["expanded", "selected", "pressed"]) {
+      const value = (control.closest('[role="tab"]') || control).getAttribute("aria-" + state);
+      if (value === "true" || value === "false") attributes[state] = value;
+    }
+    if (control.getAttribute("aria-current") && control.getAttribute("aria-current") !== "false") {
+      attributes.selected = "true";
+    }
+    if (!text && !field) {
+      const hint = control.classList?.[control.classList.length - 1] || control.id || "";
+      if (hint) attributes.class = cap(hint, limits.attribute);
+    }
+
+    const node = { kind, tag: control.tagName.toLowerCase(), text: cap(text, limits.text) };
+    if (kind === "checkbox" || kind === "radio") {
+      node.checked = control.tagName === "INPUT" ? control.checked : control.getAttribute("aria-checked") === "true";
+    } else if (kind === "select") {
+      const label = (option) => cap(clean(option.label || option.textContent), limits.attribute);
+      node.value = Array.from(control.selectedOptions).map(label).join(", ");
+      const options = Array.from(control.options).filter((option) => !option.disabled).map(label);
+      if (options.length > limits.options) truncated = true;
+      node.options = options.slice(0, limits.options);
+    } else if (control.isContentEditable) node.value = cap(textOf(control, false), limits.text);
+    else if (field && control.type === "password") node.value = "*".repeat(Math.min(control.value.length, 20));
+    else if (field) node.value = cap(control.value ?? "", limits.text);
+    if (control.matches(":disabled") || control.getAttribute("aria-disabled") === "true") node.disabled = true;
+    if (Object.keys(attributes).length) node.attributes = attributes;
+    if (!node.disabled && onTop(shown, clip)) {
+      node.id = elements.length;
+      if (emit(node)) elements.push(shown);
+    } else if (node.text || field) emit(node);
+  };
+
+  // ---- the walk ---------------------------------------------------------------------------------------------------
+  const range = document.createRange();
+  const readText = (node, clip) => {
+    if (spoken.has(node)) return;
+    if (!node.data.trim()) { say(" "); return; }
+    range.selectNodeContents(node);
+    if (empty(meet(range.getBoundingClientRect(), clip))) return;
+    say(node.data);
+  };
+  const smallCell = (element) => clean(element.textContent).length <= 120 && !element.querySelector("table");
+
+  const walk = (element, clip, inCell) => {
+    if (nodes.length >= limits.nodes) { truncated = true; return; }
+    if (SKIPPED.has(element.tagName)) return;
+    const style = styleOf(element);
+    if (style.display === "none") return;
+    if (style.opacity === "0" && !element.matches("input")) return;
+    const visible = style.visibility === "visible";
+
+    if (visible && strongOnes.has(element) && !around.has(element)) {
+      if (inView(element, clip)) unit(element, element, clip);
+      return;
+    }
+    if (visible && element.tagName === "LABEL" && element.control) {
+      const control = element.control;
+      if (!seen(control) || styleOf(control).opacity === "0") {
+        if (inView(element, clip)) unit(element, control, clip);
+        return;
+      }
+      if (textOf(element, true) && !given(control)) { // the control carries this text
+        if (element.contains(control)) for (const child of element.querySelectorAll(CONTROLS)) walk(child, clip, inCell);
+        return;
+      }
+    }
+    if (visible && element.tagName === "IMG") {
+      if (style.cursor === "pointer" && inView(element, clip)) unit(element, element, clip);
+      else if (element.alt && inView(element, clip)) {
+        flush();
+        emit({ kind: "image", tag: "img", text: cap(clean(element.alt), limits.text) });
+      }
+      return;
+    }
+    if (element instanceof SVGElement && !around.has(element)) return;
+    const ownText = Array.from(children(element)).some((node) => node.nodeType === Node.TEXT_NODE && node.data.trim());
+    if (visible && ownText && style.cursor === "pointer" && !around.has(element) && element.tagName !== "LABEL") {
+      if (inView(element, clip)) unit(element, element, clip);
+      return;
+    }
+
+    let box = clip;
+    if (style.position === "fixed") box = { left: 0, top: 0, right: innerWidth, bottom: innerHeight };
+    if (style.overflowX !== "visible" || style.overflowY !== "visible") {
+      const own = element.getBoundingClientRect();
+      if (element !== document.body && element !== document.documentElement) box = meet(box, own);
+      if (own.width * own.height <= 4) return; // text for screen readers only
+    }
+
+    const display = style.display;
+    const inline = display === "inline" || display === "contents";
+    const cell = display === "table-cell" && smallCell(element);
+    const term = element.tagName === "DT";
+    const detail = element.tagName === "DD";
+    const block = !inline && display !== "inline-block" && display !== "inline-flex" && !cell && !detail;
+    const heading = /^H[1-6]$/.test(element.tagName) || element.getAttribute("role") === "heading";
+    if (inCell && !inline) say(" ");
+    else if (block) flush();
+    else if (!inline && !cell && !detail) say(" ");
+    const outer = lineKind;
+    if (heading) lineKind = "heading";
+    const nested = CONTAINERS.has(element.tagName);
+    if (nested) depth += 1;
+    for (const child of children(element)) {
+      if (child.nodeType === Node.ELEMENT_NODE) {
+        if (child.tagName === "BR") { if (inCell) say(" "); else flush(); } else walk(child, box, inCell || cell);
+      } else if (child.nodeType === Node.TEXT_NODE && visible) readText(child, box);
+    }
+    if (cell) separator = " | ";
+    else if (term) { if (line.trim()) { line = line.trimEnd().replace(/:$/, ""); separator = ": "; } }
+    else if (detail) flush();
+    else if (inCell && !inline) say(" ");
+    else if (block) flush();
+    else if (!inline) say(" ");
+    if (nested) depth -= 1;
+    lineKind = outer;
+  };
+  if (document.body) {
+    walk(document.body, { left: 0, top: 0, right: innerWidth, bottom: innerHeight }, false);
+    flush();
+  }
+
+  notes.elements = elements;
+  const ordinal = Number(document.querySelector('meta[name="world-ordinal"]')?.content);
+  return JSON.stringify({
+    url: location.href,
+    title: cap(clean(document.title), limits.text),
+    nodes,
+    ordinal: Number.isSafeInteger(ordinal) && ordinal >= 0 ? ordinal : 0,
+    truncated,
+  });
+}

@@ -1,0 +1,79 @@
+"""Reads a live page into `core.observation.Page` with one injected script and one round trip (snapshot.js).
+
+The script numbers what can be acted upon and remembers those elements inside the document, so that an action on
+`[7]` reaches exactly the element that was shown as 7, or finds it gone.
+"""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import msgspec
+from playwright.async_api import Page as BrowserPage
+
+from core.errors import EnvironmentFailed
+from core.ids import digest_hex
+from core.observation import Observation, Page
+
+HOOKS_JS = (Path(__file__).parent / "hooks.js").read_text(encoding="utf-8")
+"""Init script of every document: notes click listeners, departures and new tabs."""
+SNAPSHOT_JS = (Path(__file__).parent / "snapshot.js").read_text(encoding="utf-8")
+
+LIMITS: dict[str, Any] = {"nodes": 400, "text": 200, "attribute": 60, "options": 60}
+"""Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select."""
+MAX_SNAPSHOT_CHARS = 1_000_000
+"""A snapshot larger than this is refused: the caps above make it impossible for an honest page."""
+
+
+class Leaving(Exception):
+    """The document is about to be replaced by another one: wait for the navigation, then look again."""
+
+
+def plain_address(url: str) -> str:
+    """The address without scheme, host and port, and for a local file without its folder.
+
+    >>> plain_address("http://127.0.0.1:4711/cart?id=3")
+    '/cart?id=3'
+    """
+    parts = urlsplit(url)
+    if parts.scheme == "file":
+        return urlunsplit(("", "", "/" + parts.path.rsplit("/", 1)[-1], parts.query, parts.fragment))
+    if parts.scheme not in ("http", "https"):
+        return url
+    return urlunsplit(("", "", parts.path, parts.query, parts.fragment))
+
+
+def page_digest(page: Page) -> str:
+    """sha256 of the page's canonical encoding, its address reduced to `plain_address`."""
+    body = msgspec.structs.replace(page, url=plain_address(page.url))
+    return digest_hex(msgspec.msgpack.encode(body, order="sorted"))
+
+
+def observe(page: Page, *, tabs: tuple[str, ...] = (), active_tab: int = 0) -> Observation:
+    """A page with its digest and the tabs around it."""
+    return Observation(page=page, digest=page_digest(page), tabs=tabs, active_tab=active_tab)
+
+
+async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False) -> Page:
+    """The page as it stands, once its DOM has been parsed. The caller bounds the wait.
+
+    Raises Leaving when a navigation is under way (unless `stay` says that it came to nothing), EnvironmentFailed
+    when what comes back is no page, and Playwright's errors when the document or the page goes away meanwhile.
+    """
+    found = await browser_page.evaluate(SNAPSHOT_JS, {**LIMITS, "stay": stay})
+    return decode_snapshot(found)
+
+
+def decode_snapshot(found: object) -> Page:
+    """What the script returned as a Page; pages are not trusted to leave the script alone."""
+    if not isinstance(found, str) or len(found) > MAX_SNAPSHOT_CHARS:
+        raise EnvironmentFailed(
+            f"The page answered its snapshot with {type(found).__name__} instead of a page description. "
+            "It overrides JSON or Promise in a way that snapshots cannot work with."
+        )
+    if found == '{"leaving":true}':
+        raise Leaving
+    try:
+        return msgspec.json.decode(found, type=Page)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise EnvironmentFailed(f"The page's snapshot does not decode: {error}.") from error
