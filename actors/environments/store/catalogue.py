@@ -1,0 +1,179 @@
+"""The seeded catalogue: equal (products, seed) give equal products in every process."""
+
+from functools import lru_cache
+from random import Random
+
+import msgspec
+
+from actors.environments.store import vocabulary
+from core.ids import digest_hex
+from core.seeds import derive_seed
+from core.settings import SiteSettings
+
+GROUP = 8
+"""Products per noun that a small catalogue aims at: enough similar ones to choose wrongly among."""
+
+
+class Review(msgspec.Struct, frozen=True, kw_only=True):
+    """One customer's review."""
+
+    stars: int
+    author: str
+    text: str
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True):
+    """One product. Its title is unique in the catalogue."""
+
+    id: int
+    brand: str
+    adjective: str
+    material: str
+    noun: str
+    category: str
+    price_cents: int
+    rating_tenths: int
+    review_count: int
+    colours: tuple[str, ...]
+    """Colours to choose from; empty: no choice."""
+    sizes: tuple[str, ...]
+    """Sizes to choose from; empty: no choice."""
+    description: str
+    features: dict[str, str]
+    reviews: tuple[Review, ...]
+
+    @property
+    def title(self) -> str:
+        """`Norda slim oak lamp`."""
+        return f"{self.brand} {self.adjective} {self.material} {self.noun}"
+
+    @property
+    def price(self) -> str:
+        """`$24.50`."""
+        return money(self.price_cents)
+
+    @property
+    def rating(self) -> str:
+        """`4.3`."""
+        return f"{self.rating_tenths // 10}.{self.rating_tenths % 10}"
+
+
+def money(cents: int) -> str:
+    """`$24.50`."""
+    return f"${cents // 100}.{cents % 100:02d}"
+
+
+class Catalogue:
+    """All products, with the look-ups that pages and tasks need. Read-only."""
+
+    def __init__(self, products: tuple[Product, ...]) -> None:
+        self.products = products
+        self.name = digest_hex(msgspec.msgpack.encode(products, order="sorted"))[:12]
+        """Content digest: tasks name the catalogue they were made for."""
+        self.categories: dict[str, tuple[str, ...]] = {}
+        by_category: dict[str, dict[str, None]] = {}
+        for product in products:
+            by_category.setdefault(product.category, {})[product.noun] = None
+        for category in vocabulary.CATEGORIES:
+            if category in by_category:
+                self.categories[category] = tuple(by_category[category])
+
+    def get(self, product_id: int) -> Product | None:
+        """The product of this id; None when there is none."""
+        return self.products[product_id - 1] if 1 <= product_id <= len(self.products) else None
+
+    def __getitem__(self, product_id: int) -> Product:
+        product = self.get(product_id)
+        if product is None:
+            raise KeyError(f"no product {product_id}: ids run from 1 to {len(self.products)}")
+        return product
+
+    def matching(
+        self, *, noun: str, brand: str = "", adjective: str = "", material: str = ""
+    ) -> tuple[Product, ...]:
+        """Products with this noun and every other word given, in order of id."""
+        return tuple(
+            product
+            for product in self._by_noun.get(noun, ())
+            if brand in ("", product.brand)
+            and adjective in ("", product.adjective)
+            and material in ("", product.material)
+        )
+
+    @property
+    def _by_noun(self) -> dict[str, list[Product]]:
+        index = self.__dict__.get("_noun_index")
+        if index is None:
+            index = {}
+            for product in self.products:
+                index.setdefault(product.noun, []).append(product)
+            self.__dict__["_noun_index"] = index
+        return index
+
+
+def _combinations(kind: vocabulary.Kind, count: int, random: Random) -> list[tuple[str, str, str]]:
+    """(brand, adjective, material) of `count` products: few different words, so that many share some of them."""
+    materials = random.sample(vocabulary.CATEGORIES[kind.category], 6)
+    brands = random.sample(vocabulary.BRANDS, len(vocabulary.BRANDS))
+    adjectives = random.sample(vocabulary.ADJECTIVES, len(vocabulary.ADJECTIVES))
+    m, b, a = 3, 4, 6
+    while m * b * a < 2 * count and (m, b, a) != (6, 16, 24):
+        m, b, a = min(m + 1, 6), min(b + 3, 16), min(a + 4, 24)
+    grid = [
+        (brand, adjective, mat)
+        for mat in materials[:m]
+        for brand in brands[:b]
+        for adjective in adjectives[:a]
+    ]
+    return random.sample(grid, count)
+
+
+def _product(number: int, kind: vocabulary.Kind, words: tuple[str, str, str], random: Random) -> Product:
+    brand, adjective, material = words
+    options = random.choices(("none", "colour", "size", "both"), weights=(30, 30, 25, 15))[0]
+    colours: tuple[str, ...] = ()
+    if options in ("colour", "both"):
+        colours = tuple(random.sample(vocabulary.COLOURS, random.randint(3, 4)))
+    reviews = tuple(
+        Review(stars=random.randint(1, 5), author=random.choice(vocabulary.FIRST_NAMES), text=text)
+        for text in random.sample(vocabulary.REVIEWS, random.randint(1, 3))
+    )
+    return Product(
+        id=number,
+        brand=brand,
+        adjective=adjective,
+        material=material,
+        noun=kind.noun,
+        category=kind.category,
+        price_cents=random.randint(kind.low * 20, kind.high * 20) * 5,
+        rating_tenths=random.randint(25, 50),
+        review_count=random.randint(3, 400),
+        colours=colours,
+        sizes=vocabulary.SIZES if options in ("size", "both") else (),
+        description=" ".join(random.sample(vocabulary.DESCRIPTIONS, 2)),
+        features={name: random.choice(values) for name, values in vocabulary.FEATURES.items()},
+        reviews=reviews,
+    )
+
+
+@lru_cache(maxsize=4)
+def build_catalogue(products: int, seed: int) -> Catalogue:
+    """The catalogue of this size and seed; built once per process.
+
+    Ids run from 1 and say nothing about kind or price.
+    """
+    random = Random(derive_seed(seed, "store", "catalogue"))
+    kinds = vocabulary.KINDS[: max(2, min(len(vocabulary.KINDS), products // GROUP))]
+    planned: list[tuple[vocabulary.Kind, tuple[str, str, str]]] = []
+    for index, kind in enumerate(kinds):
+        count = products // len(kinds) + (1 if index < products % len(kinds) else 0)
+        planned += [(kind, words) for words in _combinations(kind, count, random)]
+    random.shuffle(planned)
+    return Catalogue(
+        tuple(_product(i, kind, words, random) for i, (kind, words) in enumerate(planned, start=1))
+    )
+
+
+def catalogue_of(settings: SiteSettings) -> Catalogue:
+    """The catalogue that these settings describe."""
+    return build_catalogue(settings.products, settings.catalogue_seed)

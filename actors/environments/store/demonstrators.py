@@ -1,0 +1,23 @@
+"""Scripted demonstrators of the store: what somebody who knows the shop would do next."""
+
+from collections.abc import Callable, Sequence
+
+from actors.environments.store.families import FAMILIES, Family
+from actors.environments.store.families.view import View
+from actors.environments.store.tasks import ENVIRONMENT
+from core.action import Action
+from core.observation import Observation
+from core.task import Task
+
+
+def _demonstrator(family: Family) -> Callable[[Task, str, Observation, Sequence[Action]], Action]:
+    def demonstrate(
+        task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]
+    ) -> Action:
+        return family.act(task.goal, View(observation), earlier)
+
+    return demonstrate
+
+
+DEMONSTRATORS = {(ENVIRONMENT, name): _demonstrator(family) for name, family in FAMILIES.items()}
+"""(environment, family) -> demonstrate(task, instruction, observation, earlier actions) -> next action."""

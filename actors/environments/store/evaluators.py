@@ -1,0 +1,88 @@
+"""What a visit to the store achieved. Reads evidence only, so that a re-score is a replay."""
+
+from random import Random
+from typing import Any
+
+import msgspec
+
+from actors.environments.store.catalogue import build_catalogue
+from actors.environments.store.control import Record
+from actors.environments.store.families import FAMILIES, Ending
+from actors.environments.store.families.base import distinct
+from core.evidence import Evidence, Judgment
+from core.seeds import derive_seed
+from core.task import Task
+
+
+class AchievedGoal(msgspec.Struct, frozen=True, kw_only=True):
+    """A goal that a visit did reach, whatever it was asked to do."""
+
+    family: str
+    goal: dict[str, Any]
+    """As in a task of this family: `evaluate` finds it reached."""
+    instruction: str
+    """A text that asks for it."""
+    ordinal: int
+    """Number of the fact (from 1) that first reached it: the step reached it whose observation has a smaller
+    `world_ordinal` and whose successor's has not. One past the journal's end when the answer reached it, which is
+    then the last step."""
+
+
+def _record_of(evidence: Evidence) -> Record | str:
+    try:
+        return msgspec.convert(evidence.probes, Record)
+    except msgspec.ValidationError as error:
+        return f"the store's record is missing or damaged: {error}"
+
+
+def _ending(record: Record, answer: str | None) -> Ending:
+    return Ending(
+        build_catalogue(record.products, record.catalogue_seed),
+        opening=record.opening,
+        journal=record.journal,
+        answer=answer,
+    )
+
+
+def evaluate(task: Task, evidence: Evidence) -> Judgment:
+    """Reward 1 when the task's goal is reached at the end, else 0; undecided without a usable record."""
+    record = _record_of(evidence)
+    if isinstance(record, str):
+        return Judgment(outcome="undecided", reward=0.0, reason=record)
+    family = FAMILIES.get(task.family)
+    if family is None:
+        return Judgment(
+            outcome="undecided", reward=0.0, reason=f"no evaluator for the family {task.family!r}"
+        )
+    if record.catalogue != task.goal.get("catalogue"):
+        text = (
+            f"the store showed catalogue {record.catalogue}, the task is about {task.goal.get('catalogue')}"
+        )
+        return Judgment(outcome="undecided", reward=0.0, reason=text)
+    finding = family.check(task.goal, _ending(record, evidence.answer))
+    return Judgment(
+        outcome="success" if finding.success else "failure",
+        reward=1.0 if finding.success else 0.0,
+        reason=finding.reason,
+    )
+
+
+def achieved_goals(evidence: Evidence) -> tuple[AchievedGoal, ...]:
+    """Every goal of every family that the visit reached, each once, by ordinal. Empty without a usable record."""
+    record = _record_of(evidence)
+    if isinstance(record, str):
+        return ()
+    ending = _ending(record, evidence.answer)
+    found: list[AchievedGoal] = []
+    for family in FAMILIES.values():
+        for index, reached in enumerate(distinct(family.reached(ending))):
+            random = Random(derive_seed(record.seed, "store", "hindsight", family.name, index))
+            found.append(
+                AchievedGoal(
+                    family=family.name,
+                    goal={**reached.goal, "catalogue": record.catalogue},
+                    instruction=family.say(reached.goal, random),
+                    ordinal=reached.ordinal,
+                )
+            )
+    return tuple(sorted(found, key=lambda achieved: achieved.ordinal))

@@ -1,0 +1,111 @@
+"""What a family of tasks consists of, and what its judges and hindsight read."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from random import Random
+from typing import Any, NamedTuple, TypeAlias
+
+import msgspec
+
+from actors.environments.store.catalogue import Catalogue
+from actors.environments.store.families.view import View
+from actors.environments.store.session import AnyFact, State, apply
+from core.action import Action
+
+Goal: TypeAlias = dict[str, Any]
+
+
+class Ending:
+    """What is left of a visit: the state on arrival, the journal, the answer."""
+
+    def __init__(
+        self, catalogue: Catalogue, *, opening: State, journal: Sequence[AnyFact], answer: str | None
+    ) -> None:
+        self.catalogue = catalogue
+        self.opening = opening
+        self.journal = tuple(journal)
+        self.answer = answer
+
+    @cached_property
+    def states(self) -> tuple[State, ...]:
+        """States after 0, 1, 2 … facts."""
+        states = [self.opening]
+        for fact in self.journal:
+            states.append(apply(states[-1], fact))
+        return tuple(states)
+
+    @property
+    def state(self) -> State:
+        """The last state."""
+        return self.states[-1]
+
+    def until(self, ordinal: int) -> "Ending":
+        """The visit as it stood after its first `ordinal` facts, with no answer given yet."""
+        return Ending(self.catalogue, opening=self.opening, journal=self.journal[:ordinal], answer=None)
+
+    def seen(self) -> dict[int, None]:
+        """Products whose own page was opened, in order."""
+        return {fact.product: None for _, fact in self.facts("viewed") if hasattr(fact, "product")}
+
+    def facts(self, *kinds: str) -> Iterator[tuple[int, Any]]:
+        """(ordinal, fact) of the named kinds, in order."""
+        for ordinal, fact in enumerate(self.journal, start=1):
+            if fact.__struct_config__.tag in kinds:
+                yield ordinal, fact
+
+
+class Finding(NamedTuple):
+    """What a check came to."""
+
+    success: bool
+    reason: str
+    """One sentence naming what decided."""
+
+
+class Reached(NamedTuple):
+    """A goal that a visit reached."""
+
+    goal: Goal
+    ordinal: int
+    """Number of the fact that first reached it; one past the last fact when the answer did."""
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of task. All functions are pure."""
+
+    name: str
+    max_steps: int
+    draw: Callable[[Catalogue, State, Random], Goal]
+    """A goal that can be reached from this opening state."""
+    say: Callable[[Goal, Random], str]
+    """An instruction for a goal, in one of several phrasings."""
+    check: Callable[[Goal, Ending], Finding]
+    """Whether a visit reached a goal."""
+    act: Callable[[Goal, View, Sequence[Action]], Action]
+    """What the scripted demonstrator does next."""
+    reached: Callable[[Ending], Iterator[Reached]]
+    """Every goal of this family that a visit reached, in the order of ordinals."""
+
+
+class NothingToAsk(ValueError):
+    """The catalogue is too small or too uniform for a task of this family."""
+
+
+def first(attempts: Iterator[Goal | None], *, family: str) -> Goal:
+    """The first goal that an endless drawing yields, within a bound."""
+    for _, goal in zip(range(500), attempts, strict=False):
+        if goal is not None:
+            return goal
+    raise NothingToAsk(
+        f"the catalogue offers no task of the family {family}: use more products (sites.products)"
+    )
+
+
+def distinct(found: Iterator[Reached]) -> Iterator[Reached]:
+    """Each goal once, at the ordinal that first reached it."""
+    known: set[bytes] = set()
+    for reached in found:
+        key = msgspec.json.encode(reached.goal, order="sorted")
+        if key not in known:
+            known.add(key)
+            yield reached

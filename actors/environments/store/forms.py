@@ -1,0 +1,174 @@
+"""What buttons do. Every form ends in a redirect, so that going back or reloading repeats nothing."""
+
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from actors.environments.store.opening import MAX_QUANTITY
+from actors.environments.store.session import (
+    Added,
+    Address,
+    Cancelled,
+    Line,
+    Moved,
+    Order,
+    Ordered,
+    Removed,
+    Requantified,
+    Reviewed,
+    Unwished,
+    Wished,
+    WrittenReview,
+    with_line,
+)
+from actors.environments.store.sessions import Session
+from actors.environments.store.shop import Shop, go, number_of
+
+MAX_BODY_BYTES = 16 * 1024
+MAX_FIELDS = 20
+MAX_LINES = 8
+TODAY = "1 July"
+"""The day of every order placed: the store has no clock."""
+
+
+class BodyTooLarge(Exception):
+    """The form's content is above MAX_BODY_BYTES."""
+
+
+async def fields_of(request: Request) -> dict[str, str]:
+    """Fields of an urlencoded form, white space tidied; the last of equal names counts."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > MAX_BODY_BYTES:
+            raise BodyTooLarge(f"the form is larger than {MAX_BODY_BYTES} bytes")
+    pairs = parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True)[:MAX_FIELDS]
+    return {key: " ".join(value.replace("\0", " ").split()) for key, value in pairs}
+
+
+class Forms:
+    """Handlers of all POST requests."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+
+    async def add(self, request: Request, session: Session) -> Response:
+        """Put a product into the cart; every option has to be chosen."""
+        number = number_of(request.path_params["number"])
+        product = None if number is None else self._shop.catalogue.get(number)
+        if product is None:
+            return self._shop.missing(session, "product")
+        given = await fields_of(request)
+        colour, size, quantity = given.get("colour", ""), given.get("size", ""), given.get("quantity", "1")
+        chosen = {"colour": colour, "size": size}
+        back = f"/product/{product.id}?{urlencode({k: v for k, v in chosen.items() if v})}"
+        if product.colours and colour not in product.colours:
+            return self._shop.refuse(session, back, "colour")
+        if product.sizes and size not in product.sizes:
+            return self._shop.refuse(session, back, "size")
+        count = number_of(quantity)
+        if count is None or not 1 <= count <= MAX_QUANTITY:
+            return self._shop.refuse(session, back, "quantity")
+        line = Line(
+            product=product.id,
+            colour=colour if product.colours else "",
+            size=size if product.sizes else "",
+            quantity=count,
+        )
+        if len(with_line(session.state.cart, line)) > MAX_LINES:
+            return self._shop.refuse(session, "/cart", "cart_full")
+        session.record(Added(line=line))
+        return go("/cart")
+
+    async def _held(self, request: Request, session: Session) -> tuple[Line | None, dict[str, str]]:
+        given = await fields_of(request)
+        key = (number_of(given.get("product", "")), given.get("colour", ""), given.get("size", ""))
+        cart = session.state.cart
+        return next((line for line in cart if (line.product, line.colour, line.size) == key), None), given
+
+    async def remove(self, request: Request, session: Session) -> Response:
+        """Take a line out of the cart."""
+        line, _ = await self._held(request, session)
+        if line is None:
+            return self._shop.refuse(session, "/cart", "not_in_cart")
+        session.record(Removed(line=line))
+        return go("/cart")
+
+    async def requantify(self, request: Request, session: Session) -> Response:
+        """Change how many of a line."""
+        line, given = await self._held(request, session)
+        if line is None:
+            return self._shop.refuse(session, "/cart", "not_in_cart")
+        count = number_of(given.get("quantity", ""))
+        if count is None or not 1 <= count <= MAX_QUANTITY:
+            return self._shop.refuse(session, "/cart", "quantity")
+        changed = Line(product=line.product, colour=line.colour, size=line.size, quantity=count)
+        session.record(Requantified(line=changed))
+        return go("/cart")
+
+    async def wish(self, request: Request, session: Session) -> Response:
+        """Put a product on the wish list."""
+        number = number_of(request.path_params["number"])
+        if number is None or self._shop.catalogue.get(number) is None:
+            return self._shop.missing(session, "product")
+        session.record(Wished(product=number))
+        return go("/wishes")
+
+    async def unwish(self, request: Request, session: Session) -> Response:
+        """Take a product off the wish list."""
+        number = number_of((await fields_of(request)).get("product", ""))
+        if number in session.state.wishes and number is not None:
+            session.record(Unwished(product=number))
+        return go("/wishes")
+
+    async def place(self, request: Request, session: Session) -> Response:
+        """Turn the cart into an order."""
+        if not session.state.cart:
+            return self._shop.refuse(session, "/cart", "cart_empty")
+        number = max((order.number for order in session.state.orders), default=1000) + 1
+        order = Order(
+            number=number,
+            date=TODAY,
+            status="processing",
+            lines=session.state.cart,
+            address=session.state.address,
+        )
+        session.record(Ordered(order=order))
+        return go(f"/orders/{number}?note=ordered")
+
+    async def cancel(self, request: Request, session: Session) -> Response:
+        """Cancel an order that is still in processing."""
+        number = number_of(request.path_params["number"])
+        order = next((order for order in session.state.orders if order.number == number), None)
+        if order is None:
+            return self._shop.missing(session, "order")
+        to = f"/orders/{order.number}"
+        if order.status != "processing":
+            return self._shop.refuse(session, to, "too_late")
+        session.record(Cancelled(number=order.number))
+        return go(f"{to}?note=cancelled")
+
+    async def move(self, request: Request, session: Session) -> Response:
+        """Save the address."""
+        given = await fields_of(request)
+        name, street, city = (given.get(key, "")[:60] for key in ("name", "street", "city"))
+        if not (name and street and city):
+            return self._shop.refuse(session, "/account/address", "address")
+        session.record(Moved(address=Address(name=name, street=street, city=city)))
+        return go("/account?note=saved")
+
+    async def review(self, request: Request, session: Session) -> Response:
+        """Save a review."""
+        number = number_of(request.path_params["number"])
+        if number is None or self._shop.catalogue.get(number) is None:
+            return self._shop.missing(session, "product")
+        given = await fields_of(request)
+        stars, text = number_of(given.get("stars", "")), given.get("text", "")[:300]
+        to = f"/product/{number}/write"
+        if stars is None or not 1 <= stars <= 5:
+            return self._shop.refuse(session, to, "stars")
+        if not text:
+            return self._shop.refuse(session, to, "text")
+        session.record(Reviewed(review=WrittenReview(product=number, stars=stars, text=text)))
+        return go(f"/product/{number}/reviews?note=reviewed")

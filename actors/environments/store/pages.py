@@ -1,0 +1,258 @@
+"""The pages that only show: everything a link leads to. Each leaves one fact in the journal."""
+
+from urllib.parse import urlencode
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from actors.environments.store.catalogue import Product
+from actors.environments.store.search import MAX_QUERY_CHARS, SORTS, Sort, sorted_by
+from actors.environments.store.session import Listed, OrderViewed, Viewed, Visited
+from actors.environments.store.sessions import Session
+from actors.environments.store.shop import Shop, note_of, number_of
+
+PER_PAGE = 8
+PRICE_BANDS: dict[str, tuple[str, int, int]] = {
+    "25": ("under $25", 0, 2500),
+    "50": ("$25 to $50", 2500, 5000),
+    "100": ("$50 to $100", 5000, 10_000),
+    "more": ("over $100", 10_000, 1_000_000_000),
+}
+"""Value in the address -> label, lowest price, first price above."""
+PARTS = {
+    "description": "Description",
+    "features": "Features",
+    "reviews": "Reviews",
+    "write": "Write a review",
+}
+SORT_LABELS: dict[Sort, str] = {
+    "relevance": "Relevance",
+    "price": "Cheapest first",
+    "rating": "Best rated first",
+}
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """How a list of products is narrowed, sorted and paged."""
+
+    query: str
+    category: str
+    noun: str
+    sort: Sort
+    band: str
+    page: int
+
+    @classmethod
+    def of(cls, request: Request, *, category: str | None = None) -> "Choice":
+        """Read from an address; whatever is not understood counts as not asked."""
+        given = request.query_params
+        sort = given.get("sort", "")
+        band = given.get("price", "")
+        return cls(
+            query=" ".join(given.get("q", "")[:MAX_QUERY_CHARS].split()),
+            category=given.get("category", "")[:40] if category is None else category,
+            noun=given.get("noun", "")[:40],
+            sort=next((known for known in SORTS if known == sort), "relevance"),
+            band=band if band in PRICE_BANDS else "",
+            page=max(1, number_of(given.get("page", "1")) or 1),
+        )
+
+    def keeps(self, product: Product) -> bool:
+        """Whether a product passes the filters."""
+        low, high = PRICE_BANDS[self.band][1:] if self.band else (0, 1_000_000_000)
+        return (
+            self.category in ("", product.category)
+            and self.noun in ("", product.noun)
+            and low <= product.price_cents < high
+        )
+
+    def address(self, path: str, **changes: str | int) -> str:
+        """The address of this list with something changed; a change of filter or order leads to the first page."""
+        parts: dict[str, str | int] = {
+            "q": self.query,
+            "noun": self.noun,
+            "sort": self.sort,
+            "price": self.band,
+        }
+        if path == "/search":
+            parts["category"] = self.category
+        parts |= changes
+        kept = {key: value for key, value in parts.items() if value not in ("", "relevance")}
+        return f"{path}?{urlencode(kept)}" if kept else path
+
+
+class Pages:
+    """Handlers of all GET requests."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+
+    async def home(self, request: Request, session: Session) -> Response:
+        """Categories and a few products."""
+        session.record(Visited(page="home"))
+        popular = sorted_by(self._shop.catalogue.products, "rating")[:4]
+        return self._shop.page(session, "home.html", "Store", popular=popular)
+
+    async def search(self, request: Request, session: Session) -> Response:
+        """Results of a full-text search."""
+        choice = Choice.of(request)
+        found = self._shop.index.search(choice.query, sort=choice.sort)
+        title = f"Results for {choice.query}" if choice.query else "Search"
+        return self._list(session, choice, found.products, path="/search", title=title, exact=found.exact)
+
+    async def category(self, request: Request, session: Session) -> Response:
+        """Products of a category, perhaps of one noun."""
+        name = request.path_params["name"].capitalize()
+        if name not in self._shop.catalogue.categories:
+            session.record(Visited(page="missing"))
+            return self._shop.missing(session, "category")
+        choice = Choice.of(request, category=name)
+        products = sorted_by(self._shop.catalogue.products, choice.sort)
+        return self._list(session, choice, products, path=f"/category/{name.lower()}", title=name, exact=True)
+
+    def _list(
+        self,
+        session: Session,
+        choice: Choice,
+        products: tuple[Product, ...],
+        *,
+        path: str,
+        title: str,
+        exact: bool,
+    ) -> Response:
+        kept = [product for product in products if choice.keeps(product)]
+        pages = max(1, -(-len(kept) // PER_PAGE))
+        page = min(choice.page, pages)
+        shown = kept[(page - 1) * PER_PAGE : page * PER_PAGE]
+        is_search = path == "/search"
+        session.record(
+            Listed(
+                query=choice.query if is_search else "",
+                category=choice.category,
+                sort=choice.sort,
+                page=page,
+                exact=exact,
+                shown=tuple(product.id for product in shown),
+            )
+        )
+        sorts = [(SORT_LABELS[s], "" if s == choice.sort else choice.address(path, sort=s)) for s in SORTS]
+        if is_search:
+            present = tuple(dict.fromkeys(p.category for p in products))
+            narrower = [] if choice.category or len(present) < 2 else present
+            filters = [(f"Only {name}", choice.address(path, category=name)) for name in narrower]
+        else:
+            nouns = () if choice.noun else self._shop.catalogue.categories[choice.category]
+            filters = [(f"Only {noun}", choice.address(path, noun=noun)) for noun in nouns]
+        return self._shop.page(
+            session,
+            "list.html",
+            title,
+            query=choice.query,
+            choice=choice,
+            path=path,
+            shown=shown,
+            exact=exact,
+            count=len(kept),
+            number=page,
+            pages=pages,
+            previous=choice.address(path, page=page - 1) if page > 1 else "",
+            next=choice.address(path, page=page + 1) if page < pages else "",
+            sorts=sorts,
+            filters=filters,
+            bands=PRICE_BANDS,
+        )
+
+    def _product(self, request: Request) -> Product | None:
+        number = number_of(request.path_params["number"])
+        return None if number is None else self._shop.catalogue.get(number)
+
+    async def product(self, request: Request, session: Session) -> Response:
+        """A product with its options."""
+        product = self._product(request)
+        if product is None:
+            session.record(Visited(page="missing"))
+            return self._shop.missing(session, "product")
+        session.record(Viewed(product=product.id))
+        colour, size = request.query_params.get("colour", ""), request.query_params.get("size", "")
+        return self._shop.page(
+            session,
+            "product.html",
+            product.title,
+            item=product,
+            colour=colour,
+            size=size,
+            note=note_of(request),
+        )
+
+    async def product_part(self, request: Request, session: Session) -> Response:
+        """Description, features, reviews, or the form to write one."""
+        product, part = self._product(request), request.path_params["part"]
+        if product is None or part not in PARTS:
+            session.record(Visited(page="missing"))
+            return self._shop.missing(session, "page")
+        session.record(Viewed(product=product.id, part=part))
+        own = next((review for review in session.state.reviews if review.product == product.id), None)
+        return self._shop.page(
+            session,
+            f"{part}.html",
+            f"{PARTS[part]}: {product.title}",
+            item=product,
+            own=own,
+            note=note_of(request),
+        )
+
+    async def cart(self, request: Request, session: Session) -> Response:
+        """What is in the cart."""
+        session.record(Visited(page="cart"))
+        return self._shop.page(
+            session, "cart.html", "Cart", total=self._total(session), note=note_of(request)
+        )
+
+    async def checkout(self, request: Request, session: Session) -> Response:
+        """Where the order would go, what it would cost."""
+        session.record(Visited(page="checkout"))
+        return self._shop.page(session, "checkout.html", "Checkout", total=self._total(session))
+
+    def _total(self, session: Session) -> int:
+        return sum(
+            self._shop.catalogue[line.product].price_cents * line.quantity for line in session.state.cart
+        )
+
+    async def wishes(self, request: Request, session: Session) -> Response:
+        """The wish list."""
+        session.record(Visited(page="wishes"))
+        return self._shop.page(session, "wishes.html", "Wish list")
+
+    async def orders(self, request: Request, session: Session) -> Response:
+        """All orders, newest first."""
+        session.record(Visited(page="orders"))
+        return self._shop.page(session, "orders.html", "Orders")
+
+    async def order(self, request: Request, session: Session) -> Response:
+        """One order with its status."""
+        number = number_of(request.path_params["number"])
+        order = next((order for order in session.state.orders if order.number == number), None)
+        if order is None:
+            session.record(Visited(page="missing"))
+            return self._shop.missing(session, "order")
+        session.record(OrderViewed(number=order.number))
+        total = sum(self._shop.catalogue[line.product].price_cents * line.quantity for line in order.lines)
+        return self._shop.page(
+            session, "order.html", f"Order {order.number}", order=order, total=total, note=note_of(request)
+        )
+
+    async def account(self, request: Request, session: Session) -> Response:
+        """Name and address."""
+        session.record(Visited(page="account"))
+        return self._shop.page(session, "account.html", "Account", note=note_of(request))
+
+    async def address(self, request: Request, session: Session) -> Response:
+        """The form that changes the address."""
+        session.record(Visited(page="address"))
+        return self._shop.page(session, "address.html", "Change address", note=note_of(request))
+
+    async def missing(self, request: Request, session: Session) -> Response:
+        """Every other address."""
+        session.record(Visited(page="missing"))
+        return self._shop.missing(session, "page")

@@ -1,0 +1,159 @@
+"""The store's web server: routes, worded errors, start and stop.
+
+Consumes HTTP requests on loopback; waits for nothing; produces pages, and through the control API the records that
+evaluators read. State lives in this process alone: restarting it ends all visits.
+"""
+
+import secrets
+import socket
+import time
+from collections.abc import Callable
+
+import uvicorn
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from actors.environments.store.catalogue import catalogue_of
+from actors.environments.store.control import Control
+from actors.environments.store.forms import BodyTooLarge, Forms
+from actors.environments.store.pages import Pages
+from actors.environments.store.sessions import Sessions
+from actors.environments.store.shop import COOKIE, Shop, go
+from core.errors import EnvironmentFailed
+from core.settings import SiteSettings
+
+GRACE_S = 1
+"""How long requests in flight may take once the server is told to stop."""
+METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
+
+
+def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
+    """The whole store as an ASGI application. `control_token` must not be empty."""
+    if not control_token:
+        raise ValueError("the store needs a control token of at least one character")
+    catalogue = catalogue_of(settings)
+    sessions = Sessions(clock=time.monotonic, token=lambda: secrets.token_urlsafe(18))
+    shop = Shop(catalogue, sessions)
+    pages, forms = Pages(shop), Forms(shop)
+    control = Control(
+        catalogue,
+        sessions,
+        token=control_token,
+        products=settings.products,
+        catalogue_seed=settings.catalogue_seed,
+    )
+
+    async def enter(request: Request) -> Response:
+        token = request.path_params["token"]
+        if sessions.get(token) is None:
+            return shop.plain("No visit", "This visit has ended or never began.", status=404)
+        answer = go("/")
+        answer.set_cookie(COOKIE, token, httponly=True, samesite="lax", path="/")
+        return answer
+
+    async def health(request: Request) -> Response:
+        return PlainTextResponse(f"ok {catalogue.name}\n")
+
+    async def worded(request: Request, error: Exception) -> Response:
+        if isinstance(error, BodyTooLarge):
+            return shop.plain("Too much", f"The store did not take this: {error}.", status=413)
+        status = error.status_code if isinstance(error, HTTPException) else 500
+        return shop.plain("Not possible", "The store does not take this kind of request here.", status=status)
+
+    visitor = shop.visitor
+    shown = {
+        "/": pages.home,
+        "/search": pages.search,
+        "/category/{name}": pages.category,
+        "/product/{number}": pages.product,
+        "/product/{number}/{part}": pages.product_part,
+        "/cart": pages.cart,
+        "/checkout": pages.checkout,
+        "/wishes": pages.wishes,
+        "/orders": pages.orders,
+        "/orders/{number}": pages.order,
+        "/account": pages.account,
+        "/account/address": pages.address,
+    }
+    done = {
+        "/product/{number}/cart": forms.add,
+        "/product/{number}/wish": forms.wish,
+        "/product/{number}/write": forms.review,
+        "/cart/remove": forms.remove,
+        "/cart/quantity": forms.requantify,
+        "/wishes/remove": forms.unwish,
+        "/checkout": forms.place,
+        "/orders/{number}/cancel": forms.cancel,
+        "/account/address": forms.move,
+    }
+    routes = [
+        Route("/_control/sessions", control.open, methods=["POST"]),
+        Route("/_control/sessions/{token}", control.read, methods=["GET"]),
+        Route("/_control/sessions/{token}", control.close, methods=["DELETE"]),
+        Route("/_enter/{token}", enter, methods=["GET"]),
+        Route("/_health", health, methods=["GET"]),
+        *(Route(path, visitor(handler), methods=["POST"]) for path, handler in done.items()),
+        *(Route(path, visitor(handler), methods=["GET"]) for path, handler in shown.items()),
+        Route("/{rest:path}", visitor(pages.missing), methods=["GET"]),
+    ]
+    return Starlette(
+        routes=routes, exception_handlers={HTTPException: worded, BodyTooLarge: worded, 500: worded}
+    )
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise EnvironmentFailed(
+            f"the store cannot listen on {host}:{port}: {error.strerror}. "
+            "End the process that uses this port, or choose another one"
+        ) from error
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Tells when it takes connections."""
+
+    def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
+
+
+async def serve(
+    settings: SiteSettings,
+    *,
+    host: str,
+    port: int,
+    control_token: str,
+    ready: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGTERM, SIGINT or cancellation, then stop within GRACE_S. `ready` gets the base address.
+
+    Port 0 takes a free one. Raises EnvironmentFailed when the port is taken.
+    """
+    app = create_app(settings, control_token=control_token)
+    listener = _bind(host, port)
+    base = f"http://{host}:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+    )
+    try:
+        await _Server(config, on_started=lambda: ready(base) if ready else None).serve(sockets=[listener])
+    finally:
+        listener.close()

@@ -1,0 +1,56 @@
+"""The store's tasks: pure, no server and no browser needed."""
+
+from random import Random
+
+from actors.environments.base import ResetSemantics
+from actors.environments.store.catalogue import Catalogue, catalogue_of
+from actors.environments.store.families import FAMILIES
+from actors.environments.store.opening import opening_state
+from core.errors import SettingsError
+from core.seeds import derive_seed
+from core.settings import SiteSettings
+from core.task import Task
+
+ENVIRONMENT = "store"
+
+
+class StoreTasks:
+    """TaskSource of the store."""
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self._settings = settings
+
+    @property
+    def name(self) -> str:
+        """`store`."""
+        return ENVIRONMENT
+
+    @property
+    def resets(self) -> ResetSemantics:
+        """Every episode has a session of its own."""
+        return "per_episode"
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The catalogue that the tasks speak of; built on first use."""
+        return catalogue_of(self._settings)
+
+    def families(self) -> tuple[str, ...]:
+        """Names of the families, in a stable order."""
+        return tuple(FAMILIES)
+
+    def task(self, family: str, seed: int) -> Task:
+        """The task of a family and seed. Raises SettingsError for an unknown family."""
+        known = FAMILIES.get(family)
+        if known is None:
+            raise SettingsError(f"the store has no task family {family!r}; it has: {', '.join(FAMILIES)}")
+        random = Random(derive_seed(seed, ENVIRONMENT, family, "goal"))
+        goal = known.draw(self.catalogue, opening_state(self.catalogue, family, seed), random)
+        return Task(
+            environment=ENVIRONMENT,
+            family=family,
+            seed=seed,
+            instruction=known.say(goal, random),
+            goal={**goal, "catalogue": self.catalogue.name},
+            max_steps=known.max_steps,
+        )
