@@ -68,8 +68,6 @@ def _version(command: list[str]) -> str:
 
 
 def _python() -> str:
-    if sys.version_info < (3, 11):
-        raise ValueError(f"Python {sys.version.split()[0]} is too old")
     return sys.version.split()[0]
 
 

@@ -23,7 +23,7 @@ from app.progress import Progress
 from app.runs import RunHandle
 from app.supervisor import die_with_parent
 from core.errors import HindcastError
-from events.catalogue import ControlRequested, RunFinished
+from events.catalogue import ControlRequested, RunFinished, RunResumed, RunStarted
 from events.envelope import Fact
 from events.publisher import Publisher
 from events.reader import tail
@@ -154,9 +154,8 @@ async def follow(
             quiet_until = (await log.identity()).last
             async for recorded in tail(log, after=0):
                 line = progress.apply(recorded)
-                if line and recorded.position >= min(quiet_until, 1):
-                    if recorded.position > quiet_until or recorded.fact.__class__.__name__.startswith("Run"):
-                        say(line)
+                if line and (recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)):
+                    say(line)
                 reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
                 if reached and recorded.position >= quiet_until:
                     return
