@@ -1,0 +1,24 @@
+"""From a fact to the rows it changes: a pure function of one event, one mapper per type in the catalogue.
+
+Whatever has no table of its own becomes a notice, so no fact is lost to people who look only here. A type that this
+version does not know changes nothing.
+"""
+
+from collections.abc import Callable, Iterable
+
+from events.envelope import Recorded
+from storage.readmodel.mapping.acting import ACTING
+from storage.readmodel.mapping.running import RUNNING
+from storage.readmodel.mapping.training import TRAINING
+from storage.readmodel.operations import Operation
+
+Mapper = Callable[..., Iterable[Operation]]
+
+MAPPERS: dict[type, Mapper] = {**ACTING, **TRAINING, **RUNNING}
+"""Fact class -> mapper of (recorded, fact)."""
+
+
+def operations(recorded: Recorded) -> Iterable[Operation]:
+    """What the event does to the read model; deterministic, no clock, no I/O."""
+    mapper = MAPPERS.get(type(recorded.fact))
+    return mapper(recorded, recorded.fact) if mapper else ()

@@ -1,0 +1,205 @@
+"""Tasks, episodes, steps and verdicts."""
+
+from collections.abc import Callable, Iterable
+from struct import unpack
+
+from core.task import Task
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    EpisodeStarted,
+    StateValued,
+    StepTaken,
+    TaskAdmitted,
+    TaskProposed,
+    TaskRejected,
+)
+from events.envelope import Recorded
+from storage.readmodel.operations import Ensure, Insert, Operation, Put, Values
+from storage.readmodel.values import clean_text, finite, small_integer, to_json
+
+ID_BYTES = 4
+"""Token ids and versions are packed as int32."""
+
+
+def _task_values(task: Task) -> Values:
+    return {
+        "environment": task.environment,
+        "family": task.family,
+        "seed": small_integer(task.seed),
+        "instruction": clean_text(task.instruction),
+        "goal": to_json(task.goal),
+        "max_steps": task.max_steps,
+    }
+
+
+def _task_proposed(_recorded: Recorded, fact: TaskProposed) -> Iterable[Operation]:
+    values = _task_values(fact.task)
+    values.update(source=fact.source, parents=to_json(fact.parents), state="proposed")
+    return (Put("tasks", (fact.task.id,), values),)
+
+
+def _task_admitted(_recorded: Recorded, fact: TaskAdmitted) -> Iterable[Operation]:
+    values = {"state": "admitted", "phase": fact.phase, "value": finite(fact.value)}
+    return (Put("tasks", (fact.task_id,), values),)
+
+
+def _task_rejected(_recorded: Recorded, fact: TaskRejected) -> Iterable[Operation]:
+    values = {"state": "rejected", "reason": fact.reason, "value": finite(fact.value)}
+    return (Put("tasks", (fact.task_id,), values),)
+
+
+def _state_valued(_recorded: Recorded, fact: StateValued) -> Iterable[Operation]:
+    return (Put("tasks", (fact.task_id,), {"value": finite(fact.value)}),)
+
+
+def _episode_requested(recorded: Recorded, fact: EpisodeRequested) -> Iterable[Operation]:
+    task = fact.task
+    task_id = task.id
+    known = _task_values(task)
+    known["state"] = "unlisted"
+    return (
+        Ensure("tasks", (task_id,), known),
+        Put(
+            "episodes",
+            (fact.episode,),
+            {
+                "task": task_id,
+                "environment": task.environment,
+                "family": task.family,
+                "group_id": fact.group,
+                "member": fact.member,
+                "group_size": fact.group_size,
+                "attempt": fact.attempt,
+                "origin": fact.origin,
+                "temperature": fact.temperature,
+                "phase": fact.phase,
+                "min_version": fact.min_version,
+                "lease_s": fact.lease_s,
+                "state": "requested",
+                "requested_position": recorded.position,
+                "requested_ns": recorded.envelope.occurred_ns,
+            },
+        ),
+    )
+
+
+def _episode_started(recorded: Recorded, fact: EpisodeStarted) -> Iterable[Operation]:
+    values = {
+        "state": "started",
+        "actor": fact.actor,
+        "instruction": clean_text(fact.instruction),
+        "renderer": fact.renderer,
+        "started_ns": recorded.envelope.occurred_ns,
+    }
+    return (Put("episodes", (fact.episode,), values),)
+
+
+def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
+    action = fact.action
+    versions = unpack(f"<{len(fact.versions) // ID_BYTES}i", fact.versions)
+    return (
+        Insert(
+            "steps",
+            {
+                "episode": fact.episode,
+                "step": fact.index,
+                "observation_digest": fact.observation_digest,
+                "observation_blob": fact.observation.sha256 if fact.observation else None,
+                "url": clean_text(fact.url),
+                "answer": clean_text(fact.answer),
+                "action": action.name if action else None,
+                "argument": clean_text(action.argument) if action else None,
+                "result": fact.result,
+                "detail": clean_text(fact.detail),
+                "element": small_integer(action.element) if action else None,
+                "world_ordinal": small_integer(fact.world_ordinal),
+                "prompt_tokens": len(fact.prompt_ids) // ID_BYTES,
+                "answer_tokens": len(fact.action_ids) // ID_BYTES,
+                "version_low": min(versions, default=None),
+                "version_high": max(versions, default=None),
+                "sampling_seed": small_integer(fact.sampling.seed),
+                "occurred_ns": recorded.envelope.occurred_ns,
+                "temperature": fact.sampling.temperature,
+                "observe_ms": fact.observe_ms,
+                "generate_ms": fact.generate_ms,
+                "act_ms": fact.act_ms,
+                "prompt_truncated": fact.prompt_truncated,
+            },
+        ),
+    )
+
+
+def _episode_ended(recorded: Recorded, fact: EpisodeEnded) -> Iterable[Operation]:
+    values = {
+        "state": "ended",
+        "actor": fact.actor,
+        "reason": fact.reason,
+        "steps": fact.steps,
+        "answer": clean_text(fact.evidence.answer),
+        "final_url": clean_text(fact.evidence.final_url),
+        "version_low": fact.policy_versions[0],
+        "version_high": fact.policy_versions[1],
+        "duration_ms": fact.duration_ms,
+        "terminal_ns": recorded.envelope.occurred_ns,
+    }
+    return (Put("episodes", (fact.episode,), values),)
+
+
+def _episode_abandoned(recorded: Recorded, fact: EpisodeAbandoned) -> Iterable[Operation]:
+    values = {
+        "state": "abandoned",
+        "reason": fact.reason,
+        "detail": clean_text(fact.detail),
+        "steps": fact.steps,
+        "terminal_ns": recorded.envelope.occurred_ns,
+    }
+    return (Put("episodes", (fact.episode,), values),)
+
+
+def _episode_cancelled(recorded: Recorded, fact: EpisodeCancelled) -> Iterable[Operation]:
+    values = {
+        "state": "cancelled",
+        "reason": fact.reason,
+        "detail": clean_text(fact.detail),
+        "terminal_ns": recorded.envelope.occurred_ns,
+    }
+    return (Put("episodes", (fact.episode,), values),)
+
+
+def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operation]:
+    return (
+        Insert(
+            "verdicts",
+            {
+                "episode": fact.episode,
+                "judge": fact.judge.name,
+                "judge_version": fact.judge.version,
+                "task": fact.task_id,
+                "prompt_digest": fact.judge.prompt_digest,
+                "outcome": fact.judgment.outcome,
+                "reason": clean_text(fact.judgment.reason),
+                "occurred_ns": recorded.envelope.occurred_ns,
+                "reward": finite(fact.judgment.reward),
+            },
+        ),
+    )
+
+
+ACTING: dict[type, Callable[..., Iterable[Operation]]] = {
+    TaskProposed: _task_proposed,
+    TaskAdmitted: _task_admitted,
+    TaskRejected: _task_rejected,
+    StateValued: _state_valued,
+    EpisodeRequested: _episode_requested,
+    EpisodeStarted: _episode_started,
+    StepTaken: _step_taken,
+    EpisodeEnded: _episode_ended,
+    EpisodeAbandoned: _episode_abandoned,
+    EpisodeCancelled: _episode_cancelled,
+    EpisodeJudged: _episode_judged,
+}
+"""Mappers of this file."""

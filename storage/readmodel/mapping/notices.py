@@ -1,0 +1,109 @@
+"""Facts that are told rather than tabulated."""
+
+from collections.abc import Callable, Iterable
+
+from events.catalogue import (
+    BlobReleased,
+    ControlApplied,
+    ControlRequested,
+    EpisodeRelabeled,
+    EventDeadLettered,
+    InjectionSeen,
+    LogRepaired,
+    ReplayScored,
+    SegmentArchived,
+    VerdictDisputed,
+    WaitExceeded,
+)
+from events.envelope import Fact, Recorded
+from storage.readmodel.operations import Insert, Operation
+from storage.readmodel.values import clean_text, fact_to_json
+
+
+def notice(recorded: Recorded, about: str, text: str) -> Insert:
+    """One line in words about an entity, with the fact as detail."""
+    envelope = recorded.envelope
+    return Insert(
+        "notices",
+        {
+            "type": envelope.type,
+            "about": clean_text(about),
+            "text": clean_text(text),
+            "detail": fact_to_json(recorded.fact),
+            "producer": envelope.producer,
+            "occurred_ns": envelope.occurred_ns,
+        },
+    )
+
+
+def _wait_exceeded(fact: WaitExceeded) -> tuple[str, str]:
+    return fact.setting, f"waited {fact.limit_s:g} s for {fact.waited_for}: {fact.setting} is the bound"
+
+
+def _injection_seen(fact: InjectionSeen) -> tuple[str, str]:
+    return fact.episode, f"step {fact.index}: the page tries to give instructions: {fact.excerpt}"
+
+
+def _dead_lettered(fact: EventDeadLettered) -> tuple[str, str]:
+    return (
+        fact.consumer,
+        f"{fact.consumer} set position {fact.position} aside after {fact.tries} tries: {fact.error}",
+    )
+
+
+def _blob_released(fact: BlobReleased) -> tuple[str, str]:
+    return fact.blob.sha256, f"{fact.blob.size} bytes let go of: {fact.reason}"
+
+
+def _segment_archived(fact: SegmentArchived) -> tuple[str, str]:
+    return fact.sha256, f"positions {fact.first} to {fact.last} stand in {fact.location}"
+
+
+def _log_repaired(fact: LogRepaired) -> tuple[str, str]:
+    return "log", f"positions {fact.first} to {fact.last} were written again: {fact.reason}"
+
+
+def _control_requested(fact: ControlRequested) -> tuple[str, str]:
+    return fact.command, f"{fact.author} asks for {fact.command}: {fact.reason}"
+
+
+def _control_applied(fact: ControlApplied) -> tuple[str, str]:
+    return fact.command, f"{fact.role} did {fact.command}"
+
+
+def _relabeled(fact: EpisodeRelabeled) -> tuple[str, str]:
+    goals = "; ".join(relabel.instruction for relabel in fact.relabels) or "none"
+    return fact.episode, f"goals that {fact.relabeler.name} found achieved: {goals}"
+
+
+def _disputed(fact: VerdictDisputed) -> tuple[str, str]:
+    return fact.episode, f"{fact.author} says {fact.outcome}, against {fact.judge.name}: {fact.reason}"
+
+
+def _replay_scored(fact: ReplayScored) -> tuple[str, str]:
+    return str(
+        fact.version
+    ), f"{len(fact.positions) // 8} stored steps were scored under version {fact.version}"
+
+
+def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Iterable[Operation]]:
+    def mapper(recorded: Recorded, fact: Fact) -> Iterable[Operation]:
+        return (notice(recorded, *say(fact)),)
+
+    return mapper
+
+
+TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
+    WaitExceeded: _told(_wait_exceeded),
+    InjectionSeen: _told(_injection_seen),
+    EventDeadLettered: _told(_dead_lettered),
+    BlobReleased: _told(_blob_released),
+    SegmentArchived: _told(_segment_archived),
+    LogRepaired: _told(_log_repaired),
+    ControlRequested: _told(_control_requested),
+    ControlApplied: _told(_control_applied),
+    EpisodeRelabeled: _told(_relabeled),
+    VerdictDisputed: _told(_disputed),
+    ReplayScored: _told(_replay_scored),
+}
+"""Facts that become a notice and nothing else."""

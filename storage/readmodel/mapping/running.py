@@ -1,0 +1,109 @@
+"""The run as a whole, and what is told about the system."""
+
+from collections.abc import Callable, Iterable
+
+from events.catalogue import (
+    LogSealed,
+    PhaseStarted,
+    RecipeChanged,
+    RunFinished,
+    RunForked,
+    RunResumed,
+    RunStarted,
+)
+from events.envelope import Recorded
+from storage.readmodel.mapping.notices import TOLD, notice
+from storage.readmodel.operations import Ensure, Operation, Put, Values
+from storage.readmodel.values import small_integer, to_json
+
+
+def _put_run(recorded: Recorded, **values: object) -> Put:
+    return Put("runs", (recorded.envelope.run,), values)
+
+
+def _started(recorded: Recorded, fact: RunStarted) -> Iterable[Operation]:
+    base: Values = {
+        "sha256": fact.base_policy.sha256,
+        "size_bytes": fact.base_policy.size,
+        "at_update": 0,
+        "occurred_ns": recorded.envelope.occurred_ns,
+    }
+    return (
+        _put_run(
+            recorded,
+            state="started",
+            recipe=fact.recipe,
+            run_seed=small_integer(fact.run_seed),
+            base_policy=fact.base_policy.sha256,
+            base_policy_name=fact.base_policy_name,
+            settings=to_json(fact.settings),
+            packages=to_json(fact.packages),
+            fingerprint=to_json(fact.fingerprint),
+            behaviour=to_json(fact.behaviour),
+            phase=0,
+            started_ns=recorded.envelope.occurred_ns,
+            started_position=recorded.position,
+        ),
+        Ensure("weights", ("policy", 0), base),
+    )
+
+
+def _resumed(recorded: Recorded, fact: RunResumed) -> Iterable[Operation]:
+    goal = ", ".join(f"{name}={count}" for name, count in sorted(fact.until.items())) or "none"
+    return (
+        _put_run(
+            recorded,
+            state="resumed",
+            goal=to_json(fact.until),
+            fingerprint=to_json(fact.fingerprint),
+            finished_reason=None,
+        ),
+        notice(
+            recorded, recorded.envelope.run, f"resumed after position {fact.after_position}; goal: {goal}"
+        ),
+    )
+
+
+def _forked(recorded: Recorded, fact: RunForked) -> Iterable[Operation]:
+    return (
+        _put_run(recorded, parent=fact.parent, forked_at=fact.at_position),
+        notice(recorded, fact.parent, f"begins as {fact.parent} up to position {fact.at_position}"),
+    )
+
+
+def _finished(recorded: Recorded, fact: RunFinished) -> Iterable[Operation]:
+    text = f"finished after {fact.updates} updates and {fact.episodes} episodes: {fact.reason}"
+    return (
+        _put_run(recorded, state="finished", finished_reason=fact.reason),
+        notice(recorded, recorded.envelope.run, text),
+    )
+
+
+def _recipe_changed(recorded: Recorded, fact: RecipeChanged) -> Iterable[Operation]:
+    changed = ", ".join(sorted(fact.changes))
+    return (notice(recorded, recorded.envelope.run, f"{fact.author} changed {changed}: {fact.reason}"),)
+
+
+def _sealed(recorded: Recorded, fact: LogSealed) -> Iterable[Operation]:
+    return (
+        _put_run(recorded, state="sealed"),
+        notice(recorded, "log", f"sealed with {fact.events} events"),
+    )
+
+
+def _phase_started(recorded: Recorded, fact: PhaseStarted) -> Iterable[Operation]:
+    text = f"phase {fact.phase} begins with version {fact.reference_version} as its reference"
+    return (_put_run(recorded, phase=fact.phase), notice(recorded, str(fact.phase), text))
+
+
+RUNNING: dict[type, Callable[..., Iterable[Operation]]] = {
+    RunStarted: _started,
+    RunResumed: _resumed,
+    RunForked: _forked,
+    RunFinished: _finished,
+    RecipeChanged: _recipe_changed,
+    LogSealed: _sealed,
+    PhaseStarted: _phase_started,
+    **TOLD,
+}
+"""Mappers of this file and of the notices."""

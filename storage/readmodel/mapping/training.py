@@ -1,0 +1,185 @@
+"""Batches, updates, weights and checkpoints: the chain from a step to the weights it made."""
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import zip_longest
+
+from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    SamplesSwept,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsAdopted,
+    WeightsPublished,
+)
+from events.envelope import Recorded
+from storage.readmodel.mapping.notices import notice
+from storage.readmodel.operations import Insert, Operation, Put, Values
+from storage.readmodel.values import finite, small_integer, to_json
+
+
+def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation]:
+    positions = unpack_positions(fact.positions).tolist()
+    sizes = unpack_ids(fact.minibatches).tolist()
+    yield Insert(
+        "batches",
+        {
+            "batch": fact.batch,
+            "algorithm": fact.algorithm,
+            "log_digest": fact.log_digest.hex(),
+            "config_digest": fact.config_digest,
+            "as_of": fact.as_of,
+            "seed": small_integer(fact.seed),
+            "version": fact.version,
+            "reference_version": fact.reference_version,
+            "proximal_version": fact.proximal_version,
+            "critic_version": fact.critic_version,
+            "samples": len(positions),
+            "minibatches": len(sizes),
+            "episodes": len(fact.episodes),
+            "consumed": len(fact.consumed),
+            "occurred_ns": recorded.envelope.occurred_ns,
+        },
+    )
+    for place, part in enumerate(fact.episodes):
+        values: Values = {
+            "batch": fact.batch,
+            "episode": part.episode,
+            "place": place,
+            "samples": part.samples,
+            "reward": finite(part.reward),
+            "advantage": finite(part.advantage),
+            "trained": True,
+        }
+        yield Insert("batch_episodes", values)
+    for place, episode in enumerate(fact.consumed, start=len(fact.episodes)):
+        values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0, "trained": False}
+        yield Insert("batch_episodes", values)
+    places: Iterator[tuple[int | None, int | None]] = (
+        (minibatch, place) for minibatch, size in enumerate(sizes) for place in range(size)
+    )
+    owners = (part.episode for part in fact.episodes for _ in range(part.samples))
+    for sample, step_position in enumerate(positions):
+        in_minibatch, place_in_it = next(places, (None, None))
+        yield Insert(
+            "batch_samples",
+            {
+                "batch": fact.batch,
+                "sample": sample,
+                "minibatch": in_minibatch,
+                "place": place_in_it,
+                "step_position": small_integer(step_position),
+                "episode": next(owners, None),
+            },
+        )
+
+
+def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operation]:
+    report = fact.samples
+    columns = [unpack_floats(packed).tolist() for packed in (report.advantages, report.weights)]
+    columns += [unpack_floats(packed).tolist() for packed in (report.ratios, report.masks)]
+    yield Insert(
+        "updates",
+        {
+            "model": fact.model,
+            "outcome": "applied",
+            "before": fact.before,
+            "after": fact.after,
+            "inputs": fact.inputs,
+            "metrics": to_json(fact.metrics),
+            "update_number": fact.update,
+            "batch": fact.batch,
+            "minibatch": fact.minibatch,
+            "samples": max(map(len, columns)),
+            "occurred_ns": recorded.envelope.occurred_ns,
+            "duration_ms": fact.duration_ms,
+            "cpu_ms": fact.cpu_ms,
+        },
+    )
+    for place, (advantage, weight, ratio, mask) in enumerate(zip_longest(*columns)):
+        yield Insert(
+            "update_samples",
+            {
+                "place": place,
+                "model": fact.model,
+                "update_number": fact.update,
+                "batch": fact.batch,
+                "minibatch": fact.minibatch,
+                "advantage": finite(advantage),
+                "weight": finite(weight),
+                "ratio": finite(ratio),
+                "mask": finite(mask),
+            },
+        )
+
+
+def _update_skipped(recorded: Recorded, fact: UpdateSkipped) -> Iterable[Operation]:
+    yield Insert(
+        "updates",
+        {
+            "model": fact.model,
+            "outcome": "skipped",
+            "before": fact.state,
+            "after": fact.state,
+            "reason": fact.reason,
+            "update_number": fact.update,
+            "batch": fact.batch,
+            "minibatch": fact.minibatch,
+            "samples": 0,
+            "occurred_ns": recorded.envelope.occurred_ns,
+        },
+    )
+    yield notice(recorded, str(fact.batch), f"update of batch {fact.batch} left out: {fact.reason}")
+
+
+def _samples_swept(recorded: Recorded, fact: SamplesSwept) -> Iterable[Operation]:
+    episodes = list(dict.fromkeys(fact.episodes))
+    for episode in episodes:
+        yield Put("episodes", (episode,), {"swept": fact.reason})
+    yield notice(recorded, fact.reason, f"{len(episodes)} episodes will not be trained on: {fact.reason}")
+
+
+def _weights_published(recorded: Recorded, fact: WeightsPublished) -> Iterable[Operation]:
+    values = {
+        "sha256": fact.weights.sha256,
+        "size_bytes": fact.weights.size,
+        "at_update": fact.update,
+        "occurred_ns": recorded.envelope.occurred_ns,
+    }
+    return (Put("weights", (fact.model, fact.version), values),)
+
+
+def _weights_adopted(recorded: Recorded, fact: WeightsAdopted) -> Iterable[Operation]:
+    values = {
+        "actor": fact.actor,
+        "version": fact.version,
+        "occurred_ns": recorded.envelope.occurred_ns,
+        "load_ms": fact.load_ms,
+    }
+    return (Insert("adoptions", values),)
+
+
+def _checkpoint_saved(recorded: Recorded, fact: CheckpointSaved) -> Iterable[Operation]:
+    values = {
+        "update_number": fact.update,
+        "batch": fact.batch,
+        "version": fact.version,
+        "size_bytes": fact.blob.size,
+        "occurred_ns": recorded.envelope.occurred_ns,
+        "state": fact.state,
+        "sha256": fact.blob.sha256,
+    }
+    return (Insert("checkpoints", values),)
+
+
+TRAINING: dict[type, Callable[..., Iterable[Operation]]] = {
+    BatchPlanned: _batch_planned,
+    UpdateApplied: _update_applied,
+    UpdateSkipped: _update_skipped,
+    SamplesSwept: _samples_swept,
+    WeightsPublished: _weights_published,
+    WeightsAdopted: _weights_adopted,
+    CheckpointSaved: _checkpoint_saved,
+}
+"""Mappers of this file."""

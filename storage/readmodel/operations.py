@@ -1,0 +1,33 @@
+"""What a fact does to the read model's rows, as plain values. Pure: nothing here knows a database."""
+
+from typing import Any
+
+import msgspec
+
+Values = dict[str, Any]
+
+
+class Insert(msgspec.Struct, frozen=True, gc=False):
+    """Something happened: add a row to a recorded table. `position` is filled in."""
+
+    table: str
+    values: Values
+
+
+class Put(msgspec.Struct, frozen=True, gc=False):
+    """Something is different from here on: close the open row under `key`, open one with `values` changed."""
+
+    table: str
+    key: tuple[Any, ...]
+    values: Values
+
+
+class Ensure(msgspec.Struct, frozen=True, gc=False):
+    """Something must be known: open a row under `key` unless there is one."""
+
+    table: str
+    key: tuple[Any, ...]
+    values: Values
+
+
+Operation = Insert | Put | Ensure

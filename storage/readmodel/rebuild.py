@@ -1,0 +1,178 @@
+"""Folds the log again and compares: invariant 1, the log is the truth, shown byte for byte.
+
+Consumes the log from its start up to where the live read model stands; produces a report. The live read model may go on
+meanwhile: it is then compared as of the position it had at the beginning. Invariant 9: nothing is published or changed.
+"""
+
+import asyncio
+import time
+from itertools import zip_longest
+
+import msgspec
+from sqlalchemy import Connection
+
+from events.envelope import Recorded
+from events.log import EventLog
+from events.reader import read
+from storage.readmodel.database import ReadModel
+from storage.readmodel.dump import dump_table
+from storage.readmodel.fold import apply, read_cursor
+from storage.readmodel.tables import TABLES
+
+BATCH_EVENTS = 1000
+"""Events folded in one transaction: larger ones are no faster."""
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that does not follow from the log."""
+
+    table: str
+    columns: tuple[str, ...]
+    rows: int
+    """Rows that differ, counted in the order of the dump."""
+    live: str | None
+    """The first differing row as it stands; None: it is missing."""
+    rebuilt: str | None
+    """The same place as folded again; None: the log knows no such row."""
+
+
+class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rebuild found."""
+
+    run: str
+    identical: bool
+    events: int
+    events_per_s: float
+    position: int
+    """Position up to which both were compared."""
+    filled: int
+    """Events folded into the live read model first, because there was none yet."""
+    notice: str | None
+    differing: tuple[Difference, ...]
+    """Tables that are not the same."""
+
+
+async def rebuild(log: EventLog, database_url: str) -> RebuildReport:
+    """Fold the log from its start into a fresh database and compare it with the live one.
+
+    Where there is no live read model yet, or one of another schema version, it is made first.
+
+    Raises:
+        CorruptEvent, UnknownVersion, ForeignLog: the log cannot be folded; the message names the position.
+        ReadModelUnavailable: a database does not answer.
+
+    """
+    live = ReadModel(database_url, run=log.run)
+    fresh = live.scratch("rebuild")
+    notice: str | None = None
+    filled = 0
+    try:
+        position = await asyncio.to_thread(live.position)
+        if position == 0:
+            notice = await asyncio.to_thread(live.prepare)
+            position = filled = await fold_log(log, live)
+        await asyncio.to_thread(fresh.drop)
+        await asyncio.to_thread(fresh.prepare)
+        began = time.perf_counter()
+        events = await fold_log(log, fresh, until=position)
+        seconds = time.perf_counter() - began
+        differing = await asyncio.to_thread(compare, live, fresh)
+        await asyncio.to_thread(fresh.drop)
+    finally:
+        live.close()
+        fresh.close()
+    return RebuildReport(
+        run=log.run,
+        identical=not differing,
+        events=events,
+        events_per_s=round(events / seconds, 1) if seconds else 0.0,
+        position=position,
+        filled=filled,
+        notice=notice,
+        differing=tuple(differing),
+    )
+
+
+async def fold_log(log: EventLog, model: ReadModel, *, until: int | None = None) -> int:
+    """Fold everything from the start of the log into an empty, prepared read model; returns the number of events."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            return await _fold_all(log, model, until, group)
+    except ExceptionGroup as failures:
+        raise failures.exceptions[0] from None
+    raise AssertionError("a task group either returns or raises")
+
+
+async def _fold_all(log: EventLog, model: ReadModel, until: int | None, group: asyncio.TaskGroup) -> int:
+    """One batch is written while the next is read."""
+    events = 0
+    batch: list[Recorded] = []
+    writing: asyncio.Task[None] | None = None
+    async for recorded in read(log, until=until):
+        batch.append(recorded)
+        if len(batch) == BATCH_EVENTS:
+            if writing is not None:
+                await writing
+            writing = group.create_task(asyncio.to_thread(_apply, model, batch))
+            events += len(batch)
+            batch = []
+    if writing is not None:
+        await writing
+    if batch:
+        await asyncio.to_thread(_apply, model, batch)
+    return events + len(batch)
+
+
+def _apply(model: ReadModel, batch: list[Recorded]) -> None:
+    with model.writing() as connection:
+        apply(connection, batch)
+
+
+def compare(live: ReadModel, rebuilt: ReadModel) -> list[Difference]:
+    """The tables of `live` that differ from those of `rebuilt`, as of where the latter stands."""
+    with live.reading() as one, rebuilt.reading() as other:
+        live_cursor, rebuilt_cursor = read_cursor(one), read_cursor(other)
+        assert live_cursor is not None
+        assert rebuilt_cursor is not None
+        moved_on = live_cursor.position > rebuilt_cursor.position
+        as_of = rebuilt_cursor.position if moved_on else None
+        found = [
+            difference
+            for name in TABLES
+            if (difference := _compare_table(name, one, other, as_of)) is not None
+        ]
+        if not moved_on and live_cursor != rebuilt_cursor:
+            found.append(
+                _difference(
+                    "cursor", live_cursor.__struct_fields__, 1, _plain(live_cursor), _plain(rebuilt_cursor)
+                )
+            )
+        return found
+
+
+def _compare_table(name: str, live: Connection, rebuilt: Connection, as_of: int | None) -> Difference | None:
+    table = TABLES[name]
+    pairs = zip_longest(dump_table(live, table, as_of=as_of), dump_table(rebuilt, table, as_of=as_of))
+    rows = 0
+    first: tuple[bytes | None, bytes | None] = (None, None)
+    for one, other in pairs:
+        if one != other:
+            first = first if rows else (one, other)
+            rows += 1
+    return _difference(name, tuple(table.c.keys()), rows, *first) if rows else None
+
+
+def _difference(
+    table: str, columns: tuple[str, ...], rows: int, live: bytes | None, rebuilt: bytes | None
+) -> Difference:
+    return Difference(
+        table=table,
+        columns=columns,
+        rows=rows,
+        live=None if live is None else live.decode().strip(),
+        rebuilt=None if rebuilt is None else rebuilt.decode().strip(),
+    )
+
+
+def _plain(value: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(msgspec.structs.astuple(value))

@@ -1,0 +1,80 @@
+"""Versions of the rows of one table: a change closes the row that held and opens another, from its position on."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from sqlalchemy import Connection, Table, bindparam, insert, select, tuple_, update
+
+from storage.readmodel.operations import Ensure, Put, Values
+from storage.readmodel.tables import OPEN, TABLES
+
+Key = tuple[Any, ...]
+
+KEYS_PER_SELECT = 400
+"""Keys looked up at once: databases bound the number of parameters of a statement."""
+
+BLANK: dict[str, Values] = {name: dict.fromkeys(table.c.keys()) for name, table in TABLES.items()}
+"""A row of each table with nothing known: the rows of one statement must name the same columns."""
+
+
+class Revisions:
+    """Works out in memory what a batch of changes makes of the rows, then writes it in two statements."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._names: tuple[str, ...] = table.info["key"]
+        self._standing: dict[Key, Values] = {}
+        self._opened: dict[Key, Values] = {}
+        self._added: list[Values] = []
+        self._closed: list[Values] = []
+
+    def load(self, connection: Connection, keys: Iterable[Key]) -> None:
+        """Read the rows that hold now under these keys."""
+        columns = [self._table.c[name] for name in self._names]
+        single = len(columns) == 1
+        wanted: Any = columns[0] if single else tuple_(*columns)
+        listed = sorted(keys)
+        for start in range(0, len(listed), KEYS_PER_SELECT):
+            part = listed[start : start + KEYS_PER_SELECT]
+            among = [key[0] for key in part] if single else part
+            rows = connection.execute(
+                select(self._table).where(wanted.in_(among), self._table.c.valid_to == OPEN)
+            )
+            for row in rows.mappings():
+                self._standing[tuple(row[name] for name in self._names)] = dict(row)
+
+    def take(self, position: int, operation: Put | Ensure) -> None:
+        """Take in one change; what would change nothing opens no row."""
+        key, values = operation.key, operation.values
+        row = self._opened.get(key) or self._standing.get(key)
+        if row is None:
+            named = dict(zip(self._names, key, strict=True))
+            self._open(position, key, {**BLANK[self._table.name], **named, **values})
+            return
+        if isinstance(operation, Ensure) or all(row[name] == value for name, value in values.items()):
+            return
+        if row["valid_from"] == position:
+            row.update(values)
+            return
+        changed = {**row, **values}
+        if key in self._opened:
+            row["valid_to"] = position
+        else:
+            ended = {f"_{name}": row[name] for name in (*self._names, "valid_from")}
+            self._closed.append({**ended, "_until": position})
+        self._open(position, key, changed)
+
+    def _open(self, position: int, key: Key, row: Values) -> None:
+        row["valid_from"] = position
+        row["valid_to"] = OPEN
+        self._opened[key] = row
+        self._added.append(row)
+
+    def write(self, connection: Connection) -> None:
+        """Close the rows that ended and add the new ones."""
+        if self._closed:
+            same = [self._table.c[name] == bindparam(f"_{name}") for name in (*self._names, "valid_from")]
+            statement = update(self._table).where(*same).values(valid_to=bindparam("_until"))
+            connection.execute(statement, self._closed)
+        if self._added:
+            connection.execute(insert(self._table), self._added)

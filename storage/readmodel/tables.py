@@ -1,0 +1,235 @@
+"""The tables of the read model, and which of them hold things that change.
+
+Two kinds of table. A *versioned* one has `valid_from` and `valid_to`: a change closes the open row (`valid_to` becomes
+the position of the change) and opens another; the open row has `valid_to = OPEN`. A *recorded* one holds what happened
+once, at `position`, and is only ever added to. As of position N holds: `valid_from <= N < valid_to`, or `position <= N`.
+
+Only types that SQLite and PostgreSQL share. Structured values are JSON text with sorted keys, digests hexadecimal text.
+"""
+
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table, Text
+
+SCHEMA_VERSION = 1
+"""A read model of another version is dropped and folded again: no migrations, the log has everything."""
+
+OPEN = 2**63 - 1
+"""`valid_to` of a row that still holds."""
+
+metadata = MetaData()
+
+
+def _versioned(name: str, *columns: Column[object], indexes: tuple[tuple[str, ...], ...] = ()) -> Table:
+    """A table of things that change; the columns marked `primary_key` identify the thing."""
+    return Table(
+        name,
+        metadata,
+        *columns,
+        Column("valid_from", BigInteger, primary_key=True, autoincrement=False),
+        Column("valid_to", BigInteger, nullable=False),
+        *(Index(f"{name}_{'_'.join(names)}", *names) for names in indexes),
+        info={"versioned": True, "key": tuple(column.name for column in columns if column.primary_key)},
+    )
+
+
+def _recorded(name: str, *columns: Column[object], indexes: tuple[tuple[str, ...], ...] = ()) -> Table:
+    """A table of things that happened once: keyed by position, and by the columns marked `primary_key` within it."""
+    return Table(
+        name,
+        metadata,
+        Column("position", BigInteger, primary_key=True, autoincrement=False),
+        *columns,
+        *(Index(f"{name}_{'_'.join(names)}", *names) for names in indexes),
+        info={"versioned": False},
+    )
+
+
+def _text_key(name: str) -> Column[object]:
+    return Column(name, Text, primary_key=True)
+
+
+def _number_key(name: str) -> Column[object]:
+    return Column(name, BigInteger, primary_key=True, autoincrement=False)
+
+
+def _text(*names: str) -> tuple[Column[object], ...]:
+    return tuple(Column(name, Text) for name in names)
+
+
+def _integer(*names: str) -> tuple[Column[object], ...]:
+    return tuple(Column(name, BigInteger) for name in names)
+
+
+def _real(*names: str) -> tuple[Column[object], ...]:
+    return tuple(Column(name, Double) for name in names)
+
+
+runs = _versioned(
+    "runs",
+    _text_key("run"),
+    *_text(
+        "state",
+        "recipe",
+        "base_policy",
+        "base_policy_name",
+        "settings",
+        "packages",
+        "fingerprint",
+        "behaviour",
+    ),
+    *_text("goal", "finished_reason", "parent"),
+    *_integer("run_seed", "phase", "started_ns", "started_position", "forked_at"),
+)
+"""One row: the run. `state`: started, resumed, finished, sealed."""
+
+tasks = _versioned(
+    "tasks",
+    _text_key("task"),
+    *_text("environment", "family", "instruction", "goal", "source", "parents", "state", "reason"),
+    *_integer("seed", "max_steps", "phase"),
+    *_real("value"),
+)
+"""`state`: proposed, admitted, rejected, or unlisted for a task first seen in a request."""
+
+episodes = _versioned(
+    "episodes",
+    _text_key("episode"),
+    *_text(
+        "task", "environment", "family", "group_id", "origin", "state", "actor", "instruction", "renderer"
+    ),
+    *_text("reason", "detail", "answer", "final_url", "swept"),
+    *_integer(
+        "member", "group_size", "attempt", "phase", "min_version", "steps", "version_low", "version_high"
+    ),
+    *_integer("requested_position", "requested_ns", "started_ns", "terminal_ns"),
+    *_real("temperature", "lease_s", "duration_ms"),
+    indexes=(("valid_to", "state"), ("task",), ("group_id",)),
+)
+"""`state`: requested, started, ended, abandoned, cancelled. `swept`: why it will not be trained on."""
+
+weights = _versioned(
+    "weights",
+    _text_key("model"),
+    _number_key("version"),
+    *_text("sha256"),
+    *_integer("size_bytes", "at_update", "occurred_ns"),
+)
+"""Policy versions and versions of other models; `at_update` optimiser steps made them."""
+
+steps = _recorded(
+    "steps",
+    *_text(
+        "episode",
+        "observation_digest",
+        "observation_blob",
+        "url",
+        "answer",
+        "action",
+        "argument",
+        "result",
+        "detail",
+    ),
+    *_integer(
+        "step", "element", "world_ordinal", "prompt_tokens", "answer_tokens", "version_low", "version_high"
+    ),
+    *_integer("sampling_seed", "occurred_ns"),
+    *_real("temperature", "observe_ms", "generate_ms", "act_ms"),
+    Column("prompt_truncated", Boolean),
+    indexes=(("episode", "step"),),
+)
+"""The token ids and log-probabilities themselves stay in the log, at `position`."""
+
+verdicts = _recorded(
+    "verdicts",
+    *_text("episode", "judge", "judge_version", "task", "prompt_digest", "outcome", "reason"),
+    *_integer("occurred_ns"),
+    *_real("reward"),
+    indexes=(("episode", "judge"),),
+)
+"""One per episode and judge; invariant 5."""
+
+batches = _recorded(
+    "batches",
+    *_text("algorithm", "log_digest", "config_digest"),
+    *_integer("batch", "as_of", "seed", "version", "reference_version", "proximal_version", "critic_version"),
+    *_integer("samples", "minibatches", "episodes", "consumed", "occurred_ns"),
+    indexes=(("batch",),),
+)
+"""Plans; `episodes` are trained on, `consumed` used up without it."""
+
+batch_episodes = _recorded(
+    "batch_episodes",
+    _number_key("place"),
+    *_text("episode"),
+    *_integer("batch", "samples"),
+    *_real("reward", "advantage"),
+    Column("trained", Boolean, nullable=False),
+    indexes=(("episode",), ("batch",)),
+)
+"""An episode's part in a batch; `trained` is false for one that was used up without being trained on."""
+
+batch_samples = _recorded(
+    "batch_samples",
+    _number_key("sample"),
+    *_integer("batch", "minibatch", "place", "step_position"),
+    *_text("episode"),
+    indexes=(("step_position",), ("batch", "minibatch")),
+)
+"""Which step is which sample: `sample` counts within the batch, `place` within its mini-batch."""
+
+updates = _recorded(
+    "updates",
+    *_text("model", "outcome", "before", "after", "inputs", "metrics", "reason"),
+    *_integer("update_number", "batch", "minibatch", "samples", "occurred_ns"),
+    *_real("duration_ms", "cpu_ms"),
+    indexes=(("model", "update_number"),),
+)
+"""Optimiser steps; `outcome`: applied or skipped. The number of a skipped one may come again."""
+
+update_samples = _recorded(
+    "update_samples",
+    _number_key("place"),
+    *_text("model"),
+    *_integer("update_number", "batch", "minibatch"),
+    *_real("advantage", "weight", "ratio", "mask"),
+    indexes=(("batch", "minibatch"),),
+)
+"""What an update did with each sample of its mini-batch; joins `batch_samples` on batch, minibatch and place."""
+
+adoptions = _recorded(
+    "adoptions",
+    *_text("actor"),
+    *_integer("version", "occurred_ns"),
+    *_real("load_ms"),
+)
+"""Invariant 6: from here on the actor samples from the version."""
+
+checkpoints = _recorded(
+    "checkpoints",
+    *_integer("update_number", "batch", "version", "size_bytes", "occurred_ns"),
+    *_text("state", "sha256"),
+)
+"""Weights and optimiser state that a learner can start from."""
+
+notices = _recorded(
+    "notices",
+    *_text("type", "about", "text", "detail", "producer"),
+    *_integer("occurred_ns"),
+    indexes=(("type",),),
+)
+"""Everything else that was recorded, one line each in words, with the whole payload in `detail`."""
+
+cursor = Table(
+    "cursor",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("run", Text, nullable=False),
+    Column("schema_version", Integer, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("log_digest", Text, nullable=False),
+    Column("first_digest", Text, nullable=False),
+    Column("last_digest", Text, nullable=False),
+)
+"""One row: how far the fold is, in the same transaction as what it folded; rolling digest of the log up to there."""
+
+TABLES: dict[str, Table] = {table.name: table for table in metadata.sorted_tables if table is not cursor}
+"""Every table but the cursor, by name."""

@@ -1,0 +1,50 @@
+"""Values as columns hold them: text without NUL, integers of 64 bits, JSON with sorted keys.
+
+Pages and policies write some of these values. PostgreSQL refuses NUL in text and both databases refuse longer integers,
+so one such value would stop every projector at that event; it is replaced here, and the log keeps the original.
+"""
+
+import math
+from typing import Any
+
+import msgspec
+
+_encoder = msgspec.json.Encoder(order="sorted")
+_LARGEST = 2**63 - 1
+_SHOWN_BYTES = 32
+
+
+def clean_text(text: str | None) -> str | None:
+    """The text with NUL shown as the replacement character."""
+    return text.replace("\x00", "�") if text is not None and "\x00" in text else text
+
+
+def small_integer(number: int | None) -> int | None:
+    """The number, or None where 64 bits cannot hold it."""
+    return number if number is not None and -_LARGEST <= number <= _LARGEST else None
+
+
+def finite(number: float | None) -> float | None:
+    """The number, or None for one that is not finite: SQLite cannot tell those from nothing."""
+    return number if number is not None and math.isfinite(number) else None
+
+
+def to_json(value: Any) -> str:
+    """JSON text with sorted keys; numbers that are not finite become null."""
+    return _encoder.encode(value).decode()
+
+
+def without_bytes(value: Any) -> Any:
+    """Plain values of a fact: short byte strings as hexadecimal text, long ones as their length."""
+    if isinstance(value, bytes):
+        return value.hex() if len(value) <= _SHOWN_BYTES else f"<{len(value)} bytes>"
+    if isinstance(value, dict):
+        return {str(key): without_bytes(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [without_bytes(item) for item in value]
+    return value
+
+
+def fact_to_json(fact: msgspec.Struct) -> str:
+    """A whole fact as JSON text, without its large byte strings."""
+    return to_json(without_bytes(msgspec.to_builtins(fact, builtin_types=(bytes,))))
