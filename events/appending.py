@@ -84,7 +84,7 @@ async def append_once(
         if isinstance(outcome, Committed):
             placed.update(zip((record.id for record in missing), outcome.positions, strict=True))
             break
-        if isinstance(outcome, Refused | Full) and not uncertain:
+        if isinstance(outcome, Full) and not uncertain:
             raise _refusal(link.run, outcome, expect)
         if isinstance(outcome, Unknown):
             uncertain, reason = True, outcome.reason

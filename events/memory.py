@@ -5,7 +5,8 @@ link part loses requests or replies, delivers twice and delays, as its seed says
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
 from hashlib import sha256
 from random import Random
 
@@ -15,6 +16,9 @@ from core.errors import ForeignLog
 from events.appending import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
 from events.envelope import Record, Stored
 from events.log import Expectation, LogIdentity
+from events.memory_queue import MemoryQueue, QueueState
+from events.publisher import Publisher
+from events.subjects import family_wildcard, matches
 
 READ_BATCH = 500
 
@@ -35,23 +39,18 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     """Attempts after which the outcome counts as unknown."""
 
 
-def matches(pattern: str, subject: str) -> bool:
-    """Whether a subject falls under a pattern with the wildcards `*` (one token) and `>` (the rest)."""
-    tokens = subject.split(".")
-    wanted = pattern.split(".")
-    for index, token in enumerate(wanted):
-        if token == ">":
-            return len(tokens) > index
-        if index >= len(tokens) or token not in ("*", tokens[index]):
-            return False
-    return len(tokens) == len(wanted)
-
-
 class MemoryLog:
-    """An `EventLog` in memory. Several publishers and readers may share one."""
+    """An `EventLog` and `QueueSource` in memory. Several publishers and readers may share one."""
 
-    def __init__(self, run: str, *, faults: Faults | None = None, max_bytes: int | None = None) -> None:
-        """`max_bytes`: size at which appending is refused; change the attribute to make room."""
+    def __init__(
+        self,
+        run: str,
+        *,
+        faults: Faults | None = None,
+        max_bytes: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_bytes`: size at which appending is refused; change the attribute to make room. `clock`: for queues."""
         self.max_bytes = max_bytes
         self.reachable = True
         """Set to False to take the broker away."""
@@ -63,6 +62,8 @@ class MemoryLog:
         self._by_id: dict[str, int] = {}
         self._last_under: dict[str, int] = {}
         self._grown = asyncio.Condition()
+        self._clock = clock
+        self._queues: dict[str, QueueState] = {}
 
     @property
     def run(self) -> str:
@@ -144,12 +145,28 @@ class MemoryLog:
                 f"the log of run {self._run} ends at {len(self._events)}, reading was asked after {after}."
             )
         while True:
-            async with self._grown:
-                while len(self._events) <= position:
-                    await self._grown.wait()
+            await self.wait_for_growth(position)
             batch = self._events[position : position + READ_BATCH]
             position += len(batch)
             yield batch
+
+    async def wait_for_growth(self, position: int, *, timeout_s: float | None = None) -> None:
+        """Return once the log goes beyond a position, or after the time given."""
+        try:
+            async with asyncio.timeout(timeout_s), self._grown:
+                while len(self._events) <= position:
+                    await self._grown.wait()
+        except TimeoutError:
+            return
+
+    async def open_queue(
+        self, name: str, *, family: str, dead_letters: Publisher | None = None
+    ) -> MemoryQueue:
+        """See `events.queue.QueueSource`."""
+        state = self._queues.setdefault(name, QueueState(self._clock))
+        return MemoryQueue(
+            self, name, state, subject=family_wildcard(self._run, family), dead_letters=dead_letters
+        )
 
     async def last_under(self, subject: str) -> Stored | None:
         """See `EventLog.last_under`."""

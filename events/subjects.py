@@ -30,3 +30,15 @@ def subject_of(run: str, fact: Fact | type[Fact], *, key: str) -> str:
     """Subject for a fact; `key` is the entity for families in `PER_ENTITY`, else the producer incarnation."""
     cls = fact if isinstance(fact, type) else type(fact)
     return f"run.{run}.{BY_CLASS[cls].family}.{key}"
+
+
+def matches(pattern: str, subject: str) -> bool:
+    """Whether a subject falls under a pattern with the wildcards `*` (one token) and `>` (the rest)."""
+    tokens = subject.split(".")
+    wanted = pattern.split(".")
+    for index, token in enumerate(wanted):
+        if token == ">":
+            return len(tokens) > index
+        if index >= len(tokens) or token not in ("*", tokens[index]):
+            return False
+    return len(tokens) == len(wanted)

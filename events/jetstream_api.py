@@ -1,0 +1,181 @@
+"""JetStream's request protocol: the few calls the adapters need, each bounded in time.
+
+Requests are JSON under `$JS.API`; `DIRECT.GET` answers with the stored messages themselves. See the JetStream wire API
+reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from core.errors import BrokerUnreachable
+from events.connection import Connection, Unanswered
+from events.envelope import Stored
+
+CALL_S = 5.0
+"""One request."""
+PAUSE_S = 0.25
+"""Between tries while the broker does not answer."""
+READ_BYTES = 8 * 1024 * 1024
+"""Most bytes in one answer to a ranged read, well below the client's pending limit."""
+STREAM_NOT_FOUND = 10059
+
+
+class ApiError(Exception):
+    """JetStream answered with an error."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(f"{text} (JetStream error {code})")
+        self.code = code
+
+
+class DeliveryNumbers(NamedTuple):
+    """What the reply subject of a delivered message says."""
+
+    tries: int
+    position: int
+
+
+def delivery_numbers(reply: str) -> DeliveryNumbers:
+    """Parse `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<position>.…`."""
+    tokens = reply.split(".")
+    start = 4 if len(tokens) == 9 else 6
+    return DeliveryNumbers(int(tokens[start]), int(tokens[start + 1]))
+
+
+def status_of(message: Msg) -> str | None:
+    """The status of a control message; None for a stored one."""
+    headers = message.headers
+    if headers is None or message.data:
+        return None
+    return headers.get("Status")
+
+
+def stored_of(message: Msg) -> Stored:
+    """A message from `DIRECT.GET`."""
+    headers = message.headers or {}
+    return Stored(
+        int(headers["Nats-Sequence"]), headers["Nats-Subject"], message.data, headers.get("Nats-Msg-Id", "")
+    )
+
+
+class StreamApi:
+    """Calls about one stream."""
+
+    def __init__(self, connection: Connection, stream: str, *, bound_s: float) -> None:
+        """`bound_s`: how long a call may be repeated while the broker does not answer."""
+        self.connection = connection
+        self.stream = stream
+        self.bound_s = bound_s
+
+    async def once(
+        self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
+    ) -> dict[str, Any]:
+        """`$JS.API.<verb>.<stream><suffix>`, one try.
+
+        Raises:
+            ApiError, Unanswered, BrokerDenied.
+
+        """
+        subject = f"$JS.API.{verb}.{self.stream}{suffix}"
+        content = b"" if body is None else json.dumps(body).encode()
+        reply = await self.connection.ask(subject, content, timeout_s=CALL_S)
+        answer: dict[str, Any] = json.loads(reply.data)
+        if "error" in answer:
+            error = answer["error"]
+            raise ApiError(int(error.get("err_code", 0)), str(error.get("description", "")))
+        return answer
+
+    async def call(
+        self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
+    ) -> dict[str, Any]:
+        """Like `once`, repeated until `bound_s` has passed.
+
+        Raises:
+            ApiError, BrokerDenied, BrokerUnreachable.
+
+        """
+        patience = self.patience()
+        while True:
+            try:
+                return await self.once(verb, body, suffix=suffix)
+            except Unanswered as error:
+                await self.pause(patience, error)
+
+    async def first_under(self, request: dict[str, Any]) -> Stored | None:
+        """One stored message by `seq` or `last_by_subj`; None when there is none."""
+        patience = self.patience()
+        while True:
+            try:
+                message = await self.connection.ask(
+                    f"$JS.API.DIRECT.GET.{self.stream}", json.dumps(request).encode(), timeout_s=CALL_S
+                )
+            except Unanswered as error:
+                await self.pause(patience, error)
+                continue
+            status = status_of(message)
+            if status == "404":
+                return None
+            if status is not None:
+                raise ApiError(int(status), str((message.headers or {}).get("Description", "")))
+            return stored_of(message)
+
+    async def ranged(self, *, start: int, limit: int, subject: str | None = None) -> list[Stored]:
+        """Up to `limit` stored messages from position `start` on, in order, of one subject if given."""
+        request: dict[str, Any] = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
+        if subject is not None:
+            request["next_by_subj"] = subject
+        patience = self.patience()
+        while True:
+            try:
+                return await self._ranged_once(json.dumps(request).encode())
+            except Unanswered as error:
+                await self.pause(patience, error)
+
+    async def _ranged_once(self, request: bytes) -> list[Stored]:
+        connection = self.connection
+        taken: list[Stored] = []
+        try:
+            inbox = connection.new_inbox()
+            subscription = await connection.subscribe(inbox)
+            try:
+                async with connection.bounded(CALL_S):
+                    await connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", request, reply=inbox)
+                    async for message in subscription.messages:
+                        status = status_of(message)
+                        if status is None:
+                            taken.append(stored_of(message))
+                        elif status in ("204", "404"):
+                            return taken
+                        else:
+                            raise Unanswered(f"direct get was answered with status {status}")
+            finally:
+                if not connection.is_closed:
+                    await subscription.unsubscribe()
+        except (NatsError, TimeoutError) as error:
+            raise Unanswered(str(error) or type(error).__name__) from error
+        raise Unanswered("the connection was closed")
+
+    def patience(self) -> Callable[[], bool]:
+        """Whether a call may still be repeated, from now on."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.bound_s
+        return lambda: loop.time() < deadline
+
+    async def pause(self, patience: Callable[[], bool], error: Unanswered) -> None:
+        """Wait before another try.
+
+        Raises:
+            BrokerUnreachable: the patience is used up.
+
+        """
+        if not patience():
+            raise BrokerUnreachable(
+                f"the broker did not answer for {self.bound_s:g} s ({error}). Start it again: everything acknowledged is "
+                "kept, and this process goes on where the log ends."
+            ) from error
+        await asyncio.sleep(PAUSE_S)

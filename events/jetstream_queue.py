@@ -1,0 +1,146 @@
+"""Work queues on JetStream: a durable pull consumer with explicit acknowledgement, one per queue name."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Self
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from events.connection import Unanswered
+from events.envelope import Stored
+from events.jetstream_api import CALL_S, StreamApi, delivery_numbers, status_of
+from events.publisher import Publisher
+from events.queue import ACK_WAIT_S, Delivery, Handed, admit
+
+NANOSECONDS = 1_000_000_000
+MAX_UNACKED = 10_000
+GRACE_S = 2.0
+"""How much later than asked the broker's answer may arrive."""
+
+
+class _Handle:
+    """Acknowledgement of one JetStream delivery."""
+
+    def __init__(self, api: StreamApi, reply: str) -> None:
+        self._api = api
+        self._reply = reply
+
+    async def ack(self) -> None:
+        """Wait until the broker has it; without an answer the event comes again, which its result makes a no-op."""
+        try:
+            await self._api.connection.ask(self._reply, b"+ACK", timeout_s=CALL_S)
+        except Unanswered:
+            return
+
+    async def in_progress(self) -> None:
+        """Start the broker's wait anew."""
+        await self._say(b"+WPI")
+
+    async def retry(self, delay_s: float) -> None:
+        """Ask for another delivery later."""
+        await self._say(b"-NAK " + json.dumps({"delay": int(delay_s * NANOSECONDS)}).encode())
+
+    async def _say(self, word: bytes) -> None:
+        try:
+            await self._api.connection.publish(self._reply, word)
+        except NatsError:
+            return
+
+
+class JetStreamQueue:
+    """A `WorkQueue` on a durable consumer."""
+
+    def __init__(
+        self, api: StreamApi, name: str, config: dict[str, Any], dead_letters: Publisher | None
+    ) -> None:
+        """Use `open`."""
+        self._api = api
+        self._name = name
+        self._config = config
+        self._dead_letters = dead_letters
+        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{api.stream}.{name}"
+        self._patience: Callable[[], bool] | None = None
+
+    @classmethod
+    async def open(
+        cls, api: StreamApi, run: str, name: str, *, subject: str, dead_letters: Publisher | None
+    ) -> Self:
+        """Make the durable consumer unless it exists."""
+        config = {
+            "name": name,
+            "durable_name": name,
+            "deliver_policy": "all",
+            "ack_policy": "explicit",
+            "ack_wait": int(ACK_WAIT_S * NANOSECONDS),
+            "max_deliver": -1,
+            "max_ack_pending": MAX_UNACKED,
+            "filter_subject": subject,
+            "metadata": {"hindcast_run": run},
+        }
+        queue = cls(api, name, config, dead_letters)
+        await queue._ensure()
+        return queue
+
+    async def _ensure(self) -> None:
+        body = {"stream_name": self._api.stream, "config": self._config}
+        await self._api.call(
+            "CONSUMER.CREATE", body, suffix=f".{self._name}.{self._config['filter_subject']}"
+        )
+
+    async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
+        """See `WorkQueue.fetch`. BrokerUnreachable when the broker is away for `log.append_timeout_s`."""
+        try:
+            taken = await self._pull(limit, None)
+            if not taken and (taken := await self._pull(1, wait_s)) and limit > 1:
+                taken += await self._pull(limit - 1, None)
+        except (Unanswered, NatsError) as error:
+            self._patience = self._patience or self._api.patience()
+            await self._api.pause(self._patience, Unanswered(str(error) or type(error).__name__))
+            return []
+        self._patience = None
+        deliveries = [
+            await admit(handed, queue=self._name, dead_letters=self._dead_letters) for handed in taken
+        ]
+        return [delivery for delivery in deliveries if delivery is not None]
+
+    async def _pull(self, limit: int, wait_s: float | None) -> list[Handed]:
+        """One pull: what is there now, or the first that comes within `wait_s`."""
+        connection = self._api.connection
+        request: dict[str, Any] = {"batch": limit}
+        if wait_s is None:
+            request["no_wait"] = True
+        else:
+            request["expires"] = int(wait_s * NANOSECONDS)
+        inbox = connection.new_inbox()
+        subscription = await connection.subscribe(inbox)
+        taken: list[Handed] = []
+        try:
+            async with connection.bounded((wait_s or 0.0) + GRACE_S):
+                await connection.publish(self._next, json.dumps(request).encode(), reply=inbox)
+                while len(taken) < limit:
+                    message = await _next_message(subscription)
+                    status = status_of(message)
+                    if status == "503":
+                        await self._ensure()
+                        break
+                    if status is not None:
+                        break
+                    numbers = delivery_numbers(message.reply)
+                    event_id = (message.headers or {}).get("Nats-Msg-Id", "")
+                    stored = Stored(numbers.position, message.subject, message.data, event_id)
+                    taken.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
+        except TimeoutError:
+            if not taken and not connection.is_connected:
+                raise Unanswered("the connection to the broker is lost") from None
+        finally:
+            if not (connection.is_closed or connection.is_draining):
+                await subscription.unsubscribe()
+        return taken
+
+
+async def _next_message(subscription: Subscription) -> Msg:
+    async for message in subscription.messages:
+        return message
+    raise Unanswered("the connection was closed")

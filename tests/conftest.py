@@ -1,0 +1,109 @@
+"""Fixtures for everything that needs a log: a real nats-server with the real configuration, connections, logs.
+
+The server listens on a free port of loopback and is stopped by its own process id.
+"""
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from core.settings import LogSettings
+from events.broker import BrokerPlan, prepare
+from events.connection import Connection, connect
+from events.jetstream import JetStreamLog
+
+STOP_S = 20.0
+
+Connect = Callable[..., Awaitable[Connection]]
+
+
+class LiveBroker:
+    """A nats-server under test: can be killed and started again on the same port and folder."""
+
+    def __init__(self, home: Path) -> None:
+        self.plan: BrokerPlan = prepare(home, port=0)
+        self.home = home
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return self.plan.url
+
+    def start(self) -> None:
+        with open(self.home / "broker.txt", "ab") as output:
+            self._process = subprocess.Popen(
+                self.plan.command(), stdout=output, stderr=output, start_new_session=True
+            )
+
+    def kill(self) -> None:
+        """As a crash would: signal 9."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait(STOP_S)
+            self._process = None
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.terminate()
+            try:
+                self._process.wait(STOP_S)
+            except subprocess.TimeoutExpired:
+                self.kill()
+            self._process = None
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LiveBroker]:
+    """One server for all tests that do not harm it; every test takes a run name of its own."""
+    live = LiveBroker(tmp_path_factory.mktemp("home"))
+    live.start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[LiveBroker]:
+    """A server of this test's own, to be killed and damaged."""
+    live = LiveBroker(tmp_path / "home")
+    live.start()
+    yield live
+    live.stop()
+
+
+@pytest.fixture
+def run_name() -> str:
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+def log_settings() -> LogSettings:
+    """Short bounds, so that a test of an outage does not take a minute."""
+    return LogSettings(max_bytes=64 * 1024 * 1024, append_timeout_s=20, linger_ms=2)
+
+
+@pytest.fixture
+async def connect_as() -> AsyncIterator[Connect]:
+    """`await connect_as(broker, role)`; closed at the end of the test."""
+    opened: list[Connection] = []
+
+    async def open_one(live: LiveBroker, role: str) -> Connection:
+        connection = await connect(live.url, role=role, home=live.home, timeout_s=20)
+        opened.append(connection)
+        return connection
+
+    yield open_one
+    for connection in opened:
+        await connection.close()
+    await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def jetstream_log(
+    broker: LiveBroker, connect_as: Connect, run_name: str, log_settings: LogSettings
+) -> JetStreamLog:
+    """A fresh run's log on the shared server, as its administrator."""
+    return await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run_name, log_settings)
