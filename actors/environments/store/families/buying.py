@@ -1,13 +1,14 @@
 """Families that fill the cart or empty it into an order: add_to_cart, add_several, buy."""
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from random import Random
 
 import msgspec
 
 from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
-from actors.environments.store.families.targets import Target, draw_target, reach, targets_of, titled
+from actors.environments.store.families.targets import Target, draw_target, reach, targets_of
 from actors.environments.store.families.view import DONE, View, click, fill
 from actors.environments.store.session import Line, State
 from core.action import Action
@@ -36,10 +37,12 @@ def drawn_line(product: Product, random: Random) -> Line:
 
 
 def item_text(goal: Goal) -> str:
-    """`two pieces of the cheapest oak lamp in red, size large`."""
-    colour = f" in {goal['colour']}" if goal["colour"] else ""
-    size = f", size {goal['size']}" if goal["size"] else ""
-    return f"{COUNTS.get(goal['quantity'], '')}{goal['phrase']}{colour}{size}"
+    """`two pieces of the cheapest oak lamp in red and size large`."""
+    options = [goal["colour"]] if goal["colour"] else []
+    if goal["size"]:
+        options.append(f"size {goal['size']}")
+    count = COUNTS.get(goal["quantity"], f"{goal['quantity']} pieces of ")
+    return f"{count}{goal['phrase']}{' in ' if options else ''}{' and '.join(options)}"
 
 
 def _draw_item(catalogue: Catalogue, opening: State, random: Random) -> Goal:
@@ -47,7 +50,8 @@ def _draw_item(catalogue: Catalogue, opening: State, random: Random) -> Goal:
     return item_goal(target, drawn_line(target.product, random))
 
 
-def _say_add(goal: Goal, random: Random) -> str:
+def say_add(goal: Goal, random: Random) -> str:
+    """An instruction that asks for something in the cart."""
     return random.choice(
         (
             "Add {} to my cart.",
@@ -58,7 +62,8 @@ def _say_add(goal: Goal, random: Random) -> str:
     ).format(item_text(goal))
 
 
-def _say_buy(goal: Goal, random: Random) -> str:
+def say_buy(goal: Goal, random: Random) -> str:
+    """An instruction that asks for an order."""
     return random.choice(("Buy {}.", "Order {}.", "I need {}. Please buy it.", "Purchase {} for me.")).format(
         item_text(goal)
     )
@@ -183,16 +188,16 @@ def _reached_several(ending: Ending) -> Iterator[Reached]:
         fresh = cart[len(ending.opening.cart) :]
         if len(fresh) == 2 and cart[:-2] == ending.opening.cart:
             one, other = (ending.catalogue[line.product] for line in fresh)
-            for target in targets_of(ending.catalogue, one):
-                goal = {"items": [item_goal(target, fresh[0]), item_goal(titled(other), fresh[1])]}
-                yield Reached(goal, ordinal)
+            plain = [t for t in targets_of(ending.catalogue, other) if t.sort == "relevance"]
+            for target, second in product(targets_of(ending.catalogue, one), plain):
+                yield Reached({"items": [item_goal(target, fresh[0]), item_goal(second, fresh[1])]}, ordinal)
 
 
 ADD_TO_CART = Family(
     name="add_to_cart",
     max_steps=12,
     draw=_draw_item,
-    say=_say_add,
+    say=say_add,
     check=_check_add,
     act=_act_add,
     reached=_reached_add,
@@ -210,7 +215,7 @@ BUY = Family(
     name="buy",
     max_steps=15,
     draw=_draw_item,
-    say=_say_buy,
+    say=say_buy,
     check=_check_buy,
     act=_act_buy,
     reached=_reached_buy,

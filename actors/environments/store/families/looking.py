@@ -18,7 +18,8 @@ def _draw_price(catalogue: Catalogue, opening: State, random: Random) -> Goal:
     return {**target.goal(), "answer": target.product.price}
 
 
-def _say_price(goal: Goal, random: Random) -> str:
+def say_price(goal: Goal, random: Random) -> str:
+    """An instruction that asks for a price."""
     return random.choice(
         (
             "What is the price of {}?",
@@ -131,7 +132,7 @@ FIND_PRICE = Family(
     name="find_price",
     max_steps=8,
     draw=_draw_price,
-    say=_say_price,
+    say=say_price,
     check=_check_number,
     act=_act_price,
     reached=_reached_price,

@@ -1,0 +1,220 @@
+"""Families about the visitor's own things: order_status, cancel_order, change_address."""
+
+from collections.abc import Iterator, Sequence
+from random import Random
+
+import msgspec
+
+from actors.environments.store import vocabulary
+from actors.environments.store.catalogue import Catalogue
+from actors.environments.store.families.answers import at_the_end, check_words
+from actors.environments.store.families.base import (
+    Ending,
+    Family,
+    Finding,
+    Goal,
+    NothingToAsk,
+    Reached,
+    first,
+)
+from actors.environments.store.families.view import DONE, View, answer, click, fill
+from actors.environments.store.opening import random_address
+from actors.environments.store.session import Address, Order, State
+from core.action import Action
+
+
+def phrases_of(catalogue: Catalogue, orders: Sequence[Order], order: Order) -> tuple[str, ...]:
+    """Every phrase that is true of this order alone, its number first."""
+    phrases = [f"order {order.number}"]
+    product = catalogue[order.lines[0].product]
+    held = [catalogue[line.product] for other in orders for line in other.lines]
+    if sum(other.title == product.title for other in held) == 1:
+        phrases.append(f"my order of the {product.title}")
+    if sum(other.noun == product.noun for other in held) == 1:
+        phrases.append(f"my order of the {product.noun}")
+    if order is orders[0]:
+        phrases.append("my latest order")
+    if order is orders[-1]:
+        phrases.append("my oldest order")
+    return tuple(phrases)
+
+
+def say_status(goal: Goal, random: Random) -> str:
+    """An instruction that asks for an order's status."""
+    return random.choice(
+        (
+            "What is the status of {}?",
+            "Tell me the status of {}.",
+            "Look up {} and tell me its status.",
+            "How far is {}? Tell me its status.",
+        )
+    ).format(goal["phrase"])
+
+
+def say_cancel(goal: Goal, random: Random) -> str:
+    """An instruction that asks to cancel an order."""
+    return random.choice(
+        (
+            "Cancel {}.",
+            "Please cancel {} for me.",
+            "I changed my mind. Cancel {}.",
+        )
+    ).format(goal["phrase"])
+
+
+def to_order(view: View, number: int) -> Action | None:
+    """The next action towards an order's page; None when it is open."""
+    if view.path == f"/orders/{number}":
+        return None
+    return click(view.exactly(f"Order {number}") or view.exactly("Orders"))
+
+
+def _draw_status(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+    order = random.choice(opening.orders)
+    phrase = random.choice(phrases_of(catalogue, opening.orders, order))
+    return {"number": order.number, "phrase": phrase, "answer": order.status}
+
+
+def _check_status(goal: Goal, ending: Ending) -> Finding:
+    return check_words(ending.answer, goal["answer"], vocabulary.STATUSES)
+
+
+def _act_status(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+    action = to_order(view, goal["number"])
+    if action is not None:
+        return action
+    status = view.find(r"Status: (\w+)")
+    return Action(name="Scroll Down") if status is None else answer(status)
+
+
+def _reached_status(ending: Ending) -> Iterator[Reached]:
+    opened = {fact.number for _, fact in ending.facts("order_viewed")}
+    for order in ending.opening.orders:
+        if order.number in opened and check_words(ending.answer, order.status, vocabulary.STATUSES).success:
+            for phrase in phrases_of(ending.catalogue, ending.opening.orders, order):
+                goal = {"number": order.number, "phrase": phrase, "answer": order.status}
+                yield Reached(goal, at_the_end(ending))
+
+
+def _draw_cancel(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+    open_orders = [order for order in opening.orders if order.status == "processing"]
+    if not open_orders:
+        raise NothingToAsk("the visitor has no order in processing: there is nothing to cancel")
+    order = random.choice(open_orders)
+    return {"number": order.number, "phrase": random.choice(phrases_of(catalogue, opening.orders, order))}
+
+
+def _cancelled(orders: tuple[Order, ...], number: int) -> tuple[Order, ...]:
+    return tuple(
+        msgspec.structs.replace(order, status="cancelled") if order.number == number else order
+        for order in orders
+    )
+
+
+def _check_cancel(goal: Goal, ending: Ending) -> Finding:
+    wanted = _cancelled(ending.opening.orders, goal["number"])
+    return Finding(ending.state.orders == wanted, f"only order {goal['number']} should have been cancelled")
+
+
+def _act_cancel(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+    action = to_order(view, goal["number"])
+    if action is not None:
+        return action
+    return DONE if view.says("Status: cancelled") else click(view.exactly("Cancel order"))
+
+
+def _reached_cancel(ending: Ending) -> Iterator[Reached]:
+    before = ending.opening.orders
+    for ordinal, fact in ending.facts("cancelled"):
+        order = next((order for order in before if order.number == fact.number), None)
+        if order is not None and ending.states[ordinal].orders == _cancelled(before, order.number):
+            for phrase in phrases_of(ending.catalogue, before, order):
+                yield Reached({"number": order.number, "phrase": phrase}, ordinal)
+
+
+def _draw_address(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+    def attempts() -> Iterator[Goal | None]:
+        while True:
+            drawn = random_address(random, name=opening.address.name)
+            if random.random() < 0.35:
+                drawn = msgspec.structs.replace(drawn, city=opening.address.city)
+            elif drawn.city == opening.address.city:
+                yield None
+            yield _address_goal(opening.address, drawn) if drawn.street != opening.address.street else None
+
+    return first(attempts(), family="change_address")
+
+
+def _address_goal(was: Address, now: Address) -> Goal:
+    return {"street": now.street, "city": now.city, "within": was.city == now.city}
+
+
+def _say_address(goal: Goal, random: Random) -> str:
+    if goal["within"]:
+        return random.choice(
+            (
+                "Change the street of my address to {street}.",
+                "I moved to {street} in {city}, the same city as before. Change my address.",
+            )
+        ).format(street=goal["street"], city=goal["city"])
+    return random.choice(
+        (
+            "Change my address to {street}, {city}.",
+            "I moved. My new address is {street}, {city}. Please save it.",
+            "Set my street to {street} and my city to {city}.",
+        )
+    ).format(street=goal["street"], city=goal["city"])
+
+
+def _check_address(goal: Goal, ending: Ending) -> Finding:
+    wanted = Address(name=ending.opening.address.name, street=goal["street"], city=goal["city"])
+    return Finding(ending.state.address == wanted, f"the address should be {goal['street']}, {goal['city']}")
+
+
+def _act_address(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+    if view.path == "/account":
+        saved = view.says(f"Street: {goal['street']}") and view.says(f"City: {goal['city']}")
+        return DONE if saved else click(view.exactly("Change address"))
+    if view.path != "/account/address":
+        return click(view.exactly("Account"))
+    for label, key in (("Street", "street"), ("City", "city")):
+        field = view.field(label)
+        if field is None or field.value != goal[key]:
+            return fill(field, goal[key])
+    return click(view.exactly("Save"))
+
+
+def _reached_address(ending: Ending) -> Iterator[Reached]:
+    was = ending.opening.address
+    for ordinal, fact in ending.facts("moved"):
+        if fact.address.name == was.name and fact.address.street != was.street:
+            yield Reached(_address_goal(was, fact.address), ordinal)
+
+
+ORDER_STATUS = Family(
+    name="order_status",
+    max_steps=7,
+    draw=_draw_status,
+    say=say_status,
+    check=_check_status,
+    act=_act_status,
+    reached=_reached_status,
+)
+CANCEL_ORDER = Family(
+    name="cancel_order",
+    max_steps=8,
+    draw=_draw_cancel,
+    say=say_cancel,
+    check=_check_cancel,
+    act=_act_cancel,
+    reached=_reached_cancel,
+)
+CHANGE_ADDRESS = Family(
+    name="change_address",
+    max_steps=12,
+    draw=_draw_address,
+    say=_say_address,
+    check=_check_address,
+    act=_act_address,
+    reached=_reached_address,
+)
