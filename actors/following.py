@@ -61,3 +61,17 @@ async def follow(log: EventLog, *, after: int, families: Collection[str]) -> Asy
             followed = _select(batch, after=position, families=families)
             position = followed.position
             yield followed
+
+
+async def read_families(
+    log: EventLog, *, after: int, families: Collection[str]
+) -> AsyncGenerator[Followed, None]:
+    """The same up to where the log ends now."""
+    end = (await log.identity()).last
+    if end <= after:
+        return
+    async with aclosing(follow(log, after=after, families=families)) as batches:
+        async for followed in batches:
+            yield followed
+            if followed.position >= end:
+                return

@@ -1,0 +1,155 @@
+"""Who answers in an episode: the policy, or a site's scripted demonstrator.
+
+Invariant "What was sampled is what is trained": an answer carries the exact token ids read and given, the log-
+probabilities of the distribution sampled from and the version of every token. A demonstrator's answer is encoded as
+the policy would sample it (text and end token), with log-probability 0 and version -1 for every token: nothing was
+sampled, so there is no behaviour distribution to correct for.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from actors.engines.base import PolicyEngine
+from actors.environments.demonstrator import Demonstrate
+from core.action import Action
+from core.errors import EngineFailed
+from core.grammar import format_answer
+from core.observation import Observation
+from core.prompt import Prompt, build_prompt, encode_answer
+from core.rendering import RENDERERS
+from core.sampling import Sampling
+from core.seeds import derive_seed
+from core.settings import ActorSettings
+from events.catalogue import EpisodeRequested
+
+NO_VERSION = -1
+"""Version of a token that no policy sampled."""
+
+
+class Situation(msgspec.Struct, frozen=True, kw_only=True):
+    """What one answer is given to."""
+
+    index: int
+    """Of the step, from 0."""
+    instruction: str
+    observation: Observation
+    answers: Sequence[str]
+    """Given before, oldest first."""
+    actions: Sequence[Action]
+    """What those that parsed came to."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer and where it came from."""
+
+    prompt: Prompt
+    token_ids: list[int]
+    logprobs: list[float]
+    """Per token, natural logarithm."""
+    versions: list[int]
+    """Per token."""
+    sampling: Sampling
+    text: str
+
+
+class Answerer(Protocol):
+    """Gives one episode's answers."""
+
+    async def answer(self, situation: Situation) -> Answer:
+        """The next answer. Raises EngineFailed when the policy cannot give one."""
+        ...
+
+
+class _Reader:
+    """What both answerers share: how a situation becomes a prompt, and how a call is sampled."""
+
+    def __init__(
+        self, request: EpisodeRequested, *, tokenizer: Any, settings: ActorSettings, run_seed: int
+    ) -> None:
+        self.tokenizer = tokenizer
+        self._request = request
+        self._settings = settings
+        self._run_seed = run_seed
+        self._render = RENDERERS[settings.renderer]
+
+    def prompt(self, situation: Situation) -> Prompt:
+        shown = self._settings.history_answers
+        return build_prompt(
+            self.tokenizer,
+            instruction=situation.instruction,
+            answers=situation.answers[-shown:] if shown else (),
+            page_text=self._render(situation.observation.page),
+            max_tokens=self._settings.max_prompt_tokens,
+        )
+
+    def sampling(self, situation: Situation) -> Sampling:
+        return Sampling(
+            temperature=self._request.temperature,
+            max_tokens=self._settings.max_answer_tokens,
+            seed=derive_seed(self._run_seed, "episode", self._request.episode, "step", situation.index),
+        )
+
+
+class PolicyAnswerer:
+    """Answers sampled from the actor's engine."""
+
+    def __init__(
+        self, request: EpisodeRequested, *, engine: PolicyEngine, settings: ActorSettings, run_seed: int
+    ) -> None:
+        self._engine = engine
+        self._reader = _Reader(request, tokenizer=engine.tokenizer, settings=settings, run_seed=run_seed)
+
+    async def answer(self, situation: Situation) -> Answer:
+        """See `Answerer`."""
+        prompt = self._reader.prompt(situation)
+        sampling = self._reader.sampling(situation)
+        generation = await self._engine.generate(prompt.ids, sampling)
+        tokens = len(generation.token_ids)
+        if tokens != len(generation.logprobs) or tokens != len(generation.versions):
+            raise EngineFailed(
+                f"the engine gave {tokens} tokens with {len(generation.logprobs)} log-probabilities and "
+                f"{len(generation.versions)} versions; each token needs one of both"
+            )
+        return Answer(
+            prompt=prompt,
+            token_ids=generation.token_ids,
+            logprobs=generation.logprobs,
+            versions=generation.versions,
+            sampling=sampling,
+            text=self._reader.tokenizer.decode(generation.token_ids, skip_special_tokens=True),
+        )
+
+
+class DemonstratorAnswerer:
+    """Answers by the scripted demonstrator of the task's family."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        demonstrators: Mapping[tuple[str, str], Demonstrate],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+    ) -> None:
+        """Raises LookupError when the family has no demonstrator."""
+        self._task = request.task
+        self._demonstrate = demonstrators[request.task.environment, request.task.family]
+        self._reader = _Reader(request, tokenizer=tokenizer, settings=settings, run_seed=run_seed)
+
+    async def answer(self, situation: Situation) -> Answer:
+        """See `Answerer`."""
+        observation = situation.observation
+        action = self._demonstrate(self._task, situation.instruction, observation, situation.actions)
+        text = format_answer(action, observation.page)
+        token_ids = encode_answer(self._reader.tokenizer, text)
+        return Answer(
+            prompt=self._reader.prompt(situation),
+            token_ids=token_ids,
+            logprobs=[0.0] * len(token_ids),
+            versions=[NO_VERSION] * len(token_ids),
+            sampling=self._reader.sampling(situation),
+            text=text,
+        )

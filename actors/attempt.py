@@ -1,0 +1,209 @@
+"""One try at one request: a world is opened, the episode is taken and played, and whatever goes wrong gets a name.
+
+This is the task boundary of an episode: no error of a page, a site, a browser, an engine or a demonstrator leaves it;
+each becomes `episode.abandoned` with a reason. Errors of the log do leave it: an actor that cannot record must stop.
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping, Set
+from typing import Protocol
+
+import structlog
+
+from actors.adoption import Adoption
+from actors.answers import Answerer, DemonstratorAnswerer, PolicyAnswerer
+from actors.engines.base import PolicyEngine
+from actors.environments.base import EpisodeWorld
+from actors.environments.browser import Site
+from actors.environments.demonstrator import Demonstrate
+from actors.episode import Episode
+from actors.recording import Abandoned, Ended, EpisodeRecord
+from core.errors import (
+    BrokerDenied,
+    BrokerUnreachable,
+    BrowserUnavailable,
+    CorruptEvent,
+    EngineFailed,
+    EnvironmentFailed,
+    ForeignLog,
+    LogFull,
+)
+from core.settings import Settings
+from events.catalogue import EpisodeRequested
+
+CLOSE_S = 2.0
+"""How long letting go of a world may take; the browser's own recycling takes care of what is left."""
+LOG_ERRORS = (BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull)
+"""After these an actor cannot go on."""
+REASONS: dict[type[Exception], str] = {
+    BrowserUnavailable: "browser_died",
+    EnvironmentFailed: "environment_failed",
+    EngineFailed: "engine_failed",
+}
+"""Why an episode was abandoned, by what was raised; everything else is `error`."""
+DEMONSTRATION = "demonstration"
+
+logger = structlog.get_logger(__name__)
+
+
+class WorldHost(Protocol):
+    """Opens worlds, each isolated from the others: a browser."""
+
+    async def open_world(self, site: Site) -> EpisodeWorld:
+        """A world on this site. Raises BrowserUnavailable or EnvironmentFailed."""
+        ...
+
+
+class Stage:
+    """What every attempt of an actor plays with."""
+
+    def __init__(
+        self,
+        *,
+        host: WorldHost,
+        sites: Mapping[str, Site],
+        engine: PolicyEngine,
+        adoption: Adoption,
+        demonstrators: Mapping[tuple[str, str], Demonstrate],
+        settings: Settings,
+    ) -> None:
+        self.host = host
+        self.sites = sites
+        self.engine = engine
+        self.adoption = adoption
+        self.demonstrators = demonstrators
+        self.settings = settings
+        self._scopes: set[asyncio.Timeout] = set()
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether running attempts were told to end."""
+        return self._stopped
+
+    @property
+    def scopes(self) -> Set[asyncio.Timeout]:
+        """Time limits of the running attempts."""
+        return self._scopes
+
+    def stop(self) -> None:
+        """End every running attempt now: its time is over."""
+        self._stopped = True
+        now = asyncio.get_running_loop().time()
+        for scope in self._scopes:
+            scope.reschedule(now)
+
+    def enter(self, scope: asyncio.Timeout) -> None:
+        """An attempt began to run under this limit."""
+        self._scopes.add(scope)
+        if self._stopped:
+            scope.reschedule(asyncio.get_running_loop().time())
+
+    def leave(self, scope: asyncio.Timeout) -> None:
+        """It is over."""
+        self._scopes.discard(scope)
+
+
+class Attempt:
+    """One try at one request. `run` is called once, then `close`."""
+
+    def __init__(self, request: EpisodeRequested, *, stage: Stage, record: EpisodeRecord) -> None:
+        self._request = request
+        self._stage = stage
+        self._record = record
+        self._world: EpisodeWorld | None = None
+
+    async def run(self) -> Ended | Abandoned | None:
+        """How it came out; None when another actor has the episode.
+
+        Raises:
+            BrokerUnreachable, LogFull, BrokerDenied, ForeignLog, CorruptEvent: nothing can be recorded any more.
+
+        """
+        scope = asyncio.timeout(self._stage.settings.actors.episode_timeout_s)
+        try:
+            async with scope:
+                self._stage.enter(scope)
+                try:
+                    return await self._play()
+                finally:
+                    self._stage.leave(scope)
+        except LOG_ERRORS:
+            raise
+        except Exception as error:
+            return await self._abandon(error, expired=scope.expired())
+
+    async def close(self) -> None:
+        """Let go of the world."""
+        if self._world is None:
+            return
+        try:
+            async with asyncio.timeout(CLOSE_S):
+                await self._world.close()
+        except TimeoutError:
+            logger.warning(
+                "a world did not close in its time", episode=self._request.episode, limit_s=CLOSE_S
+            )
+
+    async def _play(self) -> Ended | None:
+        request, settings = self._request, self._stage.settings
+        answerer = await self._answerer()
+        site = self._stage.sites.get(request.task.environment)
+        if site is None:
+            raise EnvironmentFailed(
+                f"{request.episode} wants the environment {request.task.environment!r}; this actor has "
+                f"{', '.join(sorted(self._stage.sites))}. Name it in curriculum.environments."
+            )
+        began = time.monotonic()
+        self._world = await self._stage.host.open_world(site)
+        start = await self._world.reset(request.task)
+        observe_ms = (time.monotonic() - began) * 1000
+        if not await self._record.start(instruction=start.instruction, renderer=settings.actors.renderer):
+            return None
+        episode = Episode(
+            request, world=self._world, answerer=answerer, record=self._record, settings=settings.actors
+        )
+        return await episode.play(start, observe_ms=observe_ms)
+
+    async def _answerer(self) -> Answerer:
+        request, stage = self._request, self._stage
+        actors, run_seed = stage.settings.actors, stage.settings.run.seed
+        if request.origin == DEMONSTRATION:
+            return DemonstratorAnswerer(
+                request,
+                demonstrators=stage.demonstrators,
+                tokenizer=stage.engine.tokenizer,
+                settings=actors,
+                run_seed=run_seed,
+            )
+        limit_s = actors.generate_timeout_s
+        if not await stage.adoption.reach(request.min_version, within_s=limit_s):
+            wanted = f"policy version {request.min_version}"
+            await self._record.exceeded(
+                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for=wanted
+            )
+            raise EngineFailed(
+                f"{request.episode} wants {wanted} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
+                f"actor still samples from {stage.engine.version}"
+            )
+        return PolicyAnswerer(request, engine=stage.engine, settings=actors, run_seed=run_seed)
+
+    async def _abandon(self, error: Exception, *, expired: bool) -> Abandoned:
+        steps = self._record.steps
+        if self._stage.stopped:
+            return Abandoned(reason="actor_stopped", detail="the actor was told to stop", steps=steps)
+        if expired:
+            limit_s = self._stage.settings.actors.episode_timeout_s
+            await self._record.exceeded(
+                setting="actors.episode_timeout_s", limit_s=limit_s, waited_for="the end of the episode"
+            )
+            return Abandoned(
+                reason="episode_timeout",
+                detail=f"not over after {limit_s:g} s (actors.episode_timeout_s)",
+                steps=steps,
+            )
+        reason = next((name for kind, name in REASONS.items() if isinstance(error, kind)), "error")
+        detail = str(error) if reason != "error" else f"{type(error).__name__}: {error}"
+        logger.warning("episode abandoned", episode=self._request.episode, reason=reason, detail=detail)
+        return Abandoned(reason=reason, detail=detail, steps=steps)

@@ -1,0 +1,159 @@
+"""One episode: observe, answer, act, record, until it ends; then what its judges need.
+
+Consumes a request; waits for the world and for the policy, each wait bounded (`actors.page_timeout_s` and
+`actors.action_timeout_s` inside the world, `actors.generate_timeout_s` here, `actors.episode_timeout_s` round all of
+it); produces step.taken per step, exactly as sampled, and a value: how it ended, for its terminal fact.
+"""
+
+import asyncio
+import time
+
+from actors.answers import NO_VERSION, Answer, Answerer, Situation
+from actors.environments.base import EpisodeWorld, Start
+from actors.recording import Ended, EpisodeRecord
+from core.action import Action, ParseFailure
+from core.arrays import pack_floats, pack_ids
+from core.errors import EngineFailed
+from core.grammar import parse_answer
+from core.observation import Observation
+from core.settings import ActorSettings
+from events.catalogue import EpisodeRequested, StepTaken
+from events.catalogue.episode import EndReason, StepResult
+from events.envelope import BlobRef
+
+
+class Episode:
+    """One episode while it is played. `play` is called once."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        world: EpisodeWorld,
+        answerer: Answerer,
+        record: EpisodeRecord,
+        settings: ActorSettings,
+    ) -> None:
+        self._request = request
+        self._world = world
+        self._answerer = answerer
+        self._record = record
+        self._settings = settings
+        self._answers: list[str] = []
+        self._actions: list[Action] = []
+        self._versions: list[int] = []
+        """Lowest and highest of every step."""
+        self._message: str | None = None
+        self._instruction = ""
+
+    async def play(self, start: Start, *, observe_ms: float) -> Ended:
+        """From the start state to the end; `observe_ms` is what reaching it took.
+
+        Raises:
+            EnvironmentFailed, BrowserUnavailable: the world broke.
+            EngineFailed: the policy gave no answer in its time.
+
+        """
+        began = time.monotonic()
+        self._instruction = start.instruction
+        reason, observation = await self._steps(start.observation, observe_ms)
+        evidence = await self._world.finish(self._message)
+        versions = self._versions or [NO_VERSION]
+        return Ended(
+            reason=reason,
+            steps=len(self._answers),
+            evidence=evidence,
+            final_observation=await self._record.keep(observation.page),
+            policy_versions=(min(versions), max(versions)),
+            duration_ms=(time.monotonic() - began) * 1000,
+        )
+
+    async def _steps(self, observation: Observation, observe_ms: float) -> tuple[EndReason, Observation]:
+        for index in range(self._request.task.max_steps):
+            page = await self._record.keep(observation.page)
+            began = time.monotonic()
+            answer = await self._answer(index, observation)
+            generate_ms = (time.monotonic() - began) * 1000
+            action = parse_answer(answer.text)
+            if isinstance(action, Action) and action.name == "exit":
+                self._message = action.argument or ""
+                await self._step(
+                    observation, page, answer, action, "exit", "", times=(observe_ms, generate_ms, 0.0)
+                )
+                return "exit", observation
+            outcome = await self._world.step(action)
+            await self._step(
+                observation,
+                page,
+                answer,
+                action,
+                outcome.result,
+                outcome.detail,
+                times=(observe_ms, generate_ms, outcome.act_ms),
+            )
+            observation, observe_ms = outcome.observation, outcome.observe_ms
+            if outcome.done:
+                return "done", observation
+        return "max_steps", observation
+
+    async def _answer(self, index: int, observation: Observation) -> Answer:
+        situation = Situation(
+            index=index,
+            instruction=self._instruction,
+            observation=observation,
+            answers=self._answers,
+            actions=self._actions,
+        )
+        limit_s = self._settings.generate_timeout_s
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                return await self._answerer.answer(situation)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            await self._record.exceeded(
+                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for="an answer of the policy"
+            )
+            raise EngineFailed(
+                f"the policy did not answer step {index} within {limit_s:g} s (actors.generate_timeout_s)"
+            ) from None
+
+    async def _step(
+        self,
+        observation: Observation,
+        page: BlobRef,
+        answer: Answer,
+        action: Action | ParseFailure,
+        result: StepResult,
+        detail: str,
+        *,
+        times: tuple[float, float, float],
+    ) -> None:
+        fact = StepTaken(
+            episode=self._request.episode,
+            index=len(self._answers),
+            observation_digest=observation.digest,
+            observation=page,
+            url=observation.page.url,
+            world_ordinal=observation.page.ordinal,
+            prompt_ids=pack_ids(answer.prompt.ids),
+            action_ids=pack_ids(answer.token_ids),
+            logprobs=pack_floats(answer.logprobs),
+            versions=pack_ids(answer.versions),
+            sampling=answer.sampling,
+            prompt_truncated=answer.prompt.truncated,
+            answer=answer.text,
+            action=action if isinstance(action, Action) else None,
+            result=result,
+            detail=detail,
+            observe_ms=times[0],
+            generate_ms=times[1],
+            act_ms=times[2],
+        )
+        newest = max(answer.versions, default=NO_VERSION)
+        await self._record.step(fact, newest_version=newest)
+        self._versions += [min(answer.versions, default=NO_VERSION), newest]
+        self._answers.append(answer.text)
+        if isinstance(action, Action):
+            self._actions.append(action)

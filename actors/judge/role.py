@@ -1,0 +1,168 @@
+"""The judge's process: every episode that ended gets one verdict from each configured judge.
+
+    episode.ended ── work queue ──> workers ── Judge ──> episode.judged     (created if absent)
+    episode.requested ── follow ──> TaskMemory ──┘
+
+Consumes the ends of episodes; waits for one (`FETCH_S`), for its task (`log.append_timeout_s` without progress) and
+for each judgment (`judge.timeout_s`); produces episode.judged and wait.exceeded, and acknowledges an end behind its
+verdicts. Abandoned and cancelled episodes get none.
+
+Invariant "Verdicts are facts about a judge": a redelivered end finds its verdict there and changes nothing. An end that
+is handed out for the last time is given `undecided` without being looked at: whatever killed the judge over it before
+must not leave its whole group waiting.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+import structlog
+
+from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
+from actors.judge.rules import RuleJudge
+from actors.judge.tasks import TaskMemory
+from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
+from core.evidence import Judgment
+from core.settings import Settings
+from events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
+from events.envelope import Recorded
+from events.log import EventLog
+from events.publisher import Publisher
+from events.queue import MAX_TRIES, Delivery, WorkQueue
+from events.subjects import subject_of
+
+FETCH_S = 2.0
+"""How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
+WORKERS = 4
+"""Episodes judged at the same time: one that hangs does not hold up the others."""
+
+JUDGES: dict[str, Judge] = {"rules": RuleJudge()}
+"""By the name that `judge.judges` uses."""
+
+logger = structlog.get_logger(__name__)
+
+
+async def run_judge(
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    queue: WorkQueue,
+    settings: Settings,
+    stop: asyncio.Event,
+    judges: Mapping[str, Judge] = JUDGES,
+) -> None:
+    """Judge until `stop` is set. `queue` delivers the family `episode_end`.
+
+    Raises:
+        SettingsError: `judge.judges` names one that does not exist.
+        HindcastError: the log cannot be used any more; wrapped in an exception group.
+
+    """
+    role = _JudgeRole(log, publisher, queue, settings, configured_judges(settings, judges), stop)
+    async with asyncio.TaskGroup() as background:
+        following = background.create_task(role.tasks.follow(log))
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(role.work(), name=f"judge {number}")
+        following.cancel()
+    await publisher.commit()
+    logger.info("judge stopped", **role.counts)
+
+
+def configured_judges(settings: Settings, judges: Mapping[str, Judge]) -> list[Judge]:
+    """The judges of the settings, in their order.
+
+    Raises:
+        SettingsError: there is none, or one is unknown.
+
+    """
+    for name in settings.judge.judges:
+        if name not in judges:
+            raise SettingsError(f"judge.judges names {name!r}; there are: {', '.join(sorted(judges))}")
+    if not settings.judge.judges:
+        raise SettingsError(
+            f"judge.judges is empty: nothing could be trained on. There are: {', '.join(sorted(judges))}"
+        )
+    return [judges[name] for name in settings.judge.judges]
+
+
+class _JudgeRole:
+    """Workers and what they share."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        publisher: Publisher,
+        queue: WorkQueue,
+        settings: Settings,
+        judges: Sequence[Judge],
+        stop: asyncio.Event,
+    ) -> None:
+        self._log = log
+        self._publisher = publisher
+        self._queue = queue
+        self._settings = settings
+        self._judges = judges
+        self._stop = stop
+        self.tasks = TaskMemory()
+        self.counts: Counter[str] = Counter()
+        """Verdicts by outcome, and `repeated` ones that were there already."""
+
+    async def work(self) -> None:
+        """One end after the other until `stop`."""
+        while not self._stop.is_set():
+            for delivery in await self._queue.fetch(1, wait_s=FETCH_S):
+                await self._handle(delivery)
+
+    async def _handle(self, delivery: Delivery) -> None:
+        ended = delivery.recorded.fact
+        if isinstance(ended, EpisodeEnded):
+            for judge in self._judges:
+                await delivery.in_progress()
+                await self._judge(judge, delivery.recorded, ended, tries=delivery.tries)
+        await delivery.ack()
+
+    async def _judge(self, judge: Judge, recorded: Recorded, ended: EpisodeEnded, *, tries: int) -> None:
+        entity = verdict_key(ended.episode, judge.identity)
+        if await self._log.last_under(subject_of(self._log.run, EpisodeJudged, key=entity)) is not None:
+            self.counts["repeated"] += 1
+            return
+        if tries >= MAX_TRIES:
+            judgment = undecided(f"{tries - 1} tries to judge this episode came to nothing")
+        else:
+            judgment = await self._judgment(judge, recorded, ended)
+        fact = EpisodeJudged(
+            episode=ended.episode, task_id=ended.task_id, judge=judge.identity, judgment=judgment
+        )
+        try:
+            await self._publisher.decide(
+                fact, entity=entity, causation=recorded.envelope.id, correlation=ended.episode
+            )
+        except ExpectationFailed:
+            self.counts["repeated"] += 1
+        else:
+            self.counts[judgment.outcome] += 1
+
+    async def _judgment(self, judge: Judge, recorded: Recorded, ended: EpisodeEnded) -> Judgment:
+        stalled_s, timeout_s = self._settings.log.append_timeout_s, self._settings.judge.timeout_s
+        try:
+            task = await self.tasks.find(ended.task_id, known_before=recorded.position, stalled_s=stalled_s)
+        except TimeoutError:
+            raise BrokerUnreachable(
+                f"requests are known up to position {self.tasks.position}, and nothing came for {stalled_s:g} s "
+                f"(log.append_timeout_s), though the log goes on to {recorded.position}. Run: hindcast doctor"
+            ) from None
+        try:
+            return await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
+        except OutOfTime:
+            await self._publisher.publish(
+                WaitExceeded(
+                    setting="judge.timeout_s",
+                    limit_s=timeout_s,
+                    waited_for=f"the verdict of {judge.identity.name} on {ended.episode}",
+                ),
+                entity=ended.episode,
+                causation=recorded.envelope.id,
+                correlation=ended.episode,
+            )
+            return undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
