@@ -1,0 +1,244 @@
+"""The broker of a home, for whoever needs the log for a moment: the running one, or one started for the while.
+
+Two servers on one JetStream store would ruin it. `broker.json` says which process keeps the broker of a home, and on which
+port; it changes only while `broker.lock` is held. The `bus` process keeps a lasting one and stops a passing one before.
+Commands share `broker.users`: the last of them stops the passing broker that one of them started.
+
+Every wait is bounded by a constant below.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import psutil
+
+from app.processes import read_json, write_json
+from core.errors import BrokerUnreachable
+from events.broker import HOST, BrokerPlan, PortTaken, prepare
+
+STATE = "broker.json"
+START_S = 30.0
+"""A server reads its whole store before it answers."""
+STOP_S = 10.0
+LOCK_S = 45.0
+"""Another command may be starting a broker and then stopping it."""
+POLL_S = 0.05
+GREETING_S = 2.0
+SAME_START_S = 2.0
+"""A process' start as noted and as the system tells it differ by rounding."""
+
+
+class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What `broker.json` says about the broker."""
+
+    port: int
+    pid: int
+    """The process that keeps it: `bus`, which restarts the server when it dies, or a passing server itself."""
+    passing: bool = False
+    """Started for a command; the last command that uses it stops it."""
+    created: float = 0.0
+    """When the process began, in unix seconds: the number alone may have been given to another."""
+
+
+def noted_broker(home: Path) -> BrokerState | None:
+    """The broker last noted, whether or not it still runs."""
+    try:
+        return msgspec.convert(read_json(home / STATE), BrokerState)
+    except msgspec.ValidationError:
+        return None
+
+
+def running_broker(home: Path) -> BrokerState | None:
+    """The broker last noted, if its process exists."""
+    state = noted_broker(home)
+    if state is None:
+        return None
+    try:
+        process = psutil.Process(state.pid)
+        same = not state.created or abs(process.create_time() - state.created) < SAME_START_S
+        return state if same and process.status() != psutil.STATUS_ZOMBIE else None
+    except psutil.Error:
+        return None
+
+
+def note_broker(home: Path, *, port: int, pid: int, passing: bool = False) -> BrokerState:
+    """Write down which broker serves this home."""
+    created = psutil.Process(pid).create_time()
+    state = BrokerState(port=port, pid=pid, passing=passing, created=created)
+    write_json(home / STATE, msgspec.to_builtins(state))
+    return state
+
+
+@asynccontextmanager
+async def ensure_broker(home: Path, *, port: int = 0) -> AsyncIterator[str]:
+    """The address of this home's broker, which answers until the block ends; one is started if none runs.
+
+    Raises:
+        BrokerUnreachable: it does not answer, or was not started in time.
+        PortTaken: the fixed port belongs to another program.
+
+    """
+    lease = await asyncio.to_thread(_Lease.take, home, port)
+    try:
+        yield f"nats://{HOST}:{lease.state.port}"
+    finally:
+        await asyncio.to_thread(lease.give_back)
+
+
+def plan_broker(home: Path, *, port: int) -> BrokerPlan:
+    """For the process that keeps the lasting broker and holds `bus.lock`: how to start it, again and again.
+
+    A passing broker is stopped first. Port 0: the one last used, so that whoever is connected finds it again, else any.
+
+    Raises:
+        PortTaken: the fixed port belongs to another program.
+
+    """
+    with _locked(home):
+        state = running_broker(home)
+        if state is not None and state.passing:
+            _stop(state)
+        plan = _plan(home, port)
+        note_broker(home, port=plan.port, pid=os.getpid())
+        return plan
+
+
+class _Lease:
+    """One command's use of the broker."""
+
+    def __init__(self, home: Path, users: int, state: BrokerState) -> None:
+        self.state = state
+        self._home = home
+        self._users = users
+
+    @classmethod
+    def take(cls, home: Path, port: int) -> Self:
+        """Find the broker or start one."""
+        home.mkdir(parents=True, exist_ok=True)
+        users = os.open(home / "broker.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with _locked(home):
+                state = running_broker(home) or _start(home, port)
+                if not greets(state.port, within_s=START_S):
+                    raise BrokerUnreachable(
+                        f"the broker of {home} (pid {state.pid}) has not answered on port {state.port} for {START_S:g} s. "
+                        "Stop that process and try again."
+                    )
+                fcntl.flock(users, fcntl.LOCK_SH)
+        except BaseException:
+            os.close(users)
+            raise
+        return cls(home, users, state)
+
+    def give_back(self) -> None:
+        """Stop the broker if it was passing and nobody else uses it."""
+        try:
+            fcntl.flock(self._users, fcntl.LOCK_UN)
+            if not self.state.passing:
+                return
+            with _locked(self._home):
+                state = running_broker(self._home)
+                if state is not None and state.passing and _try_lock(self._users, fcntl.LOCK_EX):
+                    _stop(state)
+        finally:
+            os.close(self._users)
+
+
+def greets(port: int, *, within_s: float) -> bool:
+    """Whether a NATS server says hello on this port before the time is over."""
+    deadline = time.monotonic() + within_s
+    while True:
+        with suppress(OSError), socket.create_connection((HOST, port), timeout=GREETING_S) as connection:
+            if connection.recv(5) == b"INFO ":
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+
+
+def _start(home: Path, port: int) -> BrokerState:
+    plan = _plan(home, port)
+    log = str(home / "broker.log")
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    command = plan.command()
+    pid = os.posix_spawn(  # no object that would kill or reap the server when this command ends before the others
+        command[0],
+        command,
+        os.environ,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    state = note_broker(home, port=plan.port, pid=pid, passing=True)
+    if not greets(plan.port, within_s=START_S):
+        _stop(state)
+        raise BrokerUnreachable(
+            f"the broker was started and did not answer on port {plan.port} within {START_S:g} s. Its own words are in {log}."
+        )
+    return state
+
+
+def _plan(home: Path, port: int) -> BrokerPlan:
+    """On the fixed port, else on the one last used, else on any."""
+    noted = noted_broker(home)
+    if port or noted is None:
+        return prepare(home, port=port)
+    try:
+        return prepare(home, port=noted.port)
+    except PortTaken:
+        return prepare(home, port=0)
+
+
+def _stop(state: BrokerState) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(state.pid)
+        for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GREETING_S)):
+            process.send_signal(number)
+            with suppress(psutil.TimeoutExpired):
+                process.wait(patience_s)
+                return
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Nobody else starts or stops this home's broker meanwhile."""
+    deadline = time.monotonic() + LOCK_S
+    with _open_lock(home, "broker.lock") as lock:
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(
+                    f"another process has been starting or stopping the broker of {home} for {LOCK_S:g} s. "
+                    "See which processes use that folder, and try again."
+                )
+            time.sleep(POLL_S)
+        yield
+
+
+def _try_lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _open_lock(home: Path, name: str) -> Iterator[int]:
+    home.mkdir(parents=True, exist_ok=True)
+    handle = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

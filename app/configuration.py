@@ -1,0 +1,250 @@
+"""The settings of a run: merged from their sources, checked, and each value's source remembered.
+
+    defaults < recipe < hindcast.toml (or --config) < environment HINDCAST__SECTION__KEY < --set section.key=value
+
+Whatever is wrong shows here, before anything starts: an unknown key, a bad value, two values that do not go together.
+"""
+
+import json
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
+from typing import Any, get_origin
+
+import msgspec
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from core.errors import SettingsError
+from core.settings import Settings
+from learner.recipes import DEFAULT, load_recipe
+
+USER_FILE = "hindcast.toml"
+PREFIX = "HINDCAST__"
+DEFAULT_SOURCE = "default"
+RECIPE_KEY = "recipe"
+"""At the top of a settings file: the recipe that it is laid over."""
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that hold, and why."""
+
+    settings: Settings
+    recipe: str
+    sources: dict[str, str]
+    """Dotted key -> where its value came from, in words."""
+
+
+class Layer(msgspec.Struct, frozen=True, kw_only=True):
+    """The values that one source gives, by dotted key."""
+
+    source: str
+    values: dict[str, Any]
+
+
+@cache
+def fields() -> dict[str, FieldInfo]:
+    """Every setting there is, by dotted key, in the order of the schema."""
+    found: dict[str, FieldInfo] = {}
+
+    def walk(section: type[BaseModel], prefix: str) -> None:
+        for name, field in section.model_fields.items():
+            if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+                walk(field.annotation, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = field
+
+    walk(Settings, "")
+    return found
+
+
+def resolve(
+    *,
+    recipe: str | None = None,
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    overrides: Sequence[str] = (),
+    folder: Path | None = None,
+) -> Resolved:
+    """Merge all sources. `file`: instead of `hindcast.toml` in `folder`, which is the current one by default.
+
+    Raises:
+        SettingsError: names the source, the key, and what is allowed.
+
+    """
+    found = environment if environment is not None else os.environ
+    own = (folder or Path.cwd()) / USER_FILE
+    from_file, named_recipe = read_file(file) if file else read_file(own) if own.exists() else (None, None)
+    name = recipe or found.get(f"{PREFIX}RECIPE") or named_recipe or DEFAULT
+    layers = [Layer(source=f"recipe {name}", values=flatten(load_recipe(name), f"recipe {name}"))]
+    layers += [from_file] if from_file else []
+    layers += [from_environment(found), *map(from_override, overrides)]
+    return merge(layers, recipe=name)
+
+
+def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
+    """Lay each source over those before it and check what comes out."""
+    values: dict[str, Any] = {}
+    sources = dict.fromkeys(fields(), DEFAULT_SOURCE)
+    for layer in layers:
+        for key, value in layer.values.items():
+            values[key] = value
+            sources[key] = layer.source
+    try:
+        settings = Settings.model_validate(_nest(values))
+    except ValidationError as error:
+        raise SettingsError("\n".join(_say(one, sources) for one in error.errors())) from error
+    conflicts = find_conflicts(settings)
+    if conflicts:
+        raise SettingsError("\n".join(conflicts))
+    return Resolved(settings=settings, recipe=recipe, sources=sources)
+
+
+def read_file(path: Path) -> tuple[Layer, str | None]:
+    """A settings file, and the recipe it names."""
+    try:
+        content = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not TOML: {error}") from error
+    recipe = content.pop(RECIPE_KEY, None)
+    if recipe is not None and not isinstance(recipe, str):
+        raise SettingsError(f"{path}: recipe = {recipe!r} must be the name of a recipe in quotes")
+    return Layer(source=str(path), values=flatten(content, str(path))), recipe
+
+
+def from_environment(environment: Mapping[str, str]) -> Layer:
+    """`HINDCAST__LEARNER__LEARNING_RATE=1e-5` and the like."""
+    values = {}
+    for name in sorted(environment):
+        if name.startswith(PREFIX) and name != f"{PREFIX}RECIPE":
+            key = name.removeprefix(PREFIX).lower().replace("__", ".")
+            _require_known(key, f"environment variable {name}")
+            values[key] = _from_text(key, environment[name])
+    return Layer(source="environment", values=values)
+
+
+def from_override(text: str) -> Layer:
+    """One `--set section.key=value`."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise SettingsError(
+            f"--set {text!r} is not section.key=value, for instance --set learner.learning_rate=1e-5"
+        )
+    key = key.strip()
+    _require_known(key, "--set")
+    return Layer(source="--set", values={key: _from_text(key, value.strip())})
+
+
+def flatten(content: Mapping[str, Any], source: str, prefix: str = "") -> dict[str, Any]:
+    """Nested sections as dotted keys, all of them known."""
+    values: dict[str, Any] = {}
+    for name, value in content.items():
+        key = prefix + name
+        if isinstance(value, dict) and any(known.startswith(f"{key}.") for known in fields()):
+            values.update(flatten(value, source, f"{key}."))
+        else:
+            _require_known(key, source)
+            values[key] = value
+    return values
+
+
+def find_conflicts(settings: Settings) -> list[str]:
+    """Values that are each allowed but do not go together, in words."""
+    found = []
+    curriculum, actors, learner = settings.curriculum, settings.actors, settings.learner
+    if actors.episode_timeout_s >= curriculum.lease_s:
+        found.append(
+            f"actors.episode_timeout_s = {actors.episode_timeout_s:g} must be shorter than curriculum.lease_s = "
+            f"{curriculum.lease_s:g}, else episodes that still run are given up"
+        )
+    if learner.algorithm == "grpo" and curriculum.group_size < 2:
+        found.append(
+            "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
+        )
+    for family in curriculum.families:
+        environment, slash, name = family.partition("/")
+        if not (slash and name and environment in curriculum.environments):
+            found.append(
+                f"curriculum.families names {family!r}: a family is written environment/name, with an environment of "
+                f"curriculum.environments ({', '.join(curriculum.environments)})"
+            )
+    return found
+
+
+def to_toml(resolved: Resolved) -> str:
+    """The settings as a file that `read_file` reads back to the same values; sources as comments."""
+    values = resolved.settings.model_dump(mode="json")
+    lines = [f"{RECIPE_KEY} = {_toml_value(resolved.recipe)}"]
+    for section, content in values.items():
+        lines += ["", f"[{section}]"]
+        for name, value in content.items():
+            source = resolved.sources.get(f"{section}.{name}", DEFAULT_SOURCE)
+            comment = "" if source == DEFAULT_SOURCE else f"  # {source}"
+            lines.append(f"{name} = {_toml_value(value)}{comment}")
+    return "\n".join(lines) + "\n"
+
+
+def describe_value(value: Any) -> str:
+    """A value as it would stand in a settings file."""
+    return _toml_value(list(value) if isinstance(value, tuple) else value)
+
+
+def _toml_value(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _from_text(key: str, text: str) -> Any:
+    """A value given as text: as it would stand in TOML; words need no quotes, lists may be separated by commas."""
+    annotation = fields()[key].annotation
+    if annotation is str:
+        return text
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        if get_origin(annotation) is tuple:
+            return [part.strip() for part in text.split(",") if part.strip()]
+        return text
+
+
+def _nest(values: Mapping[str, Any]) -> dict[str, Any]:
+    nested: dict[str, Any] = {}
+    for key, value in values.items():
+        *sections, name = key.split(".")
+        inner = nested
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[name] = value
+    return nested
+
+
+def _require_known(key: str, source: str) -> None:
+    known = fields()
+    if key in known:
+        return
+    near = get_close_matches(key, known, n=1, cutoff=0.6)
+    if not near:
+        by_last = {name.rpartition(".")[2]: name for name in known}
+        near = [by_last[name] for name in get_close_matches(key.rpartition(".")[2], by_last, n=1, cutoff=0.7)]
+    advice = f"the nearest is {near[0]}" if near else "`hindcast config schema` lists all"
+    if any(name.startswith(f"{key}.") for name in known):
+        advice = f"it is a section; its settings are written [{key}] and then one line each"
+    raise SettingsError(f"{source}: there is no setting {key!r}; {advice}")
+
+
+def _say(error: Any, sources: Mapping[str, str]) -> str:
+    """One finding of the schema: which setting, from where, its value, what is allowed."""
+    key = ".".join(str(part) for part in error["loc"] if not isinstance(part, int))
+    source = sources.get(key, "the settings")
+    allowed = str(error["msg"]).removeprefix("Input ").replace("should be", "must be")
+    field = fields().get(key)
+    meaning = f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
+    return f"{source}: {key} = {describe_value(error['input'])} {allowed}{meaning}"

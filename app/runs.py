@@ -1,0 +1,202 @@
+"""The runs of a home: where each keeps its files, and how to get at its settings, its read model and its log.
+
+HINDCAST_HOME (default .hindcast)
+  current.json               which run the system works on
+  runs/<run>/settings.toml   blobs/   readmodel.sqlite
+  broker/  secrets/  broker.json
+"""
+
+import re
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cache, cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from app.broker import ensure_broker
+from app.configuration import Resolved, merge, read_file, to_toml
+from app.launch import read_launch
+from app.supervisor import home_folder
+from core.errors import HindcastError, SettingsError
+from core.settings import Settings
+from events.connection import connect
+from events.jetstream import JetStreamLog
+from learner.recipes import DEFAULT
+from storage.blobs import BlobStore
+from storage.readmodel.database import ReadModel
+
+SETTINGS_FILE = "settings.toml"
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
+"""A run's name stands in subjects, folders and schema names."""
+REVISION_S = 5.0
+"""How long git may take to name the revision."""
+
+
+class NoSuchRun(HindcastError):
+    """There is no run of this name, or none at all."""
+
+
+class RunHandle:
+    """One run of a home. Opening it touches nothing."""
+
+    def __init__(self, home: Path, name: str, resolved: Resolved) -> None:
+        self.home = home
+        self.name = name
+        self.resolved = resolved
+
+    @property
+    def settings(self) -> Settings:
+        """The run's settings, as written down when it was made."""
+        return self.resolved.settings
+
+    @property
+    def recipe(self) -> str:
+        """The recipe that the settings are laid over."""
+        return self.resolved.recipe
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's own files lie."""
+        return run_folder(self.home, self.name)
+
+    @property
+    def database_url(self) -> str:
+        """SQLAlchemy address of the read model."""
+        return self.settings.storage.database or f"sqlite:///{self.folder.absolute() / 'readmodel.sqlite'}"
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """The run's blobs."""
+        return BlobStore(self.folder / "blobs")
+
+    @property
+    def code_rev(self) -> str:
+        """Which code this is; stands in every event."""
+        return code_revision()
+
+    def read_model(self) -> ReadModel:
+        """The run's read model; to be closed by the caller."""
+        return ReadModel(self.database_url, run=self.name)
+
+    @asynccontextmanager
+    async def connect_log(self, role: str = "reader") -> AsyncIterator[JetStreamLog]:
+        """The run's log, as seen by a role; `admin` makes it where there is none.
+
+        Starts the home's broker for the while when it does not run.
+
+        Raises:
+            BrokerUnreachable, BrokerDenied: no way to the broker.
+            LogMissing, ForeignLog: it holds no log of this run, or another one under its name.
+
+        """
+        settings = self.settings.log
+        if settings.url:
+            async with self._connected(settings.url, role) as log:
+                yield log
+            return
+        async with ensure_broker(self.home, port=settings.port) as url, self._connected(url, role) as log:
+            yield log
+
+    @asynccontextmanager
+    async def _connected(self, url: str, role: str) -> AsyncIterator[JetStreamLog]:
+        settings = self.settings.log
+        connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
+        try:
+            opening = JetStreamLog.create_or_open if role == "admin" else JetStreamLog.open
+            yield await opening(connection, self.name, settings)
+        finally:
+            await connection.close()
+
+
+def run_folder(home: Path, name: str) -> Path:
+    """Where a run's files lie, whether or not it exists."""
+    return home / "runs" / name
+
+
+def list_runs(home: Path) -> list[str]:
+    """Names of the runs of a home, oldest first."""
+    found = (home / "runs").glob(f"*/{SETTINGS_FILE}")
+    dated = [(path.stat().st_mtime_ns, path.parent.name) for path in found]
+    return [name for _, name in sorted(dated)]
+
+
+def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
+    """An existing run; None: the one started last, else the newest.
+
+    Raises:
+        NoSuchRun: with the names there are.
+        SettingsError: its settings file does not hold.
+
+    """
+    home = home or home_folder()
+    names = list_runs(home)
+    if not names:
+        raise NoSuchRun(
+            f"there is no run in {home} yet. Run: hindcast start    (HINDCAST_HOME names another folder)"
+        )
+    launch = read_launch(home)
+    chosen = name or (launch.run if launch is not None and launch.run in names else names[-1])
+    if chosen not in names:
+        raise NoSuchRun(f"there is no run {chosen!r} in {home}; there are: {', '.join(names)}")
+    layer, recipe = read_file(run_folder(home, chosen) / SETTINGS_FILE)
+    return RunHandle(home, chosen, merge([layer], recipe=recipe or DEFAULT))
+
+
+def current_run(home: Path | None = None) -> RunHandle:
+    """The run that the system of this home works on."""
+    return open_run(home=home)
+
+
+def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None = None) -> RunHandle:
+    """A new run with these settings; None: the next free name of the form `run-1`.
+
+    Raises:
+        SettingsError: the name is taken or cannot be one.
+
+    """
+    home = home or home_folder()
+    taken = set(list_runs(home))
+    if name is None:
+        number = 1 + max((int(t[4:]) for t in taken if re.fullmatch(r"run-\d{1,9}", t)), default=0)
+        name = f"run-{number}"
+    if not RUN_NAME.fullmatch(name):
+        raise SettingsError(
+            f"--run {name!r} cannot be a run's name: small letters, digits, `-` and `_`, 48 at most, a letter or digit first"
+        )
+    if name in taken:
+        raise SettingsError(
+            f"there is a run {name!r} in {home} already; it can be resumed, or choose another name"
+        )
+    folder = run_folder(home, name)
+    folder.mkdir(parents=True, exist_ok=True)
+    temporary = folder / f".{SETTINGS_FILE}"
+    temporary.write_text(to_toml(resolved))
+    temporary.rename(folder / SETTINGS_FILE)
+    return RunHandle(home, name, resolved)
+
+
+@cache
+def code_revision() -> str:
+    """The git revision of the code, with `+` when it was changed since; else the installed version."""
+    root = Path(__file__).parents[1]
+    if not (root / ".git").exists():
+        return _installed_version()
+    try:
+        described = subprocess.run(
+            ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--exclude=*"],
+            capture_output=True,
+            text=True,
+            timeout=REVISION_S,
+            check=True,
+        )
+        return described.stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return _installed_version()
+
+
+def _installed_version() -> str:
+    try:
+        return version("hindcast")
+    except PackageNotFoundError:
+        return "unknown"
