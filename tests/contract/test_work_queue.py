@@ -1,0 +1,161 @@
+"""What every `WorkQueue` promises: each event until acknowledged, shared among workers, set aside after too many tries."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+
+import pytest
+from conftest import Connect, LiveBroker
+
+from core.errors import UnknownVersion
+from core.settings import LogSettings
+from events.catalogue import EventDeadLettered, PhaseStarted, TaskAdmitted, WaitExceeded
+from events.envelope import Record
+from events.jetstream import JetStreamLog
+from events.log import EventLog
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.queue import MAX_TRIES, QueueSource
+from events.reader import read
+from events.registry import BY_NAME
+
+pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
+
+
+class Bench:
+    """A log seen by a publisher and by workers of the role `curriculum`, with the queue's family `curriculum`."""
+
+    def __init__(self, log: EventLog, source: QueueSource, publisher: Publisher) -> None:
+        self.log = log
+        self.source = source
+        self.publisher = publisher
+
+    async def add(self, *names: str) -> None:
+        for name in names:
+            await self.publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+        await self.publisher.commit()
+
+
+@pytest.fixture
+async def bench(
+    adapter: str, broker: LiveBroker, connect_as: Connect, run_name: str, log_settings: LogSettings
+) -> AsyncIterator[Bench]:
+    log: MemoryLog | JetStreamLog
+    if adapter == "memory":
+        log = MemoryLog(run_name)
+    else:
+        await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run_name, log_settings)
+        log = await JetStreamLog.open(await connect_as(broker, "curriculum"), run_name, log_settings)
+    async with AsyncExitStack() as stack:
+        publisher = Publisher(log, producer="curriculum.1", code_rev="test", settings=log_settings)
+        yield Bench(log, log, await stack.enter_async_context(publisher))
+
+
+def names(deliveries: list[object]) -> list[str]:
+    return [delivery.recorded.envelope.entity for delivery in deliveries]  # type: ignore[attr-defined]
+
+
+async def test_events_of_the_family_are_handed_out_in_order(bench: Bench) -> None:
+    await bench.add("a", "b")
+    await bench.publisher.publish(WaitExceeded(setting="s", limit_s=1, waited_for="w"), entity="other")
+    await bench.add("c")
+    queue = await bench.source.open_queue("work", family="curriculum")
+    assert names(await queue.fetch(10, wait_s=5)) == ["a", "b", "c"]
+
+
+async def test_a_fetch_keeps_to_its_limit_and_the_rest_stays_for_others(bench: Bench) -> None:
+    await bench.add("a", "b", "c")
+    mine = await bench.source.open_queue("work", family="curriculum")
+    others = await bench.source.open_queue("work", family="curriculum")
+    assert names(await mine.fetch(2, wait_s=5)) == ["a", "b"]
+    assert names(await others.fetch(2, wait_s=5)) == ["c"]
+
+
+async def test_an_empty_queue_answers_after_the_wait(bench: Bench) -> None:
+    queue = await bench.source.open_queue("work", family="curriculum")
+    start = asyncio.get_running_loop().time()
+    assert await queue.fetch(5, wait_s=0.3) == []
+    assert 0.2 < asyncio.get_running_loop().time() - start < 3
+
+
+async def test_a_waiting_fetch_gets_what_comes(bench: Bench) -> None:
+    queue = await bench.source.open_queue("work", family="curriculum")
+
+    async def later() -> None:
+        await asyncio.sleep(0.2)
+        await bench.add("a")
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(later())
+        assert names(await queue.fetch(5, wait_s=10)) == ["a"]
+
+
+async def test_acknowledged_work_does_not_come_again(bench: Bench) -> None:
+    await bench.add("a", "b")
+    queue = await bench.source.open_queue("work", family="curriculum")
+    for delivery in await queue.fetch(10, wait_s=5):
+        await delivery.ack()
+    again = await bench.source.open_queue("work", family="curriculum")
+    assert await again.fetch(10, wait_s=0.3) == []
+
+
+async def test_work_given_back_comes_again_after_its_delay_and_counts_the_tries(bench: Bench) -> None:
+    await bench.add("a")
+    queue = await bench.source.open_queue("work", family="curriculum")
+    (first,) = await queue.fetch(1, wait_s=5)
+    await first.in_progress()
+    await first.retry(0.3)
+    assert await queue.fetch(1, wait_s=0.05) == []
+    (second,) = await queue.fetch(1, wait_s=5)
+    assert (first.tries, second.tries) == (1, 2)
+    assert second.recorded == first.recorded
+
+
+async def test_queues_of_different_names_each_get_everything(bench: Bench) -> None:
+    await bench.add("a", "b")
+    for name in ("one", "two"):
+        queue = await bench.source.open_queue(name, family="curriculum")
+        assert names(await queue.fetch(10, wait_s=5)) == ["a", "b"]
+
+
+async def test_work_that_nobody_finishes_is_set_aside_with_a_fact(bench: Bench) -> None:
+    await bench.add("poison", "good")
+    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.publisher)
+    tries = 0
+    while tries < MAX_TRIES:
+        for delivery in await queue.fetch(10, wait_s=5):
+            if delivery.recorded.envelope.entity == "poison":
+                tries += 1
+                assert delivery.tries == tries
+                await delivery.retry(0)
+            else:
+                await delivery.ack()
+    assert await queue.fetch(10, wait_s=1) == []
+    assert await queue.fetch(10, wait_s=0.3) == []
+    facts = [recorded.fact async for recorded in read(bench.log)]
+    (letter,) = [fact for fact in facts if isinstance(fact, EventDeadLettered)]
+    assert (letter.consumer, letter.position, letter.tries) == ("work", 1, MAX_TRIES)
+
+
+async def test_bytes_that_do_not_decode_are_set_aside_and_the_rest_goes_on(
+    bench: Bench, run_name: str
+) -> None:
+    await bench.log.append([Record(f"run.{run_name}.curriculum.x", b"\xc1 no event", "broken")])
+    await bench.add("good")
+    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.publisher)
+    assert names(await queue.fetch(10, wait_s=5) + await queue.fetch(10, wait_s=0.3)) == ["good"]
+    last = await bench.log.last_under(f"run.{run_name}.notice.>")
+    assert last is not None
+    assert b"event.dead_lettered" in last.data
+
+
+async def test_work_of_an_unknown_newer_version_stops_the_worker(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as newer:
+        newer.setattr(BY_NAME["phase.started"], "version", 2)
+        await bench.publisher.publish(PhaseStarted(phase=1, reference_version=0), entity="run")
+        await bench.publisher.commit()
+    queue = await bench.source.open_queue("work", family="curriculum")
+    with pytest.raises(UnknownVersion, match=r"phase\.started version 2"):
+        await queue.fetch(1, wait_s=5)
