@@ -1,0 +1,249 @@
+"""What the curriculum folds: counts, groups, leases."""
+
+import pytest
+from curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, settings_of, skipped
+
+from actors.curriculum.pool import configured_pool
+from core.errors import SettingsError
+from events.catalogue import EpisodeCancelled, EpisodeRequested, RunResumed, SamplesSwept
+from events.catalogue.verdict import JudgeIdentity
+
+
+def group(story: Story) -> list[str]:
+    """Request one group of four and name its episodes by member."""
+    facts = story.wanted()
+    for fact in facts:
+        story.tell(fact)
+        story.tasks[fact.episode] = fact.task
+    assert [fact.member for fact in facts] == [0, 1, 2, 3]
+    return [fact.episode for fact in facts]
+
+
+def decided(story: Story, *outcomes: str) -> list[str]:
+    """One group that ended with these outcomes."""
+    episodes = group(story)
+    for episode, outcome in zip(episodes, outcomes, strict=True):
+        story.end(episode)
+        story.judge(episode, outcome)  # type: ignore[arg-type]
+    return episodes
+
+
+def test_requests_are_running_until_their_terminal_fact() -> None:
+    story = Story(settings_of())
+    episodes = group(story)
+    assert story.state.running == 4
+    story.start(episodes[0])
+    assert story.state.running == 4
+    story.end(episodes[0])
+    assert story.state.running == 3
+    assert story.state.waiting == 1
+    assert story.state.accepted(batch=story.batch) == 1
+
+
+def test_a_group_whose_members_agree_is_discarded_before_any_batch_is_planned() -> None:
+    story = Story(settings_of())
+    decided(story, "failure", "failure", "failure", "failure")
+    assert story.state.groups == {}
+    assert (story.state.waiting, story.state.discarded) == (0, 4)
+
+
+def test_a_group_whose_members_differ_waits_for_the_learner() -> None:
+    story = Story(settings_of())
+    decided(story, "failure", "success", "failure", "failure")
+    assert (story.state.waiting, story.state.discarded) == (4, 0)
+
+
+def test_an_undecided_member_is_discarded_alone() -> None:
+    story = Story(settings_of())
+    decided(story, "undecided", "success", "failure", "failure")
+    assert (story.state.waiting, story.state.discarded) == (3, 1)
+
+
+def test_an_abandoned_member_is_tried_again_as_a_new_episode_until_its_attempts_are_used_up() -> None:
+    story = Story(settings_of(curriculum={"max_attempts": 2}))
+    first = group(story)[0]
+    story.abandon(first)
+    (retry,) = [fact for fact in story.wanted() if fact.attempt]
+    assert (retry.member, retry.attempt) == (0, 1)
+    assert retry.episode != first
+    story.tell(retry)
+    story.tasks[retry.episode] = retry.task
+    story.abandon(retry.episode)
+    assert not [fact for fact in story.wanted() if fact.attempt]
+    assert story.state.discarded == 2
+
+
+def test_a_cancelled_member_is_not_tried_again() -> None:
+    story = Story(settings_of())
+    first = group(story)[0]
+    story.tell(EpisodeCancelled(episode=first, task_id="", reason="stale", detail=""))
+    assert story.state.owed == 0
+    assert story.state.discarded == 1
+
+
+def test_only_the_first_judge_of_the_settings_counts() -> None:
+    story = Story(settings_of())
+    episodes = group(story)
+    story.end(episodes[0])
+    story.judge(episodes[0], "success", judge=JudgeIdentity(name="second", version="1"))
+    assert story.state.tasks[story.tasks[episodes[0]].id].decided == 0
+    story.judge(episodes[0], "success")
+    story.judge(episodes[0], "failure")
+    tally = story.state.tasks[story.tasks[episodes[0]].id]
+    assert (tally.decided, tally.reward) == (1, 1.0)
+
+
+def test_a_second_terminal_fact_changes_nothing() -> None:
+    story = Story(settings_of())
+    episodes = group(story)
+    story.end(episodes[0])
+    story.abandon(episodes[0])
+    assert (story.state.waiting, story.state.discarded, story.state.owed) == (1, 0, 0)
+
+
+def test_a_trained_batch_counts_as_a_full_one_however_many_members_its_groups_lost() -> None:
+    story = Story(settings_of())
+    decided(story, "undecided", "undecided", "failure", "success")
+    decided(story, "failure", "success", "failure", "failure")
+    planned = story.plan()
+    assert planned is not None
+    assert story.state.waiting == 6
+    story.train(planned)
+    state = story.state
+    assert (state.waiting, state.version, state.groups) == (0, 1, {})
+    assert state.accepted(batch=story.batch) - state.discarded == story.batch
+
+
+def test_a_batch_whose_updates_were_all_skipped_is_discarded() -> None:
+    story = Story(settings_of())
+    decided(story, "failure", "success", "failure", "failure")
+    decided(story, "failure", "success", "failure", "failure")
+    planned = story.plan()
+    assert planned is not None
+    story.tell(skipped(planned.batch, 0))
+    assert story.state.waiting == 8
+    story.tell(skipped(planned.batch, 1))
+    assert (story.state.waiting, story.state.discarded, story.state.version) == (0, 8, 0)
+
+
+def test_a_batch_of_which_one_update_was_applied_waits_for_its_weights() -> None:
+    story = Story(settings_of())
+    decided(story, "failure", "success", "failure", "failure")
+    decided(story, "failure", "success", "failure", "failure")
+    planned = story.plan()
+    assert planned is not None
+    story.tell(skipped(planned.batch, 0))
+    story.tell(applied(planned.batch, 1))
+    assert story.state.waiting == 8
+    story.tell(published(1))
+    assert (story.state.waiting, story.state.discarded) == (0, 0)
+
+
+def test_what_is_too_old_for_the_next_batch_gives_its_room_back_unasked() -> None:
+    story = Story(settings_of(learner={"max_staleness": 1}))
+    decided(story, "failure", "success", "failure", "failure")
+    story.tell(published(1))
+    assert story.state.waiting == 4
+    story.tell(published(2))
+    assert (story.state.waiting, story.state.discarded) == (0, 4)
+
+
+def test_cloning_never_takes_anything_for_too_old_and_keeps_successes_alone() -> None:
+    story = Story(settings_of(learner={"algorithm": "cloning", "max_staleness": 0}))
+    decided(story, "failure", "success", "failure", "failure")
+    story.tell(published(5))
+    assert (story.state.waiting, story.state.discarded) == (1, 3)
+
+
+def test_swept_episodes_are_discarded_once() -> None:
+    story = Story(settings_of())
+    episodes = decided(story, "failure", "success", "failure", "success")
+    for _ in range(2):
+        story.tell(SamplesSwept(episodes=(episodes[0],), reason="stale", version=0))
+    assert (story.state.waiting, story.state.discarded) == (3, 1)
+
+
+def test_evaluation_episodes_are_leased_and_nothing_else() -> None:
+    story = Story(settings_of())
+    fact = story.wanted()[0]
+    story.tell(
+        EpisodeRequested(
+            episode="ep_eval",
+            task=fact.task,
+            group="g_eval",
+            member=0,
+            group_size=1,
+            attempt=0,
+            origin="evaluation",
+            temperature=0.0,
+            phase=0,
+            min_version=0,
+            lease_s=5,
+        )
+    )
+    assert "ep_eval" in story.state.leases
+    assert (story.state.running, story.state.groups) == (0, {})
+    assert story.state.last_request == len(story.history)
+
+
+def test_a_lease_runs_from_the_request_and_again_from_the_start() -> None:
+    story = Story(settings_of(curriculum={"lease_s": 10}))
+    first, second = group(story)[:2]
+    story.now_ns = 6 * SECOND
+    story.start(first)
+    assert [lease.episode for lease in story.state.leases.expired(9 * SECOND)] == []
+    late = {lease.episode: lease for lease in story.state.leases.expired(10 * SECOND)}
+    assert first not in late
+    assert late[second].describe_expiry() == "no actor started it within 10 s"
+    late = {lease.episode: lease for lease in story.state.leases.expired(16 * SECOND)}
+    assert late[first].describe_expiry() == "actor.1 started it and did not end it within 10 s"
+
+
+def test_a_lease_counts_the_steps_and_ends_with_the_episode() -> None:
+    story = Story(settings_of())
+    first = group(story)[0]
+    story.end(first, steps=2)
+    assert first not in story.state.leases
+    second = next(iter(story.state.leases.expired(10**18))).episode
+    assert second != first
+
+
+def test_resuming_a_run_begins_the_leases_of_waiting_requests_anew() -> None:
+    story = Story(settings_of(curriculum={"lease_s": 10}))
+    started, waiting = group(story)[:2]
+    story.start(started)
+    story.now_ns = 3600 * SECOND
+    fingerprint = story.history[0].fact.fingerprint  # type: ignore[attr-defined]
+    story.tell(RunResumed(after_position=1, fingerprint=fingerprint, until={}))
+    late = [lease.episode for lease in story.state.leases.expired(3605 * SECOND)]
+    assert started in late
+    assert waiting not in late
+
+
+def test_a_state_folded_again_is_the_same() -> None:
+    story = Story(settings_of())
+    decided(story, "undecided", "success", "failure", "failure")
+    story.abandon(group(story)[2])
+    again = Story(settings_of(), task_admitted=False)
+    for recorded in story.history[1:]:
+        again.tell(recorded.fact)
+    assert again.state.groups == story.state.groups
+    assert again.state.discarded == story.state.discarded
+    assert again.wanted() == story.wanted()
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"environments": ("shop", "moon")}, "'moon'; there are: forms, shop"),
+        ({"families": ("shop/steal",)}, "'shop/steal', which no environment"),
+        ({"environments": ()}, "nothing to attempt"),
+    ],
+)
+def test_a_pool_that_cannot_be_is_a_worded_error(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        configured_pool(SOURCES, settings_of(curriculum=changes).curriculum)
+
+
+def test_the_rule_judge_is_the_one_the_settings_name() -> None:
+    assert settings_of().judge.judges[0] == RULES.name
