@@ -63,6 +63,11 @@ def money(cents: int) -> str:
     return f"${cents // 100}.{cents % 100:02d}"
 
 
+def stars_text(stars: int) -> str:
+    """`1 star`, `4 stars`."""
+    return f"{stars} star{'' if stars == 1 else 's'}"
+
+
 class Catalogue:
     """All products, with the look-ups that pages and tasks need. Read-only."""
 

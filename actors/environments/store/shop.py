@@ -8,7 +8,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
-from actors.environments.store.catalogue import Catalogue, money
+from actors.environments.store.catalogue import Catalogue, money, stars_text
 from actors.environments.store.search import SearchIndex
 from actors.environments.store.session import Line, Refused
 from actors.environments.store.sessions import Session, Sessions
@@ -58,6 +58,7 @@ class Shop:
         )
         self._templates.globals.update(
             money=money,
+            stars_text=stars_text,
             product=catalogue.__getitem__,
             categories=tuple(catalogue.categories),
             options=options_text,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from actors.environments.store import vocabulary
-from actors.environments.store.catalogue import Catalogue
+from actors.environments.store.catalogue import Catalogue, stars_text
 from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
 from actors.environments.store.families.targets import draw_target, reach, targets_of
 from actors.environments.store.families.view import DONE, View, click, fill
@@ -65,11 +65,11 @@ def _draw_review(catalogue: Catalogue, opening: State, random: Random) -> Goal:
 def _say_review(goal: Goal, random: Random) -> str:
     return random.choice(
         (
-            'Write a review of {phrase}: {stars} stars, "{text}".',
-            'Give {phrase} {stars} stars and write "{text}".',
-            'Review {phrase} with {stars} stars and the words "{text}".',
+            'Write a review of {phrase}: {stars}, "{text}".',
+            'Give {phrase} {stars} and write "{text}".',
+            'Review {phrase} with {stars} and the words "{text}".',
         )
-    ).format(phrase=goal["phrase"], stars=goal["stars"], text=goal["text"])
+    ).format(phrase=goal["phrase"], stars=stars_text(goal["stars"]), text=goal["text"])
 
 
 def _check_review(goal: Goal, ending: Ending) -> Finding:
@@ -90,8 +90,9 @@ def _act_review(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
         return action
     if view.path.endswith("/write"):
         stars, text = view.field("Stars"), view.field("Review")
-        if stars is None or stars.value != f"{goal['stars']} stars":
-            return fill(stars, f"{goal['stars']} stars", name="Select Dropdown Option")
+        label = stars_text(goal["stars"])
+        if stars is None or stars.value != label:
+            return fill(stars, label, name="Select Dropdown Option")
         if text is None or text.value != goal["text"]:
             return fill(text, goal["text"])
         return click(view.exactly("Send review"))
