@@ -154,7 +154,9 @@ async def follow(
             quiet_until = (await log.identity()).last
             async for recorded in tail(log, after=0):
                 line = progress.apply(recorded)
-                if line and (recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)):
+                if line and (
+                    recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)
+                ):
                     say(line)
                 reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
                 if reached and recorded.position >= quiet_until:

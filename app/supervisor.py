@@ -24,6 +24,8 @@ HEALTHY_S = 30.0
 """A worker that lived this long starts with the shortest back-off again."""
 BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
 POLL_S = 0.05
+RESTARTS = "HINDCAST_RESTARTS"
+"""Environment variable that tells a worker how often it was started again."""
 USAGE = 2
 """Exit status of a worker that no restart can help: its settings are wrong."""
 
@@ -61,14 +63,21 @@ class Supervisor:
     def run(
         self,
         *,
-        on_started: Callable[[], None] = lambda: None,
+        on_started: Callable[[int], int] = lambda _pid: 0,
         before_stop: Callable[[], None] = lambda: None,
     ) -> int:
-        """Keep the worker alive until a stop is asked for; returns the exit status for honcho."""
+        """Keep the worker alive until a stop is asked for; returns the exit status for honcho.
+
+        `on_started` is called with the pid after each start; a status other than 0 from it ends everything.
+        `before_stop` may wait for others before the worker is told to stop.
+        """
         attempt = 0
         while not self._stopping:
             began = time.monotonic()
-            self._start(on_started)
+            status = on_started(self._start())
+            if status != 0:
+                self._terminate()
+                return status
             status = self._wait()
             if self._stopping:
                 break
@@ -77,7 +86,7 @@ class Supervisor:
                 self._say("failed", "its settings are wrong; see its message above")
                 return USAGE
             if status == 0:
-                self._idle()
+                self.idle()
                 return 0
             attempt = 0 if time.monotonic() - began > HEALTHY_S else attempt + 1
             pause = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
@@ -109,8 +118,8 @@ class Supervisor:
             time.sleep(POLL_S)
         return 0
 
-    def _idle(self) -> None:
-        """The worker's finite job is done: stay, since leaving would stop all the others."""
+    def idle(self) -> None:
+        """There is nothing to keep alive: stay, since leaving would stop all the others."""
         self._say("finished", "")
         while not self._stopping:
             time.sleep(POLL_S)

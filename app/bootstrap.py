@@ -1,0 +1,234 @@
+"""The only place that builds objects from settings: what each role works with.
+
+Imports of torch, the browser and SQL stay inside the role that needs them: seven processes share two cores.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import structlog
+
+from actors.environments.base import TaskSource
+from app.launch import read_launch
+from app.processes import read_json, write_json
+from app.runs import RunHandle, open_run
+from app.supervisor import home_folder
+from app.worker import wait_for_bus
+from core.errors import EnvironmentFailed
+from core.settings import Settings
+from events.jetstream import JetStreamLog
+from events.publisher import Publisher
+
+HOST = "127.0.0.1"
+SITE_FILE = "site.json"
+SITE_WAIT_S = 60.0
+"""How long an actor waits for the store's first answer."""
+POLL_S = 0.1
+
+Ready = Callable[[str], None]
+logger = structlog.get_logger(__name__)
+
+
+def control_token(home: Path) -> str:
+    """The store's control token: made once, readable by the owner alone."""
+    path = home / "secrets" / "store-control"
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        with path.open("x") as file:
+            path.chmod(0o600)
+            file.write(secrets.token_urlsafe(32))
+    except FileExistsError:
+        pass
+    return path.read_text().strip()
+
+
+def task_sources(settings: Settings) -> dict[str, TaskSource]:
+    """Every environment's tasks, by name."""
+    from actors.environments.miniwob.tasks import MiniwobTasks
+    from actors.environments.store.tasks import StoreTasks
+
+    sources: list[TaskSource] = [StoreTasks(settings.sites), MiniwobTasks()]
+    return {source.name: source for source in sources}
+
+
+@asynccontextmanager
+async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, JetStreamLog, Publisher]]:
+    """The current run, its log as this role sees it, and this process's writer."""
+    home = home_folder()
+    await wait_for_bus(home)
+    handle = open_run(home=home)
+    async with (
+        handle.connect_log(role=role) as log,
+        Publisher(log, producer=name, code_rev=handle.code_rev, settings=handle.settings.log) as publisher,
+    ):
+        yield handle, log, publisher
+
+
+async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
+    """Open the run; a child of the bus, done when that is done."""
+    from app.opening import open_log
+
+    home = home_folder()
+    handle = open_run(home=home)
+    await open_log(handle, read_launch(home))
+    logger.info("run is open", run=handle.name, recipe=handle.recipe)
+
+
+async def play_site(_name: str, _stop: asyncio.Event, ready: Ready) -> None:
+    """Serve the store, at the same address after a restart so that running browsers find it again."""
+    from actors.environments.store.server import serve
+
+    home = home_folder()
+    await wait_for_bus(home)
+    settings = open_run(home=home).settings.sites
+    last = read_json(home / SITE_FILE) or {}
+
+    def listening(base_url: str) -> None:
+        write_json(home / SITE_FILE, {"base_url": base_url, "port": int(base_url.rsplit(":", 1)[1])})
+        ready(base_url)
+
+    async def serve_at(port: int) -> None:
+        await serve(settings, host=HOST, port=port, control_token=control_token(home), ready=listening)
+
+    if settings.port or not last:
+        await serve_at(settings.port)
+        return
+    try:
+        await serve_at(int(last["port"]))
+    except EnvironmentFailed:
+        logger.warning("the store's last port is taken, using another", port=last["port"])
+        await serve_at(0)
+
+
+async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Request episodes."""
+    from actors.curriculum.role import run_curriculum
+
+    async with opened("curriculum", name) as (handle, log, publisher):
+        launch = read_launch(handle.home)
+        goal = launch.until.get("episodes") if launch else None
+        ready("")
+        await run_curriculum(
+            log=log,
+            publisher=publisher,
+            sources=task_sources(handle.settings),
+            settings=handle.settings,
+            stop=stop,
+            until_episodes=int(goal) if goal else None,
+        )
+
+
+async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Play episodes in one browser with one policy engine."""
+    from actors.actor import run_actor
+    from actors.engines.in_process import InProcessEngine
+    from actors.environments.browser import BrowserHost
+    from actors.environments.miniwob.site import MiniwobSite
+    from actors.environments.store.site import StoreSite
+    from core.models.policy import policy_folder
+
+    async with opened("actor", name) as (handle, log, publisher):
+        settings = handle.settings
+        base_url = await _store_address(handle.home)
+        engine = await asyncio.to_thread(
+            InProcessEngine, policy_folder(settings.policy.base), settings.policy
+        )
+        async with engine, BrowserHost(settings.actors) as host, MiniwobSite() as miniwob:
+            store = StoreSite(base_url, control_token(handle.home))
+            ready(f"policy {settings.policy.base}")
+            await run_actor(
+                name=name,
+                log=log,
+                publisher=publisher,
+                queue=await log.open_queue("episodes", family="request", dead_letters=publisher),
+                engine=engine,
+                host=host,
+                sites={store.name: store, miniwob.name: miniwob},
+                blobs=handle.blobs,
+                settings=settings,
+                stop=stop,
+            )
+
+
+async def _store_address(home: Path) -> str:
+    async with asyncio.timeout(SITE_WAIT_S):
+        while True:
+            site = read_json(home / SITE_FILE)
+            if site is not None:
+                return str(site["base_url"])
+            await asyncio.sleep(POLL_S)
+
+
+async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Judge what ended."""
+    from actors.judge.role import run_judge
+
+    async with opened("judge", name) as (handle, log, publisher):
+        queue = await log.open_queue("verdicts", family="episode_end", dead_letters=publisher)
+        ready("")
+        await run_judge(log=log, publisher=publisher, queue=queue, settings=handle.settings, stop=stop)
+
+
+async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Train."""
+    from core.models.policy import policy_folder
+    from learner.loop import run_learner
+
+    async with opened("learner", name) as (handle, log, publisher):
+        launch = read_launch(handle.home)
+        goal = launch.until.get("updates") if launch else None
+        ready("")
+        await until_stopped(
+            run_learner(
+                log,
+                handle.blobs,
+                publisher=publisher,
+                policy=policy_folder(handle.settings.policy.base),
+                until_updates=int(goal) if goal else None,
+            ),
+            stop,
+        )
+
+
+async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Fold everything into the read model."""
+    from storage.readmodel.projector import run_projector
+
+    home = home_folder()
+    await wait_for_bus(home)
+    handle = open_run(home=home)
+    async with handle.connect_log(role="projector") as log:
+        ready(handle.database_url)
+        await until_stopped(run_projector(log, handle.database_url, handle.settings.storage), stop)
+
+
+async def until_stopped(work: Awaitable[object], stop: asyncio.Event) -> None:
+    """Run `work` to its end, or cancel it when `stop` is set."""
+
+    async def run() -> None:
+        await work
+
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(run())
+
+        async def cancel() -> None:
+            await stop.wait()
+            working.cancel()
+
+        stopping = tasks.create_task(cancel())
+        working.add_done_callback(lambda _: stopping.cancel())
+
+
+ROLES = {
+    "prepare": play_bus,
+    "site": play_site,
+    "curriculum": play_curriculum,
+    "actor": play_actor,
+    "judge": play_judge,
+    "learner": play_learner,
+    "projector": play_projector,
+}
+"""What `app.worker` runs, by the name in the Procfile; `prepare` is the bus's child."""

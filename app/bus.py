@@ -1,0 +1,100 @@
+"""The `bus` line of the Procfile: our own broker, first up and last down.
+
+Before anybody else may work it lets a short-lived child open the run's stream and record `run.started` or
+`run.resumed`; then `ready.json` says where the broker listens. On a stop it stays until the others have said what they
+had to say.
+"""
+
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from app.broker import plan_broker
+from app.processes import list_processes, report, write_json
+from app.selection import choose_run
+from app.supervisor import Supervisor, home_folder
+from core.errors import HindcastError
+
+READY = "ready.json"
+PREPARE_S = 120.0
+"""Opening the stream and recording the start; it loads torch to tell its version and instruction set."""
+OTHERS_S = 3.8
+"""How long the broker outlasts the stop for the sake of others; honcho kills 5 s after the first one has left."""
+POLL_S = 0.05
+
+
+def run_bus(name: str, folder: Path) -> int:
+    """Run the broker until a stop; returns the exit status for honcho."""
+    home = home_folder()
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / "bus.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(
+                f"another system runs in {home}. Stop it, or set HINDCAST_HOME to another folder.\n"
+            )
+            return 1
+        try:
+            return _run(name, folder, home)
+        except HindcastError as error:
+            sys.stderr.write(f"{error}\n")
+            return error.exit_code
+
+
+def _run(name: str, folder: Path, home: Path) -> int:
+    run = choose_run(home)
+    if run.settings.log.url:
+        return _use_foreign(name, folder, home)
+    plan = plan_broker(home, port=run.settings.log.port)
+    supervisor = Supervisor(name, plan.command, folder=folder)
+    supervisor.catch_signals()
+    prepared = False
+
+    def on_started(pid: int) -> int:
+        nonlocal prepared
+        status = 0 if prepared else prepare(name)
+        if status == 0:
+            prepared = True
+            write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port})
+            report(folder, name=name, pid=pid, state="ready", restarts=supervisor.restarts)
+        return status
+
+    def before_stop() -> None:
+        until = time.monotonic() + OTHERS_S
+        while time.monotonic() < until and _others_alive(folder, name):
+            time.sleep(POLL_S)
+
+    return supervisor.run(on_started=on_started, before_stop=before_stop)
+
+
+def _use_foreign(name: str, folder: Path, home: Path) -> int:
+    """The broker is somebody else's (`log.url`): only open the run there."""
+    supervisor = Supervisor(name, lambda: (), folder=folder)
+    supervisor.catch_signals()
+    status = prepare(name)
+    if status == 0:
+        write_json(home / READY, {"bus_pid": os.getpid()})
+        supervisor.idle()
+    return status
+
+
+def prepare(name: str) -> int:
+    """Let a child of ours open the run; returns its exit status."""
+    try:
+        return subprocess.run(
+            [sys.executable, "-m", "app.worker", "prepare", name], timeout=PREPARE_S, check=False
+        ).returncode
+    except subprocess.TimeoutExpired:
+        sys.stderr.write(f"opening the run took longer than {PREPARE_S:.0f} s\n")
+        return 1
+
+
+def _others_alive(folder: Path, name: str) -> bool:
+    working = ("starting", "ready", "restarting")
+    return any(
+        other.alive for other in list_processes(folder) if other.name != name and other.state in working
+    )

