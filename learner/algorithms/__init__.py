@@ -1,1 +1,16 @@
-"""One file per training algorithm."""
+"""One file per training algorithm, and the table by which settings name them."""
+
+from core.settings import LearnerSettings
+from learner.algorithms.base import Algorithm, MakeAlgorithm
+from learner.algorithms.cloning import Cloning
+from learner.algorithms.grpo import Grpo
+
+ALGORITHMS: dict[str, MakeAlgorithm] = {"grpo": Grpo, "cloning": Cloning}
+
+
+def algorithm_for(settings: LearnerSettings) -> Algorithm:
+    """The algorithm that `learner.algorithm` names."""
+    return ALGORITHMS[settings.algorithm](settings)
+
+
+__all__ = ["ALGORITHMS", "Algorithm", "algorithm_for"]

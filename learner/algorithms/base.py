@@ -1,0 +1,84 @@
+"""What an algorithm is: a loss over single samples whose shares were fixed beforehand.
+
+A sample's loss depends on nothing but its own terms, so samples may be packed into forward passes in any way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from core.correction import TokenCorrection
+from core.losses import EpisodeTokens
+from core.settings import LearnerSettings
+from learner.episodes import Sample
+
+
+@dataclass(frozen=True, slots=True)
+class SampleTerms:
+    """What one sample brings into the loss besides the policy's own log-probabilities. Constant during an update."""
+
+    sample: Sample
+    advantage: float
+    share: float
+    """Of one action token in the loss."""
+    cloning_share: float
+    """Of one action token in the cloning term; 0 unless its episode succeeded and the term is on."""
+    behaviour: NDArray[np.float32]
+    """Recorded log-probabilities  # [tokens]."""
+    proximal: NDArray[np.float32]
+    """The learner's own when the batch started  # [tokens]."""
+    reference: NDArray[np.float32] | None
+    """Of the KL reference  # [tokens]."""
+    correction: TokenCorrection
+
+
+class SampleLoss(NamedTuple):
+    """One sample's part of the loss, and what there is to tell about it. Sums run over its action tokens."""
+
+    loss: torch.Tensor
+    """Scalar with gradient, shares applied."""
+    policy: float
+    """Policy term within the loss."""
+    cloning: float
+    """Cloning term within the loss."""
+    kl: float
+    """Sum of the k3 estimates."""
+    surprisal: float
+    """Sum of -log pi; on fresh samples its mean estimates the entropy."""
+    ratio: float
+    """Sum of pi / mu."""
+    clipped: int
+    """Tokens whose policy term is clipped and has no gradient."""
+    contributing: int
+    """Tokens neither left out by the correction nor clipped."""
+
+
+class EpisodePart(NamedTuple):
+    """One episode as it stands in a mini-batch."""
+
+    tokens: EpisodeTokens
+    succeeded: bool
+
+
+class Algorithm(Protocol):
+    """One way to learn from a batch."""
+
+    def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
+        """Share of one token of each sample, in order, in the loss and in its cloning term."""
+        ...
+
+    def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
+        """The loss of one sample from its action tokens' log-probabilities under the policy  # [tokens], with gradient."""
+        ...
+
+
+class MakeAlgorithm(Protocol):
+    """A recipe's `learner` section to an algorithm."""
+
+    def __call__(self, settings: LearnerSettings) -> Algorithm:
+        """Build it."""
+        ...

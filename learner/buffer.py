@@ -1,0 +1,362 @@
+"""The replay buffer: everything the learner knows, as a pure fold over the log.
+
+Invariant 1, log is the truth: dropping the buffer and folding the log again gives the same buffer, so a learner that
+died knows what was consumed, swept and trained, and where it stands within a batch. Invariant 7: its counters are
+projections. Token arrays are let go of once their episode is used up.
+
+Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.arrays import unpack_ids, unpack_positions
+from core.errors import CorruptEvent
+from core.settings import Settings
+from events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    CheckpointSaved,
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    RecipeChanged,
+    RunResumed,
+    RunStarted,
+    SamplesSwept,
+    StepTaken,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from events.catalogue.run import Fingerprint
+from events.chain import RollingDigest
+from events.envelope import Recorded
+from events.registry import BY_CLASS
+from learner.episodes import Batch, Episode, Group, Sample
+
+
+@dataclass(slots=True)
+class BufferState:
+    """What the log says about training up to `position`."""
+
+    position: int = 0
+    latest: bytes = b""
+    """sha256 of the event at `position`."""
+    digest: RollingDigest = field(default_factory=RollingDigest)
+    """Over all stored bytes up to `position`."""
+    started: RunStarted | None = None
+    resolved: dict[str, Any] = field(default_factory=dict)
+    """The settings in force, as plain values."""
+    settings: Settings = field(default_factory=Settings)
+    fingerprint: Fingerprint | None = None
+    """Of the latest start of the run."""
+    last_learner: int = 0
+    """Position of the last event of the learner's family; 0: none."""
+
+    episodes: dict[str, Episode] = field(default_factory=dict)
+    """Those that may still be trained on."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    """Those that are not used up."""
+    complete: dict[str, None] = field(default_factory=dict)
+    """Ids of complete groups in the order of completion."""
+    settled_groups: set[str] = field(default_factory=set)
+    """Groups that are used up."""
+
+    version: int = 0
+    """Latest published policy version."""
+    updates: int = 0
+    batches: int = 0
+    """Batches planned so far."""
+    weights: dict[int, WeightsPublished] = field(default_factory=dict)
+    """Published versions whose weights were not released."""
+    checkpoints: list[CheckpointSaved] = field(default_factory=list)
+    """Not released, oldest first."""
+    released: set[str] = field(default_factory=set)
+    """sha256 of released blobs."""
+    batch: Batch | None = None
+    plan: BatchPlanned | None = None
+    """The plan of `batch`."""
+    checkpointed: int = 0
+    """Batches covered by the newest checkpoint, released or not."""
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings with changes: sections are merged, values replaced."""
+    merged = dict(base)
+    for key, value in changes.items():
+        inner = merged.get(key)
+        merged[key] = merge(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+class ReplayBuffer:
+    """The projection; see `events.projection.Projection`."""
+
+    def initial(self) -> BufferState:
+        """Before the first event."""
+        return BufferState()
+
+    def apply(self, state: BufferState, recorded: Recorded) -> BufferState:
+        """Changes and returns the state.
+
+        Raises:
+            CorruptEvent: steps out of order, or a plan that names steps which are not there.
+
+        """
+        state.position = recorded.position
+        state.latest = recorded.digest
+        state.digest.advance(recorded.digest)
+        fact = recorded.fact
+        if BY_CLASS[type(fact)].family == "learner":
+            state.last_learner = recorded.position
+        match fact:
+            case StepTaken():
+                _step(state, recorded, fact)
+            case EpisodeRequested():
+                _request(state, recorded, fact)
+            case EpisodeEnded():
+                _end(state, fact.episode, gone=None)
+            case EpisodeAbandoned() | EpisodeCancelled():
+                _end(
+                    state,
+                    fact.episode,
+                    gone="cancelled" if isinstance(fact, EpisodeCancelled) else fact.reason,
+                )
+            case EpisodeJudged():
+                _judge(state, recorded, fact)
+            case SamplesSwept():
+                _sweep(state, fact)
+            case BatchPlanned():
+                _plan(state, recorded, fact)
+            case UpdateApplied() | UpdateSkipped():
+                _update(state, fact)
+            case WeightsPublished():
+                _publish(state, fact)
+            case CheckpointSaved():
+                state.checkpoints.append(fact)
+                state.checkpointed = fact.batch + 1
+            case BlobReleased():
+                _release(state, fact)
+            case RunStarted():
+                state.started = fact
+                state.fingerprint = fact.fingerprint
+                _configure(state, fact.settings)
+            case RunResumed():
+                state.fingerprint = fact.fingerprint
+            case RecipeChanged():
+                _configure(state, merge(state.resolved, fact.changes))
+            case _:
+                pass
+        return state
+
+
+def _configure(state: BufferState, resolved: dict[str, Any]) -> None:
+    state.resolved = resolved
+    state.settings = Settings.model_validate(resolved)
+
+
+def _wanted(state: BufferState, origin: str) -> bool:
+    """Whether episodes of this origin can be trained on: demonstrations only where the algorithm clones them."""
+    return origin == "online" or (origin == "demonstration" and state.settings.learner.algorithm == "cloning")
+
+
+def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
+    if not _wanted(state, fact.origin) or fact.episode in state.episodes:
+        return
+    state.episodes[fact.episode] = Episode(
+        id=fact.episode,
+        origin=fact.origin,
+        group=fact.group,
+        member=fact.member,
+        attempt=fact.attempt,
+        requested=recorded.position,
+    )
+    if fact.group in state.settled_groups:
+        return
+    group = state.groups.setdefault(fact.group, Group(id=fact.group, size=fact.group_size))
+    earlier = group.members.get(fact.member)
+    if earlier is not None and earlier in state.episodes:
+        del state.episodes[earlier]
+    group.members[fact.member] = fact.episode
+    group.complete = False
+    state.complete.pop(group.id, None)
+
+
+def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
+    episode = state.episodes.get(fact.episode)
+    if episode is None or episode.ended or episode.gone is not None:
+        return
+    if fact.index != episode.steps:
+        raise CorruptEvent(
+            f"events are out of order: episode {fact.episode} got step {fact.index} where step {episode.steps} was due "
+            f"(position {recorded.position}). An actor skipped a publish, or two actors drive one episode. "
+            f"Run: hindcast episode show {fact.episode}"
+        )
+    episode.steps += 1
+    versions = unpack_ids(fact.versions)
+    if len(versions):
+        oldest = int(versions.min())
+        episode.oldest_version = (
+            oldest if episode.oldest_version is None else min(oldest, episode.oldest_version)
+        )
+    if fact.action_ids and not episode.swept and episode.group not in state.settled_groups:
+        episode.samples.append(
+            Sample(
+                position=recorded.position,
+                digest=recorded.digest[:8],
+                episode=fact.episode,
+                prompt_ids=fact.prompt_ids,
+                action_ids=fact.action_ids,
+                logprobs=fact.logprobs,
+                versions=fact.versions,
+                temperature=fact.sampling.temperature,
+            )
+        )
+
+
+def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
+    episode = state.episodes.get(episode_id)
+    if episode is None or episode.ended or episode.gone is not None:
+        return
+    if gone is None:
+        episode.ended = True
+    else:
+        episode.gone = gone
+        episode.samples = []
+    _resolve(state, episode)
+
+
+def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
+    episode = state.episodes.get(fact.episode)
+    if episode is None or episode.outcome is not None or fact.judge.name != state.settings.judge.judges[0]:
+        return
+    episode.outcome = fact.judgment.outcome
+    episode.reward = fact.judgment.reward
+    episode.judged = recorded.position
+    if not episode.decided:
+        episode.samples = []
+    _resolve(state, episode)
+
+
+def _sweep(state: BufferState, fact: SamplesSwept) -> None:
+    for episode_id in fact.episodes:
+        episode = state.episodes.get(episode_id)
+        if episode is not None:
+            episode.swept = True
+            episode.samples = []
+            _resolve(state, episode)
+
+
+def _resolve(state: BufferState, episode: Episode) -> None:
+    """Something final happened to an episode: forget it where it counts no more, complete its group where it was the last."""
+    group = state.groups.get(episode.group)
+    if group is None:
+        if episode.swept or episode.gone is not None:
+            del state.episodes[episode.id]
+        return
+    if not group.complete:
+        group.complete = len(group.members) == group.size and all(
+            _is_resolved(state, member) for member in group.members.values()
+        )
+        if group.complete:
+            state.complete[group.id] = None
+    if group.complete and not any(state.episodes[member].decided for member in group.members.values()):
+        undecided = [
+            m for m in group.members.values() if state.episodes[m].ended and not state.episodes[m].swept
+        ]
+        if not undecided:
+            _settle(state, group.id)
+
+
+def _is_resolved(state: BufferState, episode_id: str) -> bool:
+    episode = state.episodes[episode_id]
+    if episode.gone is not None:
+        tries = state.settings.curriculum.max_attempts
+        return episode.gone == "cancelled" or episode.attempt + 1 >= tries
+    return episode.swept or (episode.ended and episode.outcome is not None)
+
+
+def _settle(state: BufferState, group_id: str) -> None:
+    """The group is used up: let go of it and of everything its episodes hold."""
+    group = state.groups.pop(group_id, None)
+    state.complete.pop(group_id, None)
+    state.settled_groups.add(group_id)
+    for member in group.members.values() if group else ():
+        state.episodes.pop(member, None)
+
+
+def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
+    by_position = {
+        sample.position: sample
+        for name in dict.fromkeys(planned.episode for planned in fact.episodes)
+        if name in state.episodes
+        for sample in state.episodes[name].samples
+    }
+    samples = []
+    for position in unpack_positions(fact.positions).tolist():
+        if position not in by_position:
+            raise CorruptEvent(
+                f"batch {fact.batch} (position {recorded.position}) trains on the step at position {position}, which "
+                "the log does not hold for any of its episodes, or which was used up before."
+            )
+        samples.append(by_position[position])
+    state.plan = fact
+    state.batch = Batch(
+        number=fact.batch,
+        position=recorded.position,
+        event=recorded.envelope.id,
+        settings=state.settings.learner,
+        samples=samples,
+        succeeded=[state.episodes[planned.episode].succeeded for planned in fact.episodes],
+    )
+    state.batches = fact.batch + 1
+    _use_up(state, fact)
+
+
+def _use_up(state: BufferState, fact: BatchPlanned) -> None:
+    epochs = state.settings.learner.cloning_epochs if fact.algorithm == "cloning" else 1
+    for name in dict.fromkeys(planned.episode for planned in fact.episodes):
+        episode = state.episodes[name]
+        episode.uses += 1
+        if episode.uses >= epochs:
+            _drop(state, episode, whole_group=fact.algorithm != "cloning")
+    for name in fact.consumed:
+        if name in state.episodes:
+            _drop(state, state.episodes[name], whole_group=fact.algorithm != "cloning")
+
+
+def _drop(state: BufferState, episode: Episode, *, whole_group: bool) -> None:
+    if whole_group and episode.group in state.groups:
+        _settle(state, episode.group)
+        return
+    episode.swept = True
+    episode.samples = []
+    _resolve(state, episode)
+
+
+def _update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
+    if isinstance(fact, UpdateApplied):
+        state.updates = fact.update
+    if state.batch is not None:
+        state.batch.done = fact.minibatch + 1
+
+
+def _publish(state: BufferState, fact: WeightsPublished) -> None:
+    state.version = fact.version
+    state.weights[fact.version] = fact
+    if fact.version > 0:
+        state.batch = None
+        state.plan = None
+
+
+def _release(state: BufferState, fact: BlobReleased) -> None:
+    state.released.add(fact.blob.sha256)
+    state.checkpoints = [saved for saved in state.checkpoints if saved.blob.sha256 != fact.blob.sha256]
+    state.weights = {
+        version: published
+        for version, published in state.weights.items()
+        if published.weights.sha256 != fact.blob.sha256
+    }

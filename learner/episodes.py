@@ -1,0 +1,106 @@
+"""What the buffer knows about steps, episodes and groups: plain records, changed only by the projection in `buffer`."""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from core.evidence import Outcome
+from core.settings import LearnerSettings
+
+
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One step as it is trained on. Invariant 4: the arrays are the recorded ones, untouched."""
+
+    position: int
+    """Of its step.taken in the log."""
+    digest: bytes
+    """First 8 bytes of the sha256 of its stored bytes."""
+    episode: str
+    prompt_ids: bytes
+    """int32 little-endian."""
+    action_ids: bytes
+    """int32."""
+    logprobs: bytes
+    """float32 per action token, under the distribution sampled from."""
+    versions: bytes
+    """int32 per action token."""
+    temperature: float
+
+    @property
+    def tokens(self) -> int:
+        """Number of action tokens."""
+        return len(self.action_ids) // 4
+
+    @property
+    def length(self) -> int:
+        """Number of prompt and action tokens."""
+        return (len(self.prompt_ids) + len(self.action_ids)) // 4
+
+
+@dataclass(slots=True)
+class Episode:
+    """One episode that may be trained on."""
+
+    id: str
+    origin: str
+    group: str
+    member: int
+    attempt: int
+    requested: int
+    """Position of its request."""
+    samples: list[Sample] = field(default_factory=list)
+    steps: int = 0
+    oldest_version: int | None = None
+    """Lowest policy version that sampled a token of it."""
+    ended: bool = False
+    gone: str | None = None
+    """Why it will never end: reason of its abandonment or cancellation."""
+    outcome: Outcome | None = None
+    """The training judge's first verdict."""
+    reward: float = 0.0
+    judged: int = 0
+    """Position of that verdict."""
+    swept: bool = False
+    uses: int = 0
+    """Batches it was trained in."""
+
+    @property
+    def decided(self) -> bool:
+        """Whether it ended and a judge could tell how: only such episodes are trained on."""
+        return self.ended and not self.swept and self.outcome in ("success", "failure")
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the training judge called it a success."""
+        return self.outcome == "success"
+
+
+@dataclass(slots=True)
+class Group:
+    """Episodes of one task that are compared with each other."""
+
+    id: str
+    size: int
+    members: dict[int, str] = field(default_factory=dict)
+    """Latest attempt of each member."""
+    complete: bool = False
+    """Nothing more is to be expected of any member."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """A planned batch whose weights are not published yet."""
+
+    number: int
+    position: int
+    """Of its batch.planned."""
+    event: str
+    """Id of that event."""
+    settings: LearnerSettings
+    """In force when it was planned."""
+    samples: list[Sample]
+    """In training order."""
+    succeeded: list[bool]
+    """Per planned episode."""
+    done: int = 0
+    """Mini-batches computed so far, skipped ones included."""

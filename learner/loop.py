@@ -1,0 +1,314 @@
+"""The learner's process: folds the log, and brings the policy forward by what the fold says is due next.
+
+    log ──tail──> ReplayBuffer ──> what is due? ──> worker thread ──> fact ──decide──> log
+                       ^                                                               │
+                       └───────────────────────────────────────────────────────────────┘
+
+Consumes everything that trains: episodes, steps, verdicts, and its own facts, which come back through the log.
+Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is recorded), for its own facts to be
+acknowledged and read back (`log.append_timeout_s`), for one update at a time in its worker thread.
+Produces samples.swept, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
+checkpoint.saved, blob.released.
+
+Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
+chain: every fact expects the last position of the learner's family, so a second learner is fenced off. Invariant 1:
+what is due follows from the fold alone; after a crash between any two facts the same is due again, and comes out the
+same, bit for bit.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+import msgspec
+import structlog
+
+from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, SettingsError
+from core.settings import Settings
+from events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    CheckpointSaved,
+    SamplesSwept,
+    WaitExceeded,
+    WeightsPublished,
+)
+from events.envelope import Fact
+from events.log import EventLog, Expectation
+from events.publisher import Publisher
+from events.reader import Bookmark, tail_batches
+from events.subjects import family_wildcard
+from learner.buffer import BufferState, ReplayBuffer
+from learner.numerics import configure
+from learner.planning import minibatches_of, plan, sweep
+from learner.restoring import Restored, restore
+from learner.retention import Release, is_checkpoint_due, releases
+from learner.training import MODEL, Training
+from storage.blobs import BlobStore
+from storage.checkpoints import save_checkpoint
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+
+class LearnerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the learner stood when it ended."""
+
+    updates: int
+    version: int
+    batches: int
+    recomputed: int
+    """Updates that were computed again at the start."""
+
+
+async def run_learner(
+    log: EventLog, blobs: BlobStore, *, publisher: Publisher, policy: Path, until_updates: int | None = None
+) -> LearnerReport:
+    """Train until `until_updates` optimiser steps stand in the log (None: for ever), then return.
+
+    `policy` is the folder the run's base weights belong to. The settings are those the log records. Stops exactly at
+    the number asked for, in the middle of a batch if need be; the next start goes on there. Cancellation takes effect
+    at once; a computation under way ends after the forward pass it is in, and is computed again at the next start.
+
+    Raises:
+        ExpectationFailed: another learner writes to this run.
+        ReplayDiverged: updates after the checkpoint come out differently here than they were recorded.
+        SettingsError, ForeignLog, CorruptEvent, ModelFileError, BlobMissing, BrokerUnreachable: see their messages.
+
+    """
+    stop = Event()
+    executor = ThreadPoolExecutor(1, thread_name_prefix="learner")
+    try:
+        restored = await restore(log, blobs, policy=policy, executor=executor, stop=stop)
+        check_settings(restored.state.settings)
+        learner = Learner(log, blobs, publisher=publisher, restored=restored, executor=executor)
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(learner.follow(), name="learner follows the log")
+            await learner.train(until_updates)
+            following.cancel()
+    except ExceptionGroup as failed:
+        raise _first(failed) from failed
+    finally:
+        stop.set()
+        executor.shutdown(wait=False, cancel_futures=True)
+    return learner.report()
+
+
+def check_settings(settings: Settings) -> None:
+    """Refuse settings under which nothing could ever be trained.
+
+    Raises:
+        SettingsError: naming the setting and what to set instead.
+
+    """
+    if settings.learner.algorithm == "grpo" and settings.curriculum.group_size < 2:
+        raise SettingsError(
+            "curriculum.group_size is 1, but grpo compares the members of a group: set it to 2 or more, or "
+            "learner.algorithm to cloning"
+        )
+
+
+def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The error itself instead of the group that a TaskGroup wraps it in."""
+    error: BaseException = failed
+    while isinstance(error, BaseExceptionGroup):
+        error = next((e for e in error.exceptions if isinstance(e, HindcastError)), error.exceptions[0])
+    return error
+
+
+class Learner:
+    """State and duties of a running learner."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        blobs: BlobStore,
+        *,
+        publisher: Publisher,
+        restored: Restored,
+        executor: ThreadPoolExecutor,
+    ) -> None:
+        self._log = log
+        self._blobs = blobs
+        self._publisher = publisher
+        self._executor = executor
+        self._buffer = ReplayBuffer()
+        self._state: BufferState = restored.state
+        self._training: Training = restored.training
+        self._recomputed = restored.recomputed
+        self._begun = restored.begun
+        """Number of the batch that `training` has begun."""
+        self._grown = asyncio.Condition()
+
+    def report(self) -> LearnerReport:
+        """Where it stands."""
+        state = self._state
+        return LearnerReport(
+            updates=state.updates, version=state.version, batches=state.batches, recomputed=self._recomputed
+        )
+
+    async def follow(self) -> None:
+        """Fold the log as it grows, for ever."""
+        bookmark = Bookmark(position=self._state.position, digest=self._state.latest, first_digest=b"")
+        tail = tail_batches(self._log, after=self._state.position, strict=True, bookmark=bookmark)
+        async with aclosing(tail) as batches:
+            async for recordeds, _ in batches:
+                for recorded in recordeds:
+                    self._state = self._buffer.apply(self._state, recorded)
+                async with self._grown:
+                    self._grown.notify_all()
+
+    async def train(self, until_updates: int | None) -> None:
+        """Do what is due, one fact at a time, until the goal is reached."""
+        waiting_since = asyncio.get_running_loop().time()
+        while True:
+            state, settings = self._state, self._state.settings
+            reached = until_updates is not None and state.updates >= until_updates
+            if 0 not in state.weights:
+                await self._publish_base()
+            elif state.batch is not None and state.plan is not None:
+                if state.batch.done < len(minibatches_of(state.plan)):
+                    if reached:
+                        return
+                    await self._update()
+                else:
+                    await self._publish_weights()
+                waiting_since = asyncio.get_running_loop().time()
+            elif is_checkpoint_due(state, settings.learner):
+                await self._save_checkpoint()
+            elif due := releases(state, settings.learner):
+                await self._release(due[0])
+            elif reached:
+                return
+            elif swept := sweep(state, settings):
+                await self._sweep(swept[0])
+            elif planned := plan(state, settings):
+                await self._plan(planned)
+            else:
+                waiting_since = await self._wait(waiting_since)
+
+    async def _publish_base(self) -> None:
+        """Version 0 exists from the beginning; now actors can find it."""
+        assert self._state.started is not None
+        base = self._state.started.base_policy
+        fact = WeightsPublished(version=0, model=MODEL, weights=base, update=0)
+        await self._decide(fact, entity="policy_v0")
+
+    async def _sweep(self, swept: SamplesSwept) -> None:
+        await self._decide(swept, entity="samples")
+
+    async def _plan(self, planned: BatchPlanned) -> None:
+        await self._decide(planned, entity=f"batch_{planned.batch}", correlation=f"batch_{planned.batch}")
+        _log.info(
+            "batch planned", batch=planned.batch, episodes=len(planned.episodes), version=planned.version
+        )
+
+    async def _update(self) -> None:
+        batch, plan_ = self._state.batch, self._state.plan
+        assert batch is not None
+        assert plan_ is not None
+        training, index = self._training, batch.done
+        if self._begun != batch.number:
+            await self._compute(lambda: training.begin(plan_, batch))
+            self._begun = batch.number
+        fact = await self._compute(lambda: training.step(index))
+        name = f"batch_{batch.number}"
+        await self._decide(fact, entity=name, ordinal=index, causation=batch.event, correlation=name)
+        _log.info("update", update=fact.update, batch=fact.batch, minibatch=index, kind=type(fact).__name__)
+
+    async def _publish_weights(self) -> None:
+        state = self._state
+        assert state.batch is not None
+        training, version = self._training, state.version + 1
+        weights = await self._compute(lambda: self._blobs.put(training.weights()))
+        fact = WeightsPublished(version=version, model=MODEL, weights=weights, update=state.updates)
+        name = f"batch_{state.batch.number}"
+        await self._decide(fact, entity=f"policy_v{version}", causation=state.batch.event, correlation=name)
+        _log.info("weights published", version=version, update=state.updates)
+
+    async def _save_checkpoint(self) -> None:
+        state, training = self._state, self._training
+        batch, version = state.batches - 1, state.version
+        tensors, counters = await self._compute(lambda: training.snapshot(batch=batch, version=version))
+        blob = await self._compute(lambda: save_checkpoint(self._blobs, tensors, counters))
+        fact = CheckpointSaved(
+            update=counters.update, batch=batch, version=version, state=counters.state, blob=blob
+        )
+        await self._decide(fact, entity=f"batch_{batch}", correlation=f"batch_{batch}")
+
+    async def _release(self, release: Release) -> None:
+        """The event first: a blob that is gone without one would be a lost one."""
+        fact = BlobReleased(blob=release.blob, reason=release.reason)
+        position = await self._publisher.decide(
+            fact, entity=release.blob.sha256, policy_version=self._state.version
+        )
+        await self._reach(position)
+        await self._compute(lambda: self._blobs.release(release.blob))
+
+    async def _wait(self, since: float) -> float:
+        """Until there is more in the log, or a batch has been missing for too long; returns since when it is missing."""
+        limit_s = self._state.settings.learner.batch_wait_s
+        position = self._state.position
+        try:
+            async with asyncio.timeout_at(since + limit_s), self._grown:
+                await self._grown.wait_for(lambda: self._state.position > position)
+        except TimeoutError:
+            what = (
+                f"a batch of version {self._state.version}; {len(self._state.complete)} groups are complete"
+            )
+            fact = WaitExceeded(setting="learner.batch_wait_s", limit_s=limit_s, waited_for=what)
+            await self._publisher.publish(fact, entity="learner")
+            return asyncio.get_running_loop().time()
+        return since
+
+    async def _decide(
+        self,
+        fact: Fact,
+        *,
+        entity: str,
+        ordinal: int = 0,
+        causation: str | None = None,
+        correlation: str | None = None,
+    ) -> None:
+        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded."""
+        subject = family_wildcard(self._log.run, "learner")
+        last = self._state.last_learner
+        try:
+            position = await self._publisher.decide(
+                fact,
+                entity=entity,
+                ordinal=ordinal,
+                causation=causation,
+                correlation=correlation,
+                policy_version=self._state.version,
+                expect=Expectation(subject=subject, last=last),
+            )
+        except ExpectationFailed as error:
+            raise ExpectationFailed(
+                f"another learner writes to run {self._log.run}: the learner's last event is not at position {last} any "
+                f"more. Nothing was recorded twice. Stop one of the two; a run has one learner. ({error})"
+            ) from error
+        await self._reach(position)
+
+    async def _reach(self, position: int) -> None:
+        """Wait until the fold has come as far as an event that the log acknowledged."""
+        limit_s = self._state.settings.log.append_timeout_s
+        try:
+            async with asyncio.timeout(limit_s), self._grown:
+                await self._grown.wait_for(lambda: self._state.position >= position)
+        except TimeoutError as error:
+            raise BrokerUnreachable(
+                f"position {position} was acknowledged but did not come back from the log of run {self._log.run} within "
+                f"{limit_s:g} s (log.append_timeout_s); the log was read up to {self._state.position}."
+            ) from error
+
+    async def _compute(self, work: Callable[[], T]) -> T:
+        """Run blocking work in the one worker thread; the event loop stays free."""
+        return await asyncio.get_running_loop().run_in_executor(self._executor, work)
+
+
+__all__ = ["Learner", "LearnerReport", "check_settings", "configure", "run_learner"]

@@ -1,0 +1,75 @@
+"""What an update has to say for itself: figures over its mini-batch, and four numbers per sample."""
+
+from collections.abc import Sequence
+from math import fsum
+
+import numpy as np
+
+from core.arrays import pack_floats, unpack_ids
+from core.correction import effective_sample_size
+from events.catalogue.training import PlannedEpisode, SampleReport
+from learner.algorithms.base import SampleLoss, SampleTerms
+
+
+def sample_report(terms: Sequence[SampleTerms], losses: Sequence[SampleLoss]) -> SampleReport:
+    """Advantage, share of the loss, mean ratio and contributing fraction of each sample, in order."""
+    tokens = [term.sample.tokens for term in terms]
+    return SampleReport(
+        advantages=pack_floats([term.advantage for term in terms]),
+        weights=pack_floats([term.share * count for term, count in zip(terms, tokens, strict=True)]),
+        ratios=pack_floats([loss.ratio / count for loss, count in zip(losses, tokens, strict=True)]),
+        masks=pack_floats([loss.contributing / count for loss, count in zip(losses, tokens, strict=True)]),
+    )
+
+
+def update_metrics(
+    terms: Sequence[SampleTerms],
+    losses: Sequence[SampleLoss],
+    episodes: Sequence[PlannedEpisode],
+    *,
+    version: int,
+    gradient_norm: float,
+    learning_rate: float,
+) -> dict[str, float]:
+    """Figures of one update. Fractions and means run over action tokens unless named otherwise.
+
+    `effective_sample_size` and `ratio_mean` concern pi_prox / mu and pi / mu; `mismatch_kl` and `mismatch_max` compare
+    recorded with recomputed log-probabilities of tokens that were sampled from this very version: what sampler and
+    learner disagree about at equal weights.
+    """
+    tokens = sum(term.sample.tokens for term in terms)
+    ratios = np.concatenate([term.correction.ratios for term in terms])
+    kept = sum(int(term.correction.kept.sum()) for term in terms)
+    versions = np.concatenate([_versions(term) for term in terms])
+    gaps = np.concatenate([term.proximal.astype(np.float64) - term.behaviour for term in terms])
+    fresh = gaps[versions == version]
+    return {
+        "loss": fsum(float(loss.loss) for loss in losses),
+        "policy_loss": fsum(loss.policy for loss in losses),
+        "cloning_loss": fsum(loss.cloning for loss in losses),
+        "kl": fsum(loss.kl for loss in losses) / tokens,
+        "entropy_estimate": fsum(loss.surprisal for loss in losses) / tokens,
+        "ratio_mean": fsum(loss.ratio for loss in losses) / tokens,
+        "clip_fraction": sum(loss.clipped for loss in losses) / tokens,
+        "masked_fraction": 1 - kept / tokens,
+        "effective_sample_size": effective_sample_size(ratios),
+        "mismatch_kl": float(np.mean(np.exp(fresh) - fresh - 1)) if len(fresh) else 0.0,
+        "mismatch_max": float(np.max(np.abs(fresh))) if len(fresh) else 0.0,
+        "staleness_mean": float(np.mean(version - versions)),
+        "staleness_max": float(np.max(version - versions)),
+        "gradient_norm": gradient_norm,
+        "learning_rate": learning_rate,
+        "reward_mean": fsum(episode.reward for episode in episodes) / len(episodes),
+        "episodes": float(len(episodes)),
+        "samples": float(len(terms)),
+        "tokens": float(tokens),
+        "prompt_tokens": float(sum(term.sample.length for term in terms) - tokens),
+    }
+
+
+def _versions(term: SampleTerms) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Per token; those of a demonstrator, which is no policy, count as version 0."""
+    versions = unpack_ids(term.sample.versions).astype(np.int64)
+    if len(versions) != term.sample.tokens:
+        return np.zeros(term.sample.tokens, dtype=np.int64)
+    return np.maximum(versions, 0)

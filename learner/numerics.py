@@ -1,0 +1,61 @@
+"""What makes floating-point results come out the same twice: threads, deterministic kernels, and a record of the rest.
+
+Promise: with the same `Fingerprint`, the same inputs give the same bits in every process. Measured: AVX-512, AVX2 and
+no vector instructions give three different results; one thread and two gave the same.
+"""
+
+import platform
+import re
+from importlib.metadata import version
+
+import structlog
+import torch
+
+from events.catalogue.run import Fingerprint
+
+_log = structlog.get_logger()
+
+
+def configure(threads: int) -> None:
+    """Fix everything that can be fixed. Call once at the start of a process, before it computes anything.
+
+    `threads`: of one operation, `learner.threads` in the settings.
+    """
+    torch.set_num_threads(threads)
+    if torch.get_num_interop_threads() != 1:
+        try:
+            torch.set_num_interop_threads(1)
+        except RuntimeError:  # this process has computed before; our graphs run in one thread in any case
+            _log.info("interop threads stay as they are", threads=torch.get_num_interop_threads())
+    torch.use_deterministic_algorithms(True)
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.set_float32_matmul_precision("highest")
+
+
+def fingerprint(threads: int) -> Fingerprint:
+    """What this machine and these libraries are, as far as it decides about bits. Needs no `configure` before."""
+    return Fingerprint(
+        cpu_capability=torch.backends.cpu.get_cpu_capability(),
+        threads=threads,
+        blas=_blas(),
+        torch=str(torch.__version__),
+        transformers=version("transformers"),
+        python=platform.python_version(),
+        platform=f"{platform.system()} {platform.machine()}",
+    )
+
+
+def _blas() -> str:
+    """Name and version of the matrix library, such as `mkl 2024.2`."""
+    name = re.search(r"BLAS_INFO=(\w+)", torch.__config__.show())
+    release = re.search(r"Math Kernel Library Version (\S+?)-", torch.__config__.parallel_info())
+    return " ".join(found.group(1) for found in (name, release) if found) or "unknown"
+
+
+def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
+    """In words, what differs: `torch 2.13.0 then, 2.12.1 now`."""
+    return [
+        f"{name} {getattr(then, name)} then, {getattr(now, name)} now"
+        for name in then.__struct_fields__
+        if getattr(then, name) != getattr(now, name)
+    ]

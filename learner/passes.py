@@ -1,0 +1,41 @@
+"""How samples share forward passes. A function of the samples alone, so that a recomputation packs them the same way."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from core.arrays import unpack_ids
+from core.models.scoring import Scored, packs, score_pack
+from learner.episodes import Sample
+
+
+class ForwardPass(NamedTuple):
+    """Samples scored together."""
+
+    indices: list[int]
+    """Which of the samples given."""
+    scored: list[Scored]
+    temperature: float
+
+    def log_probs(self, model: Any) -> list[torch.Tensor]:
+        """Log-probabilities of each sample's action tokens at its sampling temperature, differentiable."""
+        return score_pack(model, self.scored, temperature=self.temperature)
+
+
+def forward_passes(samples: Sequence[Sample], *, tokens_per_forward: int) -> list[ForwardPass]:
+    """Cut samples into passes of at most so many padded tokens, those of one temperature together, shortest first."""
+    found: list[ForwardPass] = []
+    for temperature in sorted({sample.temperature for sample in samples}):
+        indices = [index for index, sample in enumerate(samples) if sample.temperature == temperature]
+        scored = [
+            Scored(
+                unpack_ids(samples[index].prompt_ids).tolist(), unpack_ids(samples[index].action_ids).tolist()
+            )
+            for index in indices
+        ]
+        found += [
+            ForwardPass([indices[m] for m in members], [scored[m] for m in members], temperature)
+            for members in packs(scored, tokens_per_forward=tokens_per_forward)
+        ]
+    return found

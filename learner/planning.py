@@ -1,0 +1,270 @@
+"""What to train on next: pure functions of the buffer, so that a plan can be computed again from the log alone.
+
+Invariant 3, plan before training: a `BatchPlanned` names every sample, in order, before any number is computed from
+it. Two learners, or a learner and `verify`, that folded the log to the same position plan the same batch, however the
+events reached them.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from core.advantages import group_advantages, is_informative
+from core.arrays import pack_ids, pack_positions, unpack_ids
+from core.errors import CorruptEvent
+from core.ids import digest_hex
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.staleness import is_stale
+from events.catalogue import BatchPlanned, SamplesSwept
+from events.catalogue.training import PlannedEpisode
+from learner.buffer import BufferState
+from learner.episodes import Episode, Group
+
+REFERENCE_VERSION = 0
+"""M-GRPO's KL is taken to the policy that reinforcement learning started from."""
+
+
+def config_digest(settings: Settings) -> str:
+    """Digest of the settings that shape a batch and its updates."""
+    relevant = {
+        "learner": settings.learner.model_dump(mode="json"),
+        "judge": settings.judge.judges[0],
+        "max_attempts": settings.curriculum.max_attempts,
+    }
+    return digest_hex(msgspec.json.encode(relevant, order="sorted"))
+
+
+def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
+    """Episodes that will not be trained on, by reason, each once; computed before a batch is planned.
+
+    - `stale`: a fresh online episode with a token from more than `max_staleness` versions ago. Demonstrations and
+      cloning are old by design and never stale.
+    - `undecided`: the training judge could not tell.
+    - `agreed`: a complete group whose members all got the same reward; `alone`: one without a second decided member.
+    - `unsuccessful` (cloning): there is nothing to imitate. `empty`: it ended without a step.
+    - `late`: it ended after its group had been used up.
+
+    Swept at once and not when the next batch is full, so that what became of an episode can be read at any time and a
+    run whose groups mostly agree holds on to nothing.
+    """
+    reasons: dict[str, list[str]] = {}
+    for episode in state.episodes.values():
+        reason = _why_swept(state, episode, settings.learner)
+        if reason is not None:
+            reasons.setdefault(reason, []).append(episode.id)
+    if settings.learner.algorithm == "grpo":
+        swept = {name for names in reasons.values() for name in names}
+        for group_id in state.complete:
+            members = [m for m in _trainable(state, state.groups[group_id]) if m.id not in swept]
+            if members and not is_informative([member.reward for member in members]):
+                reason = "agreed" if len(members) > 1 else "alone"
+                reasons.setdefault(reason, []).extend(member.id for member in members)
+    return [
+        SamplesSwept(episodes=tuple(reasons[reason]), reason=reason, version=state.version)
+        for reason in sorted(reasons)
+    ]
+
+
+def _why_swept(state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+    if episode.swept or not episode.ended:
+        return None
+    if episode.group not in state.groups:
+        return "late"
+    if settings.algorithm == "grpo" and _is_stale(
+        episode, version=state.version, max_staleness=settings.max_staleness
+    ):
+        return "stale"
+    if episode.outcome == "undecided":
+        return "undecided"
+    if settings.algorithm == "cloning" and episode.outcome == "failure":
+        return "unsuccessful"
+    if episode.decided and not episode.samples:
+        return "empty"
+    return None
+
+
+def _is_stale(episode: Episode, *, version: int, max_staleness: int) -> bool:
+    """Whether any token of a fresh online episode is too old; demonstrations are old by design."""
+    if episode.origin != "online" or episode.oldest_version is None:
+        return False
+    return is_stale(version=version, sampled=episode.oldest_version, eta=max_staleness)
+
+
+def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
+    """The next batch, or None while there is not enough for one.
+
+    Raises nothing and changes nothing; equal states give equal plans.
+    """
+    if state.batch is not None or state.started is None:
+        return None
+    if settings.learner.algorithm == "grpo":
+        return _plan_groups(state, settings)
+    return _plan_cloning(state, settings)
+
+
+def _trainable(state: BufferState, group: Group) -> list[Episode]:
+    """The members that can be trained on, by index."""
+    members = (state.episodes[group.members[index]] for index in sorted(group.members))
+    return [member for member in members if member.decided and member.samples]
+
+
+def _plan_groups(state: BufferState, settings: Settings) -> BatchPlanned | None:
+    chosen: list[list[Episode]] = []
+    consumed: list[str] = []
+    for group_id in state.complete:
+        group = state.groups[group_id]
+        members = _trainable(state, group)
+        if is_informative([member.reward for member in members]):
+            chosen.append(members)
+        else:
+            consumed += [member.id for member in members]
+        consumed += [
+            name for _, name in sorted(group.members.items()) if _leaves_nothing(state.episodes[name])
+        ]
+        if len(chosen) == settings.learner.group_batch:
+            break
+    else:
+        return None
+    planned = [
+        (member, advantage)
+        for members in chosen
+        for member, advantage in zip(members, group_advantages([m.reward for m in members]), strict=True)
+    ]
+    sizes = _cut(
+        [[len(member.samples) for member in members] for members in chosen], settings.learner.minibatches
+    )
+    return _as_fact(
+        state,
+        settings,
+        planned,
+        consumed=consumed,
+        minibatches=sizes,
+        reference_version=REFERENCE_VERSION if settings.learner.kl_coefficient > 0 else None,
+        proximal_version=state.version,
+    )
+
+
+def _leaves_nothing(episode: Episode) -> bool:
+    """Ended, but undecided or without a step."""
+    return episode.ended and not episode.swept and not (episode.decided and episode.samples)
+
+
+def _cut(groups: Sequence[Sequence[int]], count: int) -> list[int]:
+    """Samples per mini-batch: whole groups where there are enough, else whole episodes. No mini-batch is empty.
+
+    `groups`: samples of each member of each group.
+    """
+    if len(groups) >= count:
+        units = [sum(members) for members in groups]
+    else:
+        units = [samples for members in groups for samples in members]
+    shares = [sum(units[i * len(units) // count : (i + 1) * len(units) // count]) for i in range(count)]
+    return [share for share in shares if share > 0]
+
+
+def _plan_cloning(state: BufferState, settings: Settings) -> BatchPlanned | None:
+    """Successful steps, whole episodes: those used least first, among them in an order drawn from the run's seed.
+
+    Every episode is thus used once before any is used twice; each is used at most `cloning_epochs` times.
+    """
+    assert state.started is not None
+    seed = state.started.run_seed
+    pool = [
+        episode
+        for episode in state.episodes.values()
+        if episode.decided and episode.succeeded and episode.samples
+    ]
+    pool.sort(key=lambda episode: (episode.uses, derive_seed(seed, "cloning", episode.uses, episode.id)))
+    planned: list[tuple[Episode, float]] = []
+    samples = 0
+    for episode in pool:
+        planned.append((episode, 1.0))
+        samples += len(episode.samples)
+        if samples >= settings.learner.cloning_batch:
+            return _as_fact(
+                state,
+                settings,
+                planned,
+                consumed=[],
+                minibatches=_cut([[len(e.samples)] for e, _ in planned], settings.learner.minibatches),
+                reference_version=None,
+                proximal_version=None,
+            )
+    return None
+
+
+def _as_fact(
+    state: BufferState,
+    settings: Settings,
+    planned: Sequence[tuple[Episode, float]],
+    *,
+    consumed: Sequence[str],
+    minibatches: Sequence[int],
+    reference_version: int | None,
+    proximal_version: int | None,
+) -> BatchPlanned:
+    assert state.started is not None
+    samples = [sample for episode, _ in planned for sample in episode.samples]
+    return BatchPlanned(
+        batch=state.batches,
+        algorithm=settings.learner.algorithm,
+        as_of=state.position,
+        log_digest=state.digest.value,
+        positions=pack_positions([sample.position for sample in samples]),
+        sample_digests=b"".join(sample.digest for sample in samples),
+        minibatches=pack_ids(minibatches),
+        episodes=tuple(
+            PlannedEpisode(
+                episode=episode.id,
+                group=episode.group,
+                reward=episode.reward,
+                advantage=advantage,
+                samples=len(episode.samples),
+            )
+            for episode, advantage in planned
+        ),
+        consumed=tuple(consumed),
+        seed=derive_seed(state.started.run_seed, "batch", state.batches),
+        version=state.version,
+        reference_version=reference_version,
+        proximal_version=proximal_version,
+        critic_version=None,
+        config_digest=config_digest(settings),
+    )
+
+
+class Minibatch(msgspec.Struct, frozen=True):
+    """One mini-batch's part of a plan, as half-open ranges of its episodes and samples."""
+
+    first_episode: int
+    end_episode: int
+    first_sample: int
+    end_sample: int
+
+
+def minibatches_of(fact: BatchPlanned) -> list[Minibatch]:
+    """How a plan's episodes and samples fall to its mini-batches, in order.
+
+    Raises:
+        CorruptEvent: a mini-batch ends within an episode, or the counts do not add up; `plan` makes no such plan.
+
+    """
+    parts: list[Minibatch] = []
+    episode, sample = 0, 0
+    for size in unpack_ids(fact.minibatches).tolist():
+        end_episode, end_sample = episode, sample
+        while end_sample < sample + size and end_episode < len(fact.episodes):
+            end_sample += fact.episodes[end_episode].samples
+            end_episode += 1
+        if end_sample != sample + size:
+            raise CorruptEvent(
+                f"batch {fact.batch} cuts an episode between two mini-batches, or names too few episodes"
+            )
+        parts.append(Minibatch(episode, end_episode, sample, end_sample))
+        episode, sample = end_episode, end_sample
+    if episode != len(fact.episodes) or sample * 8 != len(fact.positions):
+        raise CorruptEvent(
+            f"batch {fact.batch} holds episodes or samples that are in none of its mini-batches"
+        )
+    return parts

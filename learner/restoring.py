@@ -1,0 +1,121 @@
+"""From the log to a learner that can go on: newest readable checkpoint, then the updates after it, computed again.
+
+Invariant 1, log is the truth: without any readable checkpoint the base weights and the log are enough.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event
+from typing import TypeVar
+
+import structlog
+
+from core.errors import CheckpointCorrupt, ReplayDiverged
+from events.catalogue import CheckpointSaved
+from events.log import EventLog
+from learner.buffer import BufferState
+from learner.comparison import compare_updates
+from learner.history import History, PastBatch, fold_history
+from learner.numerics import configure, differences, fingerprint
+from learner.training import Training
+from storage.blobs import BlobStore
+from storage.checkpoints import load_checkpoint
+
+T = TypeVar("T")
+_log = structlog.get_logger()
+
+
+@dataclass(slots=True)
+class Restored:
+    """A learner's state at the end of the log."""
+
+    state: BufferState
+    training: Training
+    recomputed: int
+    """Updates computed again."""
+    begun: int | None
+    """Number of the unfinished batch that the training is in."""
+
+
+async def restore(
+    log: EventLog, blobs: BlobStore, *, policy: Path, executor: ThreadPoolExecutor, stop: Event
+) -> Restored:
+    """Fold the log and bring a model to where it ends.
+
+    A checkpoint that cannot be read is reported and an older one taken, in the end the base weights.
+
+    Raises:
+        ReplayDiverged: an update comes out differently than it was recorded.
+
+    """
+
+    async def compute(work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(executor, work)
+
+    unreadable: set[str] = set()
+    while True:
+        history = await fold_history(log, blobs, unreadable=unreadable)
+        started, settings = history.state.started, history.state.settings.learner
+        assert started is not None
+        configure(settings.threads)
+        base = started.base_policy
+        training = await compute(lambda: Training(policy, base, blobs=blobs, settings=settings, stop=stop))  # noqa: B023
+        saved = history.checkpoint
+        if saved is None:
+            break
+        try:
+            await compute(lambda: _load(training, blobs, saved))  # noqa: B023
+        except CheckpointCorrupt as error:
+            _log.warning(
+                "a checkpoint is unreadable; an older one or the base weights are used", reason=str(error)
+            )
+            unreadable.add(saved.blob.sha256)
+            continue
+        break
+    recomputed = 0
+    for past in history.batches:
+        await compute(lambda: training.begin(past.plan, past.batch))  # noqa: B023
+        for position, recorded in past.outcomes:
+            index = recorded.minibatch
+            again = await compute(lambda: training.step(index))  # noqa: B023
+            difference = compare_updates(recorded, again)
+            if difference is not None:
+                raise ReplayDiverged(
+                    _explain(history, position, difference.what, difference.expected, difference.found)
+                )
+            recomputed += 1
+    if recomputed:
+        _log.info("updates after the checkpoint were computed again", updates=recomputed)
+    return Restored(history.state, training, recomputed, _unfinished(history.batches, history.state))
+
+
+def _load(training: Training, blobs: BlobStore, saved: CheckpointSaved) -> None:
+    tensors, counters = load_checkpoint(blobs, saved.blob)
+    if counters.state != saved.state:
+        raise CheckpointCorrupt(
+            f"the checkpoint of update {saved.update} claims state {counters.state[:16]}…, its event {saved.state[:16]}…"
+        )
+    training.restore(tensors, counters)
+
+
+def _unfinished(batches: list[PastBatch], state: BufferState) -> int | None:
+    return batches[-1].plan.batch if batches and state.batch is not None else None
+
+
+def _explain(history: History, position: int, what: str, expected: str, found: str) -> str:
+    then = history.state.fingerprint
+    changed = differences(then, fingerprint(then.threads)) if then is not None else []
+    cause = (
+        f"This machine or its libraries differ from those that recorded it: {'; '.join(changed)}."
+        if changed
+        else "Versions, processor and threads are the recorded ones, so the code or the stored numbers changed."
+    )
+    return (
+        f"the update at position {position} does not come out as recorded: {what} differ (recorded {expected}, computed "
+        f"{found}). {cause} Ways out: start the run with the recorded versions on such a processor; keep its newest "
+        "checkpoint readable, so that nothing has to be computed again; or begin a new run from its last weights. "
+        "Run: hindcast verify"
+    )

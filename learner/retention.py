@@ -1,0 +1,47 @@
+"""Which weights and checkpoints are let go of. Pure; letting go is an event first and a deletion after it."""
+
+import msgspec
+
+from core.settings import LearnerSettings
+from events.envelope import BlobRef
+from learner.buffer import BufferState
+
+
+class Release(msgspec.Struct, frozen=True):
+    """A blob nobody needs any more."""
+
+    blob: BlobRef
+    reason: str
+
+
+def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
+    """Weights and checkpoints beyond those the settings keep, oldest first.
+
+    Kept in any case: version 0 (base and KL reference), the latest version, every `keep_weights_every`-th, the newest
+    checkpoint, and every blob whose content something kept shares.
+    """
+    latest = sorted(state.weights)[-settings.keep_weights :]
+    kept_versions = {
+        version
+        for version in state.weights
+        if version == 0 or version in latest or version % settings.keep_weights_every == 0
+    }
+    kept_checkpoints = state.checkpoints[-settings.keep_checkpoints :]
+    kept = {state.weights[version].weights.sha256 for version in kept_versions}
+    kept |= {saved.blob.sha256 for saved in kept_checkpoints}
+    found: dict[str, Release] = {}
+    for version in sorted(set(state.weights) - kept_versions):
+        blob = state.weights[version].weights
+        found.setdefault(blob.sha256, Release(blob, f"weights of version {version}: newer ones are kept"))
+    for saved in state.checkpoints[: -settings.keep_checkpoints]:
+        found.setdefault(
+            saved.blob.sha256,
+            Release(saved.blob, f"checkpoint of update {saved.update}: newer ones are kept"),
+        )
+    return [release for sha256, release in found.items() if sha256 not in kept]
+
+
+def is_checkpoint_due(state: BufferState, settings: LearnerSettings) -> bool:
+    """Whether the batch that ended last closes with a checkpoint that is not saved yet."""
+    finished = state.batches if state.batch is None else state.batches - 1
+    return finished > 0 and finished % settings.checkpoint_every == 0 and state.checkpointed < finished

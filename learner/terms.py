@@ -1,0 +1,95 @@
+"""From a planned batch to the numbers its updates are computed from. Pure: the log's arrays in, terms of samples out."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.arrays import pack_floats, unpack_floats
+from core.correction import CorrectionKind, correct
+from core.losses import EpisodeTokens
+from core.settings import LearnerSettings
+from events.catalogue import BatchPlanned
+from learner.algorithms import Algorithm
+from learner.algorithms.base import EpisodePart, SampleTerms
+from learner.episodes import Batch, Sample
+from learner.planning import Minibatch
+
+LogProbs = Sequence[NDArray[np.float32]]
+
+
+def samples_of(batch: Batch, part: Minibatch) -> list[Sample]:
+    """A mini-batch's samples in training order."""
+    return batch.samples[part.first_sample : part.end_sample]
+
+
+def sample_terms(
+    plan: BatchPlanned,
+    batch: Batch,
+    part: Minibatch,
+    *,
+    algorithm: Algorithm,
+    settings: LearnerSettings,
+    proximal: LogProbs | None,
+    reference: LogProbs | None,
+) -> list[SampleTerms]:
+    """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to the same samples.
+
+    Without proximal log-probabilities (cloning) nothing is corrected.
+    """
+    samples = iter(samples_of(batch, part))
+    episodes: list[EpisodePart] = []
+    advantages: list[float] = []
+    ordered: list[Sample] = []
+    for index in range(part.first_episode, part.end_episode):
+        planned = plan.episodes[index]
+        own = [next(samples) for _ in range(planned.samples)]
+        tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
+        episodes.append(EpisodePart(tokens, batch.succeeded[index]))
+        advantages += [planned.advantage] * planned.samples
+        ordered += own
+    shares, cloning_shares = algorithm.shares(episodes)
+    kind: CorrectionKind = settings.correction if proximal is not None else "none"
+    terms = []
+    for index, sample in enumerate(ordered):
+        behaviour = _behaviour(sample)
+        prox = behaviour if proximal is None else proximal[index]
+        terms.append(
+            SampleTerms(
+                sample=sample,
+                advantage=advantages[index],
+                share=shares[index],
+                cloning_share=cloning_shares[index],
+                behaviour=behaviour,
+                proximal=prox,
+                reference=None if reference is None else reference[index],
+                correction=correct(
+                    kind,
+                    proximal=prox,
+                    behaviour=behaviour,
+                    ratio_cap=settings.ratio_cap,
+                    mask_difference=settings.mask_difference,
+                ),
+            )
+        )
+    return terms
+
+
+def _behaviour(sample: Sample) -> NDArray[np.float32]:
+    """Recorded log-probabilities; zeros where none were recorded, as for a demonstrator that is no policy."""
+    if len(sample.logprobs) == len(sample.action_ids):
+        return unpack_floats(sample.logprobs).copy()
+    return np.zeros(sample.tokens, dtype=np.float32)
+
+
+def inputs_digest(terms: Sequence[SampleTerms]) -> str:
+    """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares."""
+    state = sha256()
+    for term in terms:
+        sample = term.sample
+        numbers = pack_floats([term.advantage, term.share, term.cloning_share, sample.temperature])
+        for part in (sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions, numbers):
+            state.update(len(part).to_bytes(4, "little"))
+            state.update(part)
+    return state.hexdigest()

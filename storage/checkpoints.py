@@ -1,0 +1,67 @@
+"""Checkpoints: weights, optimiser state and counters in one safetensors blob, never a pickle.
+
+A checkpoint is only a faster start (invariant 1, log is the truth): what it holds can be computed again from the log.
+The bytes are a function of the content, so that equal states make equal blobs.
+"""
+
+import json
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
+from events.envelope import BlobRef
+from storage.blobs import BlobStore
+
+Tensors = Mapping[str, NDArray[np.generic]]
+
+_KEY = "hindcast"
+"""The one metadata key: safetensors writes several in no fixed order."""
+
+
+class Counters(msgspec.Struct, frozen=True, kw_only=True):
+    """Where in the run a checkpoint stands."""
+
+    update: int
+    """Optimiser steps so far."""
+    batch: int
+    """Last batch it contains."""
+    version: int
+    """Policy version of its weights."""
+    state: str
+    """Digest of weights and optimiser state."""
+
+
+def encode_checkpoint(tensors: Tensors, counters: Counters) -> bytes:
+    """The bytes of a checkpoint: the same for equal tensors and counters, in any order of the names."""
+    ordered = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    content: bytes = save(ordered, metadata={_KEY: json.dumps(msgspec.to_builtins(counters), sort_keys=True)})
+    return content
+
+
+def save_checkpoint(blobs: BlobStore, tensors: Tensors, counters: Counters) -> BlobRef:
+    """Store a checkpoint; durable when this returns. Blocking."""
+    return blobs.put(encode_checkpoint(tensors, counters))
+
+
+def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+    """Tensors by name, and counters. Blocking.
+
+    Raises:
+        CheckpointCorrupt: the blob is gone, has other bytes than its digest says, or is not a checkpoint.
+
+    """
+    try:
+        blobs.get(ref)
+        with safe_open(blobs.path(ref), framework="numpy") as file:
+            counters = msgspec.json.decode((file.metadata() or {})[_KEY], type=Counters)
+            return {name: file.get_tensor(name) for name in file.keys()}, counters  # noqa: SIM118
+    except (BlobMissing, BlobCorrupt, SafetensorError, KeyError, msgspec.MsgspecError, OSError) as error:
+        raise CheckpointCorrupt(
+            f"the checkpoint {ref.sha256[:16]}… ({ref.size} bytes) cannot be read: {error}. Its weights can be computed "
+            "again from an older checkpoint or from the base policy, as the learner does by itself."
+        ) from error
