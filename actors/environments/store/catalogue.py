@@ -140,7 +140,11 @@ def _product(number: int, kind: vocabulary.Kind, words: tuple[str, str, str], ra
     if options in ("colour", "both"):
         colours = tuple(random.sample(vocabulary.COLOURS, random.randint(3, 4)))
     reviews = tuple(
-        Review(stars=random.randint(1, 5), author=random.choice(vocabulary.FIRST_NAMES), text=text)
+        Review(
+            stars=random.randint(*((4, 5) if text in vocabulary.PRAISE else (1, 3))),
+            author=random.choice(vocabulary.FIRST_NAMES),
+            text=text,
+        )
         for text in random.sample(vocabulary.REVIEWS, random.randint(1, 3))
     )
     return Product(

@@ -99,11 +99,11 @@ DESCRIPTIONS = (
     "Made for daily use.", "Built to last for years.", "Designed in a family workshop.", "A good gift for a friend.",
     "Easy to clean and to store.", "Tested by our own team.", "Arrives ready to use.", "Packed without plastic.",
 )  # fmt: skip
-REVIEWS = (
-    "Works as promised", "Better than expected", "Good value", "Looks great at home", "My family loves it",
-    "Would buy again", "Arrived with a scratch", "Broke after a week", "Too small for me", "Solid and well made",
-    "Nice but expensive", "Not what I expected",
-)  # fmt: skip
+PRAISE = ("Works as promised", "Better than expected", "Good value", "Looks great at home", "My family loves it",
+          "Would buy again", "Solid and well made")  # fmt: skip
+COMPLAINTS = ("Arrived with a scratch", "Broke after a week", "Too small for me", "Nice but expensive",
+              "Not what I expected")  # fmt: skip
+REVIEWS = PRAISE + COMPLAINTS
 """What customers write, and what tasks ask to be written."""
 
 FIRST_NAMES = (
