@@ -1,0 +1,240 @@
+"""`hindcast eval`: how often a policy succeeds on tasks it was never trained on, with intervals.
+
+The same actor and judge as in training, on a log in memory: nothing is recorded in a run. Seeds of tasks start at
+`FIRST_SEED`, far from those of training and demonstrations.
+"""
+
+import asyncio
+import secrets
+import tempfile
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+
+import msgspec
+
+from actors.actor import run_actor
+from actors.engines.in_process import InProcessEngine
+from actors.environments.base import TaskSource
+from actors.environments.browser import BrowserHost
+from actors.environments.miniwob.site import MiniwobSite
+from actors.environments.store.server import serve
+from actors.environments.store.site import StoreSite
+from actors.judge.role import run_judge
+from core.errors import SettingsError
+from core.settings import Settings
+from core.statistics import wilson
+from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import tail
+from storage.blobs import BlobStore
+
+FIRST_SEED = 1_000_000
+"""Evaluation draws seeds from here on; training, demonstrations and tuning use others."""
+SERVER_S = 20.0
+"""How long the store may take to answer."""
+TOKEN = secrets.token_urlsafe(16)
+"""Control token of a store that lives as long as this process, on a port nobody else knows."""
+ATTEMPTS = 2
+"""Tries of one episode; what a broken browser left is tried once more, then counted as lost."""
+
+
+class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Success on one family."""
+
+    rate: float
+    low: float
+    high: float
+    episodes: int
+
+
+class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of one policy, with 95 % Wilson intervals."""
+
+    policy: str
+    suite: str
+    rate: float
+    low: float
+    high: float
+    episodes: int
+    lost: int
+    """Episodes without a verdict: the world broke, or the judge could not tell. Not counted in the rate."""
+    mean_steps: float
+    by_task: dict[str, FamilyResult]
+
+
+def plan_requests(
+    source: TaskSource, *, episodes: int, families: Sequence[str], temperature: float, lease_s: float
+) -> list[EpisodeRequested]:
+    """One request per episode: families in turn, a new seed in each round.
+
+    Raises:
+        SettingsError: a family does not exist.
+
+    """
+    known = source.families()
+    for family in families:
+        if family not in known:
+            raise SettingsError(f"{source.name} has no family {family!r}; it has: {', '.join(known)}")
+    chosen = families or known
+    return [
+        EpisodeRequested(
+            episode=f"eval_{number}",
+            task=source.task(chosen[number % len(chosen)], FIRST_SEED + number // len(chosen)),
+            group=f"eval_{number}",
+            member=0,
+            group_size=1,
+            attempt=0,
+            origin="evaluation",
+            temperature=temperature,
+            phase=0,
+            min_version=0,
+            lease_s=lease_s,
+        )
+        for number in range(episodes)
+    ]
+
+
+async def evaluate(
+    requests: Sequence[EpisodeRequested],
+    *,
+    suite: str,
+    policy: str,
+    folder: Path,
+    weights: Path | None,
+    settings: Settings,
+    said: Callable[[int, int], None] = lambda _done, _successes: None,
+) -> EvaluationReport:
+    """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress."""
+    engine = await asyncio.to_thread(InProcessEngine, folder, settings.policy)
+    log = MemoryLog("evaluation")
+    stop = asyncio.Event()
+    tally = _Tally(requests)
+    with tempfile.TemporaryDirectory() as scratch:
+        async with (
+            engine,
+            store_running(settings) as store,
+            BrowserHost(settings.actors) as host,
+            MiniwobSite() as miniwob,
+            Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as actor_publisher,
+            Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judge_publisher,
+            Publisher(log, producer="evaluation.1", code_rev="", settings=settings.log) as publisher,
+            asyncio.TaskGroup() as roles,
+        ):
+            if weights is not None:
+                await engine.adopt(0, weights)
+            for request in requests:
+                await publisher.publish(request, entity=request.episode)
+            roles.create_task(
+                run_actor(
+                    name="actor.1",
+                    log=log,
+                    publisher=actor_publisher,
+                    queue=await log.open_queue("episodes", family="request"),
+                    engine=engine,
+                    host=host,
+                    sites={"store": store, "miniwob": miniwob},
+                    blobs=BlobStore(Path(scratch)),
+                    settings=settings,
+                    stop=stop,
+                )
+            )
+            roles.create_task(
+                run_judge(
+                    log=log,
+                    publisher=judge_publisher,
+                    queue=await log.open_queue("verdicts", family="episode_end"),
+                    settings=settings,
+                    stop=stop,
+                )
+            )
+            async with aclosing(tail(log, after=0)) as events:
+                async for recorded in events:
+                    again = tally.apply(recorded.fact)
+                    if again is not None:
+                        await publisher.publish(again, entity=again.episode)
+                    said(tally.done, tally.successes)
+                    if tally.done == len(requests):
+                        break
+            stop.set()
+    return tally.report(suite=suite, policy=policy)
+
+
+class _Tally:
+    """What the episodes came to."""
+
+    def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
+        self._requests = {request.episode: request for request in requests}
+        self._verdicts: dict[str, list[bool]] = defaultdict(list)
+        self._steps: list[int] = []
+        self.lost = 0
+
+    @property
+    def done(self) -> int:
+        """Episodes with a verdict, or lost for good."""
+        return self.lost + sum(len(verdicts) for verdicts in self._verdicts.values())
+
+    @property
+    def successes(self) -> int:
+        """Episodes judged successful."""
+        return sum(sum(verdicts) for verdicts in self._verdicts.values())
+
+    def apply(self, fact: object) -> EpisodeRequested | None:
+        """Take in one fact; returns the request of another try where one is due."""
+        match fact:
+            case EpisodeEnded(steps=steps):
+                self._steps.append(steps)
+            case EpisodeJudged(episode=episode, judgment=judgment):
+                if judgment.outcome == "undecided":
+                    self.lost += 1
+                else:
+                    family = self._requests[episode].task.family
+                    self._verdicts[family].append(judgment.outcome == "success")
+            case EpisodeAbandoned(episode=episode):
+                request = self._requests[episode]
+                if request.attempt + 1 < ATTEMPTS:
+                    again = msgspec.structs.replace(
+                        request, episode=f"{request.group}_again", attempt=request.attempt + 1
+                    )
+                    self._requests[again.episode] = again
+                    return again
+                self.lost += 1
+        return None
+
+    def report(self, *, suite: str, policy: str) -> EvaluationReport:
+        by_task = {family: _result(verdicts) for family, verdicts in sorted(self._verdicts.items())}
+        whole = _result([verdict for verdicts in self._verdicts.values() for verdict in verdicts])
+        return EvaluationReport(
+            policy=policy,
+            suite=suite,
+            rate=whole.rate,
+            low=whole.low,
+            high=whole.high,
+            episodes=whole.episodes,
+            lost=self.lost,
+            mean_steps=round(sum(self._steps) / max(1, len(self._steps)), 2),
+            by_task=by_task,
+        )
+
+
+def _result(verdicts: Sequence[bool]) -> FamilyResult:
+    band = wilson(sum(verdicts), len(verdicts))
+    return FamilyResult(
+        rate=round(band.rate, 4), low=round(band.low, 4), high=round(band.high, 4), episodes=len(verdicts)
+    )
+
+
+@asynccontextmanager
+async def store_running(settings: Settings) -> AsyncIterator[StoreSite]:
+    """The embedded store in this process, for as long as the block lasts."""
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(
+            serve(settings.sites, host="127.0.0.1", port=0, control_token=TOKEN, ready=address.set_result)
+        )
+        async with asyncio.timeout(SERVER_S):
+            base_url = await address
+        yield StoreSite(base_url, TOKEN)
+        serving.cancel()
