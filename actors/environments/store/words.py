@@ -42,8 +42,8 @@ def _texts() -> list[str]:
         *(label for label, _, _ in PRICE_BANDS.values()),
         "Results for Not found Visit over Page of N/A done Search the store Only Cart Wish list",
     ]
-    for template in sorted((Path(__file__).parent / "templates").glob("*.html")):
-        texts.append(_MARKUP.sub(" ", template.read_text(encoding="utf-8")))
+    templates = sorted((Path(__file__).parent / "templates").glob("*.html"))
+    texts += [_MARKUP.sub(" ", template.read_text(encoding="utf-8")) for template in templates]
     tasks = StoreTasks(SiteSettings())
     texts += [
         tasks.task(family, seed).instruction for family in FAMILIES for seed in range(INSTRUCTION_SEEDS)
