@@ -1,0 +1,51 @@
+"""What every policy engine offers: token ids in, token ids out, with the log-probabilities they were sampled at."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from core.sampling import Sampling
+
+
+class Generation(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer, exactly as it was sampled."""
+
+    token_ids: list[int]
+    """The end token included when it was sampled."""
+    logprobs: list[float]
+    """Per token, of the distribution it was drawn from: the temperature is applied. At temperature 0, of temperature 1."""
+    versions: list[int]
+    """Per token, the policy version it was drawn from."""
+    finish: Literal["stop", "length"]
+    """`length`: cut at `Sampling.max_tokens`, no end token."""
+
+
+class PolicyEngine(Protocol):
+    """A policy that acts for any number of callers at once."""
+
+    @property
+    def version(self) -> int:
+        """The version that new answers are sampled from."""
+        ...
+
+    @property
+    def tokenizer(self) -> Any:
+        """The policy's fast tokenizer."""
+        ...
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Sample one answer. Depends on prompt, sampling and weights, not on who shares the forward pass.
+
+        Raises EngineFailed when no answer can come. Cancelling the call takes the request out of the batch.
+        """
+        ...
+
+    async def adopt(self, version: int, weights: Path) -> None:
+        """Sample from these weights from now on; returns once it is so. Raises ModelFileError, changing nothing."""
+        ...
+
+    async def close(self) -> None:
+        """Stop; calls that still wait fail with EngineFailed."""
+        ...

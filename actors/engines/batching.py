@@ -1,0 +1,134 @@
+"""The synchronous heart of the in-process engine: admits prompts, draws tokens, lets answers go when they end.
+
+Every prompt is read by itself, without padding; decoding is one forward pass for all. Each request draws from its own
+generator, so an answer does not depend on who shares the batch, except through the last bits of floating point.
+"""
+
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+from transformers import DynamicCache
+
+from actors.engines.base import Generation
+from actors.engines.slots import SlotCache
+from core.sampling import Sampling
+
+Key = TypeVar("Key")
+"""Whatever the caller tells its requests apart by."""
+
+
+class Row(Generic[Key]):
+    """One answer in the making."""
+
+    def __init__(self, key: Key, sampling: Sampling) -> None:
+        self.key = key
+        self.sampling = sampling
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.versions: list[int] = []
+        self.draws = np.random.Generator(np.random.PCG64(sampling.seed)).random(sampling.max_tokens)
+
+    def generation(self, end: int) -> Generation:
+        """The finished answer."""
+        return Generation(
+            token_ids=self.tokens,
+            logprobs=self.logprobs,
+            versions=self.versions,
+            finish="stop" if self.tokens[-1] == end else "length",
+        )
+
+
+class Batch(Generic[Key]):
+    """Answers that are decoded together."""
+
+    def __init__(self, model: Any, *, end: int, slots: int) -> None:
+        self._model = model
+        self.end = end
+        self._slots = slots
+        self._cache = SlotCache(model, slots)
+        self._rows: list[Row[Key]] = []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> tuple[Row[Key], ...]:
+        """The answers under way."""
+        return tuple(self._rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further request fits."""
+        return len(self._rows) >= self._slots
+
+    @torch.inference_mode()
+    def admit(self, key: Key, prompt_ids: list[int], sampling: Sampling, version: int) -> Row[Key] | None:
+        """Read a prompt and draw its first token; returns the row if that ended it already."""
+        cache = DynamicCache(config=self._model.config)
+        output = self._model(
+            input_ids=torch.tensor([prompt_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
+        row = Row(key, sampling)
+        if self._extend([row], output.logits[:, -1].float(), version):
+            return row
+        self._cache.admit(cache, len(prompt_ids))
+        self._rows.append(row)
+        return None
+
+    @torch.inference_mode()
+    def step(self, version: int) -> list[Row[Key]]:
+        """Draw one more token for every row; returns those that ended, which have left the batch."""
+        logits = self._cache.step(self._model, torch.tensor([row.tokens[-1] for row in self._rows]))
+        ended = self._extend(self._rows, logits, version)
+        for row in ended:
+            self._remove(row)
+        return ended
+
+    @torch.inference_mode()
+    def drop(self, key: Key) -> None:
+        """Take a request out of the batch; nothing happens when it is not there."""
+        for row in self._rows:
+            if row.key is key:
+                self._remove(row)
+                return
+
+    def _remove(self, row: Row[Key]) -> None:
+        slot = self._rows.index(row)
+        moved = self._cache.release(slot)
+        self._rows[slot] = self._rows[moved]
+        self._rows.pop()
+
+    def _extend(self, rows: list[Row[Key]], logits: torch.Tensor, version: int) -> list[Row[Key]]:
+        """Draw a token for each row from its logits  # [rows, vocabulary]; returns the rows that ended."""
+        tokens, logprobs = draw(
+            logits,
+            temperatures=[row.sampling.temperature for row in rows],
+            uniforms=[float(row.draws[len(row.tokens)]) for row in rows],
+        )
+        ended = []
+        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            row.versions.append(version)
+            if token == self.end or len(row.tokens) == row.sampling.max_tokens:
+                ended.append(row)
+        return ended
+
+
+def draw(
+    logits: torch.Tensor, *, temperatures: list[float], uniforms: list[float]
+) -> tuple[list[int], list[float]]:
+    """One token per row of logits  # [rows, vocabulary], by inversion: the first whose cumulative share exceeds the uniform.
+
+    Returns token ids and their log-probabilities under the distribution drawn from; temperature 0 takes the likeliest
+    and reports its log-probability at temperature 1.
+    """
+    greedy = torch.tensor([temperature == 0 for temperature in temperatures])
+    divisor = torch.tensor([temperature or 1.0 for temperature in temperatures])
+    logprobs = torch.log_softmax(logits / divisor[:, None], dim=-1)
+    cumulative = logprobs.double().exp().cumsum(-1)
+    thresholds = torch.tensor(uniforms, dtype=torch.float64)[:, None] * cumulative[:, -1:]
+    drawn = torch.searchsorted(cumulative, thresholds, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+    tokens = torch.where(greedy, logits.argmax(-1), drawn)
+    return tokens.tolist(), logprobs.gather(-1, tokens[:, None])[:, 0].tolist()

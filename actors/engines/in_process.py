@@ -1,0 +1,194 @@
+"""The policy in this process: one thread computes for all contexts, the event loop never does.
+
+Consumes: requests and weights to adopt, in order of arrival. Waits for: the next of either when the batch is empty.
+Unblocked by: `generate`, `adopt`, `close`. Produces: an answer per request. New weights wait until the answers under
+way have ended and go before requests that came later, so that every answer comes from one version and its
+log-probabilities can be recomputed. Invariant 6: nobody samples from a version before `adopt` has returned for it.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import structlog
+import torch
+
+from actors.engines.base import Generation
+from actors.engines.batching import Batch
+from core.errors import EngineFailed, HindcastError
+from core.models.policy import load_policy, load_weights
+from core.sampling import Sampling
+from core.settings import PolicySettings
+
+CLOSE_TIMEOUT_S = 30.0
+"""The forward pass under way when the engine is closed."""
+
+log = structlog.get_logger()
+
+
+class _Request:
+    """A call of `generate` or `adopt` that waits for the thread."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[Any] = self.loop.create_future()
+        self.cancelled = False
+        """Set by the caller's thread, read by the engine's."""
+
+    def resolve(self, deliver: Callable[[asyncio.Future[Any]], None]) -> None:
+        def set_unless_done() -> None:
+            if not self.future.done():
+                deliver(self.future)
+
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(set_unless_done)
+
+    def fail(self, error: Exception) -> None:
+        self.resolve(lambda future: future.set_exception(error))
+
+
+class _Ask(_Request):
+    def __init__(self, prompt_ids: list[int], sampling: Sampling) -> None:
+        super().__init__()
+        self.prompt_ids = prompt_ids
+        self.sampling = sampling
+
+
+class _Adopt(_Request):
+    def __init__(self, version: int, weights: Path) -> None:
+        super().__init__()
+        self.version = version
+        self.weights = weights
+
+
+class InProcessEngine:
+    """A `PolicyEngine` over a Hugging Face model folder. Raises ModelFileError when the folder cannot be loaded."""
+
+    def __init__(self, folder: Path, settings: PolicySettings, *, version: int = 0) -> None:
+        torch.set_num_threads(settings.threads)
+        policy = load_policy(folder)
+        self.tokenizer: Any = policy.tokenizer
+        self._model = policy.model
+        self._threads = settings.threads
+        self._version = version
+        self._longest = int(policy.model.config.max_position_embeddings)
+        self._batch: Batch[_Ask] = Batch(
+            policy.model, end=int(policy.tokenizer.eos_token_id), slots=settings.max_batch
+        )
+        self._inbox: SimpleQueue[_Request | None] = SimpleQueue()
+        self._waiting: deque[_Request] = deque()
+        self._failure: Exception | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name="policy-engine", daemon=True)
+        self._thread.start()
+
+    @property
+    def version(self) -> int:
+        """The version that new answers are sampled from."""
+        return self._version
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        """Sample one answer; see `PolicyEngine.generate`."""
+        if not prompt_ids or len(prompt_ids) + sampling.max_tokens > self._longest:
+            raise EngineFailed(
+                f"a prompt of {len(prompt_ids)} tokens and an answer of up to {sampling.max_tokens} do not fit the "
+                f"model's {self._longest} positions. Lower actors.max_prompt_tokens."
+            )
+        generation: Generation = await self._submit(_Ask(list(prompt_ids), sampling))
+        return generation
+
+    async def adopt(self, version: int, weights: Path) -> None:
+        """Sample from these weights from now on; see `PolicyEngine.adopt`."""
+        await self._submit(_Adopt(version, weights))
+
+    async def close(self) -> None:
+        """Stop the thread; calls that still wait fail with EngineFailed."""
+        if not self._closed:
+            self._closed = True
+            self._inbox.put(None)
+        await asyncio.to_thread(self._thread.join, CLOSE_TIMEOUT_S)
+
+    async def _submit(self, request: _Request) -> Any:
+        if self._closed or self._failure is not None:
+            raise EngineFailed(f"the policy engine does not run: {self._failure or 'it was closed'}")
+        self._inbox.put(request)
+        try:
+            return await request.future
+        except asyncio.CancelledError:
+            request.cancelled = True
+            raise
+
+    def _serve(self) -> None:
+        """The thread's whole life: a task boundary, whatever happens every caller is answered."""
+        torch.set_num_threads(self._threads)
+        try:
+            while self._receive():
+                self._advance()
+            self._refuse(EngineFailed("the policy engine was closed before it answered"))
+        except Exception as error:
+            log.exception("the policy engine stopped")
+            self._failure = error
+            self._refuse(EngineFailed(f"the policy engine stopped: {error}"))
+
+    def _receive(self) -> bool:
+        """Move what has arrived into the waiting line; blocks only when there is nothing to compute."""
+        block = not self._batch and not self._waiting
+        while block or not self._inbox.empty():
+            request = self._inbox.get()
+            if request is None:
+                return False
+            self._waiting.append(request)
+            block = False
+        return True
+
+    def _advance(self) -> None:
+        """Let waiting requests join as far as order and room allow, then draw one token for everybody."""
+        for row in self._batch.rows:
+            if row.key.cancelled:
+                self._batch.drop(row.key)
+        while self._waiting:
+            request = self._waiting[0]
+            if request.cancelled:
+                self._waiting.popleft()
+            elif isinstance(request, _Ask) and not self._batch.full:
+                self._waiting.popleft()
+                self._admit(request)
+            elif isinstance(request, _Adopt) and not self._batch:
+                self._waiting.popleft()
+                self._swap(request)
+            else:
+                break
+        if self._batch:
+            for row in self._batch.step(self._version):
+                self._answer(row.key, row.generation(self._batch.end))
+
+    def _admit(self, request: _Ask) -> None:
+        row = self._batch.admit(request, request.prompt_ids, request.sampling, self._version)
+        if row is not None:
+            self._answer(request, row.generation(self._batch.end))
+
+    def _swap(self, request: _Adopt) -> None:
+        try:
+            load_weights(self._model, request.weights)
+        except HindcastError as error:
+            request.fail(error)
+            return
+        self._version = request.version
+        request.resolve(lambda future: future.set_result(None))
+
+    @staticmethod
+    def _answer(request: _Ask, generation: Generation) -> None:
+        request.resolve(lambda future: future.set_result(generation))
+
+    def _refuse(self, error: EngineFailed) -> None:
+        while not self._inbox.empty():
+            request = self._inbox.get()
+            if request is not None:
+                self._waiting.append(request)
+        for request in [*self._waiting, *(row.key for row in self._batch.rows)]:
+            request.fail(error)
+        self._waiting.clear()

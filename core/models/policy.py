@@ -1,0 +1,155 @@
+"""Policies as folders of Hugging Face models: safetensors only, float32, evaluation mode, worded errors.
+
+A weights file holds the tensors alone, without the head when it is tied to the embedding: that is what the learner
+publishes and what engines adopt.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+
+from core.errors import ModelFileError
+
+WEIGHTS = "model.safetensors"
+REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json")
+
+
+class LoadedPolicy(NamedTuple):
+    """A policy ready to act or to be trained."""
+
+    model: Any
+    """A causal language model of transformers: float32, evaluation mode, on the CPU."""
+    tokenizer: Any
+    """Its fast tokenizer, with a chat template and an end token."""
+    folder: Path
+
+
+def base_policy_folder() -> Path:
+    """Where the policy that ships with Hindcast lies."""
+    return Path(__file__).parent / "base"
+
+
+def policy_folder(name: str) -> Path:
+    """The folder that `policy.base` names: `base`, or a path."""
+    return base_policy_folder() if name == "base" else Path(name)
+
+
+def load_policy(folder: Path) -> LoadedPolicy:
+    """Load model and tokenizer. Raises ModelFileError naming the file that is missing, damaged or of another kind."""
+    for name in REQUIRED:
+        if not (folder / name).is_file():
+            raise ModelFileError(
+                f"{folder} is no policy: it lacks {name}. Set policy.base to the folder of a Hugging Face causal "
+                "model with config.json, tokenizer.json and safetensors weights, or to `base`."
+            )
+    make_deterministic()
+    tokenizer = _load_tokenizer(folder)
+    try:
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        config.use_cache = True
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+    except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{folder / 'config.json'} describes no causal model known here: {error}"
+        ) from error
+    _fill(model, _read_weights(folder), where=folder)
+    return LoadedPolicy(model.float().eval(), tokenizer, folder)
+
+
+def load_weights(model: Any, path: Path) -> None:
+    """Replace the model's weights by those of a file. Raises ModelFileError when they do not fit; then none changed."""
+    _fill(model, _read_file(path), where=path)
+
+
+def weights_of(model: Any) -> dict[str, torch.Tensor]:
+    """Every tensor that defines the model, by name, sorted; a tied head is left out."""
+    tied = (
+        set(getattr(model, "all_tied_weights_keys", None) or {})
+        if model.config.tie_word_embeddings
+        else set()
+    )
+    return {name: value.detach() for name, value in sorted(model.state_dict().items()) if name not in tied}
+
+
+def encode_weights(model: Any) -> bytes:
+    """The weights as a safetensors file in memory: the same weights give the same bytes."""
+    content: bytes = save(
+        {name: value.contiguous() for name, value in weights_of(model).items()}, {"format": "pt"}
+    )
+    return content
+
+
+def save_weights(model: Any, path: Path) -> None:
+    """Write the weights; a reader sees the whole file or none of it."""
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_bytes(encode_weights(model))
+    partial.replace(path)
+
+
+def make_deterministic() -> None:
+    """Ask torch for algorithms that give the same bits each time with the same threads."""
+    torch.use_deterministic_algorithms(True)
+
+
+def _load_tokenizer(folder: Path) -> Any:
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # tokenizers raises bare Exception on a damaged file
+        raise ModelFileError(f"{folder / 'tokenizer.json'} cannot be read as a tokenizer: {error}") from error
+    if not tokenizer.is_fast or tokenizer.eos_token_id is None or not tokenizer.chat_template:
+        raise ModelFileError(
+            f"the tokenizer in {folder} cannot be used: it needs tokenizer.json, an end token and a chat template"
+        )
+    return tokenizer
+
+
+def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """One file, or the shards that the index names."""
+    index = folder / f"{WEIGHTS}.index.json"
+    if not index.is_file():
+        return _read_file(folder / WEIGHTS)
+    try:
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (ValueError, KeyError, AttributeError) as error:
+        raise ModelFileError(f"{index} is no index of weight files: {error}") from error
+    weights: dict[str, torch.Tensor] = {}
+    for shard in shards:
+        if Path(shard).name != shard:
+            raise ModelFileError(f"{index} names a weight file outside its folder: {shard}")
+        weights |= _read_file(folder / shard)
+    return weights
+
+
+def _read_file(path: Path) -> dict[str, torch.Tensor]:
+    try:
+        weights: dict[str, torch.Tensor] = load_file(path)
+    except FileNotFoundError:
+        raise ModelFileError(f"there are no weights at {path}; only safetensors files are read") from None
+    except (SafetensorError, OSError, ValueError) as error:
+        raise ModelFileError(
+            f"{path} is damaged or no safetensors file: {error}. Fetch or write it again."
+        ) from error
+    return weights
+
+
+def _fill(model: Any, weights: dict[str, torch.Tensor], *, where: Path) -> None:
+    """Copy in place, so that optimisers and caches keep their tensors."""
+    own = weights_of(model)
+    problems = [f"{name} is missing" for name in own if name not in weights]
+    problems += [
+        f"{name} has shape {list(weights[name].shape)}, the model {list(value.shape)}"
+        for name, value in own.items()
+        if name in weights and weights[name].shape != value.shape
+    ]
+    extra = set(weights) - set(own) - {"lm_head.weight"}
+    problems += [f"{name} is unknown to the model" for name in sorted(extra)]
+    if problems:
+        raise ModelFileError(f"the weights in {where} do not fit the model: {'; '.join(problems[:3])}")
+    with torch.no_grad():
+        for name, value in own.items():
+            value.copy_(weights[name])

@@ -1,0 +1,81 @@
+"""Log-probabilities of given answers: what the learner differentiates, and what engines must agree with.
+
+Samples are packed into forward passes by padded tokens in a fixed order, so that the same samples give the same bits.
+Padding is on the right, where a causal model cannot see it; what counts is chosen by position, never by a mask that
+also serves attention.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+
+class Scored(NamedTuple):
+    """One sample to score."""
+
+    prompt_ids: Sequence[int]
+    """What the policy read."""
+    action_ids: Sequence[int]
+    """What it answered, the end token included if sampled."""
+
+
+def score(
+    model: Any, samples: Sequence[Scored], *, temperature: float, tokens_per_forward: int
+) -> list[torch.Tensor]:
+    """Log-probabilities of the action tokens of each sample  # [action tokens] float32 each, in the order given.
+
+    The logits are divided by `temperature`, that of the sampling; 0 counts as 1, as in `Sampling`. Differentiable.
+    """
+    scores: list[torch.Tensor] = [torch.empty(0)] * len(samples)
+    for pack in packs(samples, tokens_per_forward=tokens_per_forward):
+        part = score_pack(model, [samples[index] for index in pack], temperature=temperature)
+        for index, logprobs in zip(pack, part, strict=True):
+            scores[index] = logprobs
+    return scores
+
+
+def packs(samples: Sequence[Scored], *, tokens_per_forward: int) -> list[list[int]]:
+    """Indices of samples that share a forward pass: sorted by length, then by index; at most so many padded tokens.
+
+    A sample that is longer than the budget gets a pass of its own.
+    """
+    order = sorted(range(len(samples)), key=lambda index: (_length(samples[index]), index))
+    result: list[list[int]] = []
+    for index in order:
+        if result and _length(samples[index]) * (len(result[-1]) + 1) <= tokens_per_forward:
+            result[-1].append(index)
+        else:
+            result.append([index])
+    return result
+
+
+def score_pack(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
+    """`score` for samples that fit one forward pass."""
+    length = max(map(_length, samples))
+    ids = torch.zeros((len(samples), length), dtype=torch.long)
+    for row, sample in enumerate(samples):
+        ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
+    rows, columns = _before_actions(samples)
+    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[
+        rows, columns
+    ]  # [actions, width]
+    logits = model.get_output_embeddings()(hidden).float() / (temperature or 1.0)  # [actions, vocabulary]
+    targets = ids[rows, columns + 1]
+    logprobs = torch.log_softmax(logits, dim=-1).gather(-1, targets[:, None])[:, 0]
+    return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
+
+
+def _before_actions(samples: Sequence[Scored]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and columns of the positions whose logits predict action tokens."""
+    rows: list[int] = []
+    columns: list[int] = []
+    for row, sample in enumerate(samples):
+        start = len(sample.prompt_ids) - 1
+        rows += [row] * len(sample.action_ids)
+        columns += range(start, start + len(sample.action_ids))
+    return torch.tensor(rows, dtype=torch.long), torch.tensor(columns, dtype=torch.long)
+
+
+def _length(sample: Scored) -> int:
+    return len(sample.prompt_ids) + len(sample.action_ids)

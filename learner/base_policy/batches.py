@@ -1,0 +1,104 @@
+"""Endless batches of samples, encoded in a process of its own so that the trainer only computes."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset
+from transformers import PreTrainedTokenizerFast
+
+from core.seeds import derive_seed
+from learner.base_policy.lookups import Sample, lookup
+from learner.base_policy.samples import Encoded, encode
+
+POOL = 768
+"""Samples sorted by length together: batches hold little padding and yet differ."""
+STRIDE = 32
+"""Lengths are padded to a multiple, which bounds the number of shapes that are compiled."""
+
+
+class Batch(NamedTuple):
+    """Right-padded samples."""
+
+    ids: torch.Tensor  # [samples, length] int64
+    answer: torch.Tensor  # [samples, length - 1] bool: the next token belongs to the answer
+    prompt: torch.Tensor  # [samples, length - 1] bool: the next token belongs to the prompt
+
+
+class Mix(NamedTuple):
+    """What is trained on."""
+
+    demonstrations: Sequence[Sample]
+    share: float
+    """Of demonstrations among all samples; the rest are look-ups."""
+    vocabulary: tuple[str, ...]
+    """Words of the sites, for look-ups."""
+
+
+def batches(folder: Path, mix: Mix, *, seed: int, tokens: int) -> Iterator[Batch]:
+    """Batches of at most `tokens` padded tokens, for ever."""
+    loader: Any = DataLoader(
+        _Batches(folder, mix, seed, tokens), batch_size=None, num_workers=1, prefetch_factor=16
+    )
+    yield from loader
+
+
+class _Batches(IterableDataset[Batch]):
+    def __init__(self, folder: Path, mix: Mix, seed: int, tokens: int) -> None:
+        self._folder, self._mix, self._seed, self._tokens = folder, mix, seed, tokens
+
+    def __iter__(self) -> Iterator[Batch]:
+        torch.set_num_threads(1)
+        tokenizer = PreTrainedTokenizerFast.from_pretrained(self._folder)
+        random = Random(derive_seed(self._seed, "samples"))
+        families: dict[str, list[Encoded]] = {}
+        for sample in self._mix.demonstrations:
+            families.setdefault(sample.source, []).append(encode(tokenizer, sample))
+        names = sorted(families)
+        while True:
+            pool = []
+            for _ in range(POOL):
+                if names and random.random() < self._mix.share:
+                    pool.append(random.choice(families[random.choice(names)]))
+                else:
+                    pool.append(encode(tokenizer, lookup(random, self._mix.vocabulary)))
+            cut = list(_cut(sorted(pool, key=_length), self._tokens))
+            random.shuffle(cut)
+            for part in cut:
+                yield collate(part, pad=int(tokenizer.pad_token_id))
+
+
+def _length(sample: Encoded) -> int:
+    return len(sample.prompt) + len(sample.answer)
+
+
+def _cut(samples: Sequence[Encoded], tokens: int) -> Iterator[list[Encoded]]:
+    """Consecutive parts whose padded size fits; `samples` are sorted by length."""
+    part: list[Encoded] = []
+    for sample in samples:
+        if part and _padded(sample) * (len(part) + 1) > tokens:
+            yield part
+            part = []
+        part.append(sample)
+    if part:
+        yield part
+
+
+def _padded(sample: Encoded) -> int:
+    return -(-_length(sample) // STRIDE) * STRIDE
+
+
+def collate(samples: Sequence[Encoded], *, pad: int) -> Batch:
+    """Pad on the right and mark which targets belong to answer and prompt."""
+    length = max(map(_padded, samples))
+    ids = torch.full((len(samples), length), pad, dtype=torch.long)
+    answer = torch.zeros((len(samples), length - 1), dtype=torch.bool)
+    prompt = torch.zeros((len(samples), length - 1), dtype=torch.bool)
+    for row, sample in enumerate(samples):
+        start, end = len(sample.prompt), _length(sample)
+        ids[row, :end] = torch.tensor([*sample.prompt, *sample.answer])
+        prompt[row, : start - 1] = True
+        answer[row, start - 1 : end - 1] = True
+    return Batch(ids, answer, prompt)
