@@ -6,8 +6,9 @@ import urllib.request
 from typing import Any
 
 import msgspec
-from playwright.async_api import Page
+from playwright.async_api import BrowserContext, Page
 
+from actors.environments.site import SiteTraits
 from actors.environments.store.control import HEADER, Opening
 from core.errors import EnvironmentFailed
 from core.task import Task
@@ -18,15 +19,28 @@ PAGE_TIMEOUT_MS = 15_000.0
 """Loading the first page."""
 
 
+class Visit(msgspec.Struct, kw_only=True):
+    """One episode's session."""
+
+    task_id: str
+    token: str
+    read: bool = False
+    """Whether its record was taken: nothing is lost when it ends."""
+
+
 class StoreSite:
-    """Site of the store. One object serves any number of episodes at once; each is known by its page."""
+    """Site of the store. One object serves any number of episodes at once, each known by its browser context."""
 
     name = "store"
+    traits = SiteTraits(reusable=True)
 
     def __init__(self, base_url: str, control_token: str) -> None:
         self._base = base_url.rstrip("/")
         self._control_token = control_token
-        self._visits: dict[Page, tuple[str, str]] = {}
+        self._visits: dict[BrowserContext, Visit] = {}
+        self._watched: set[BrowserContext] = set()
+        self._over: list[str] = []
+        """Tokens of visits that nobody can read any more."""
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @property
@@ -35,10 +49,18 @@ class StoreSite:
         return (self._base,)
 
     async def enter(self, page: Page, task: Task) -> str:
-        """Open a session for the task and load the shop's first page. Returns the instruction."""
+        """Open a session for the task and load the shop's first page. Returns the instruction.
+
+        Raises EnvironmentFailed when the store does not answer or shows another catalogue than the task's.
+        """
         answer = await self._control("POST", "/_control/sessions", msgspec.json.encode(Opening(task=task)))
         token = str(answer["token"])
-        self._visits[page] = (task.id, token)
+        context = page.context
+        self._forget(context)
+        if context not in self._watched:
+            self._watched.add(context)
+            context.on("close", self._closed)
+        self._visits[context] = Visit(task_id=task.id, token=token)
         response = await page.goto(f"{self._base}/_enter/{token}", timeout=PAGE_TIMEOUT_MS)
         if response is None or not response.ok:
             status = response.status if response else "nothing"
@@ -52,22 +74,34 @@ class StoreSite:
         return False
 
     async def probe(self, page: Page, task: Task) -> dict[str, Any]:
-        """The visit's record: state on arrival, journal, state now."""
-        visit = self._visits.get(page)
-        if visit is None:
-            raise EnvironmentFailed(f"no visit of {task.id} was opened on this page")
-        return await self._control("GET", f"/_control/sessions/{visit[1]}")
+        """The visit's record: state on arrival, journal, state now. See `control.Record`."""
+        visit = self._visits.get(page.context)
+        if visit is None or visit.task_id != task.id:
+            raise EnvironmentFailed(f"no visit of {task.id} was opened in this browser context")
+        record = await self._control("GET", f"/_control/sessions/{visit.token}")
+        visit.read = True
+        return record
 
     async def leave(self, task: Task) -> None:
-        """End the visits of this task whose page is closed; all of them when only one is open.
+        """End the visits of this task whose record was taken, and those whose browser context is gone or taken over.
 
-        Group members run the same task at once on pages of their own; what is left over expires in the store.
+        Members of a group run the same task at once, so that the task alone does not say which visit is meant; an
+        episode that broke leaves its visit until its context goes, or until the store lets it expire.
         """
-        mine = {page: token for page, (task_id, token) in self._visits.items() if task_id == task.id}
-        for page, token in mine.items():
-            if len(mine) == 1 or page.is_closed():
-                del self._visits[page]
-                await self._control("DELETE", f"/_control/sessions/{token}")
+        done = [context for context, v in self._visits.items() if v.read and v.task_id == task.id]
+        for context in done:
+            self._over.append(self._visits.pop(context).token)
+        while self._over:
+            await self._control("DELETE", f"/_control/sessions/{self._over.pop()}")
+
+    def _forget(self, context: BrowserContext) -> None:
+        visit = self._visits.pop(context, None)
+        if visit is not None:
+            self._over.append(visit.token)
+
+    def _closed(self, context: BrowserContext) -> None:
+        self._watched.discard(context)
+        self._forget(context)
 
     async def _control(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
         request = urllib.request.Request(
