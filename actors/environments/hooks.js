@@ -1,9 +1,48 @@
-// Runs in every document before the page's own scripts. Leaves the page's behaviour alone; only takes notes that
-// snapshot.js and the actions read: which elements listen to clicks, whether a navigation or a new tab is on its way.
+// Runs in every document before the page's own scripts. Leaves the page's behaviour alone and takes notes that
+// snapshot.js and act.js read: which elements listen to clicks, whether a navigation or a new tab is on its way.
 (() => {
   const NOTES = Symbol.for("hindcast.notes");
   if (window[NOTES]) return;
-  const notes = { clickable: new WeakSet(), elements: [], leaving: false, opened: 0 };
+
+  const meet = (a, b) => ({ left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
+    right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom) });
+  const empty = (box) => box.right - box.left < 1 || box.bottom - box.top < 1;
+  const view = () => ({ left: 0, top: 0, right: innerWidth, bottom: innerHeight });
+  const clips = (style) => style.overflowX !== "visible" || style.overflowY !== "visible";
+  const parentOf = (node) => node.assignedSlot || node.parentNode || node.host;
+
+  // The part of the window through which an element can be seen, given the scrolling boxes around it.
+  const clipOf = (element) => {
+    let box = view();
+    for (let node = parentOf(element); node && node !== document.body; node = parentOf(node)) {
+      if (!(node instanceof Element) || node === document.documentElement) continue;
+      const style = getComputedStyle(node);
+      if (clips(style)) box = meet(box, node.getBoundingClientRect());
+      if (style.position === "fixed") break;
+    }
+    return box;
+  };
+  // Centre of the first part of an element that can be seen, and whether the element is what a click there hits.
+  const pointOf = (element, clip) => {
+    for (const rect of element.getClientRects()) {
+      const box = meet(rect, clip);
+      if (empty(box)) continue;
+      const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
+      let hit = document.elementFromPoint(x, y);
+      while (hit && hit.shadowRoot) {
+        const inner = hit.shadowRoot.elementFromPoint(x, y);
+        if (!inner || inner === hit) break;
+        hit = inner;
+      }
+      for (let node = hit; node; node = parentOf(node)) if (node === element) return { x, y, onTop: true };
+      const label = hit && hit.closest && hit.closest("label");
+      return { x, y, onTop: Boolean(label && label.control === element) };
+    }
+    return null;
+  };
+
+  const notes = { clickable: new WeakSet(), elements: [], leaving: false, opened: 0, meet, empty, view, clips, clipOf,
+    pointOf };
   Object.defineProperty(window, NOTES, { value: notes, enumerable: false });
 
   const CLICKS = new Set(["click", "mousedown", "mouseup", "pointerdown", "pointerup"]);
@@ -13,23 +52,23 @@
     return listen.call(this, type, ...rest);
   };
 
-  // A cross-document navigation is announced here before the click that caused it returns to the driver.
+  // A link's navigation to another document is announced here before the click on it returns to the driver.
   if (window.navigation) {
     listen.call(window.navigation, "navigate", (event) => {
       if (!event.destination.sameDocument && event.downloadRequest === null) notes.leaving = true;
     });
     listen.call(window.navigation, "navigateerror", () => { notes.leaving = false; });
   }
-  // Submitting a form plans its navigation in a later task: note it at once.
+  // Submitting a form plans its navigation for a later task: note it at once.
   listen.call(window, "submit", (event) => {
     if (event.defaultPrevented || !(event.target instanceof HTMLFormElement)) return;
-    const target = event.submitter?.getAttribute("formtarget") || event.target.target;
-    const method = event.submitter?.getAttribute("formmethod") || event.target.method;
+    const form = event.target, button = event.submitter;
+    const target = (button && button.getAttribute("formtarget")) || form.target;
+    const method = (button && button.getAttribute("formmethod")) || form.method;
     if (method === "dialog") return;
     if (target === "_blank") notes.opened += 1;
     else if (!target || target === "_self" || target === "_top") notes.leaving = true;
   });
-
   const open = window.open;
   window.open = function (...rest) {
     notes.opened += 1;

@@ -1,12 +1,17 @@
-// One round trip: the page as the JSON of core.observation.Page, or {"leaving": true} while a navigation is under way.
+// One round trip: {"page": core.observation.Page or null while a navigation is under way, "opened": new tabs on their
+// way} as JSON.
 // Kept: what a person sees in the window, in document order. Numbered: what can be acted upon, leaf-most, enabled and
 // on top at its own centre. The numbered elements are remembered in the document, so that an action finds its own.
 async (limits) => {
-  const notes = window[Symbol.for("hindcast.notes")] || { clickable: new WeakSet(), leaving: false, opened: 0 };
+  const notes = window[Symbol.for("hindcast.notes")];
+  if (!notes) return JSON.stringify({ opened: 0, page: { url: location.href, title: document.title, nodes: [] } });
+  const { meet, empty, pointOf } = notes;
   await new Promise((resolve) => setTimeout(resolve, 0));
   if (limits.stay) notes.leaving = false;
-  if (notes.leaving) return JSON.stringify({ leaving: true });
-  if (document.readyState === "loading") {
+  const opened = notes.opened;
+  notes.opened = 0;
+  if (notes.leaving) return JSON.stringify({ opened, page: null });
+  if (document.readyState === "loading" && !limits.stay) {
     await new Promise((resolve) => document.addEventListener("DOMContentLoaded", resolve, { once: true }));
   }
 
@@ -34,9 +39,6 @@ async (limits) => {
     if (element.tagName === "SLOT" && element.assignedNodes().length) return element.assignedNodes();
     return element.childNodes;
   };
-  const meet = (a, b) => ({ left: Math.max(a.left, b.left), top: Math.max(a.top, b.top),
-    right: Math.min(a.right, b.right), bottom: Math.min(a.bottom, b.bottom) });
-  const empty = (box) => box.right - box.left < 1 || box.bottom - box.top < 1;
 
   const nodes = [];
   const elements = [null];
@@ -147,24 +149,6 @@ async (limits) => {
     }
     line += text;
   };
-  const onTop = (element, clip) => {
-    const rects = element.getClientRects();
-    for (const rect of rects) {
-      const box = meet(rect, clip);
-      if (empty(box)) continue;
-      const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
-      let hit = document.elementFromPoint(x, y);
-      while (hit && hit.shadowRoot && hit.shadowRoot !== element.getRootNode()) {
-        const inner = hit.shadowRoot.elementFromPoint(x, y);
-        if (!inner || inner === hit) break;
-        hit = inner;
-      }
-      for (let node = hit; node; node = node.parentNode || node.host) if (node === element) return true;
-      const label = hit?.closest?.("label");
-      return Boolean(label && label.control === element);
-    }
-    return false;
-  };
   const inView = (element, clip) => {
     for (const rect of element.getClientRects()) if (!empty(meet(rect, clip))) return true;
     return false;
@@ -237,7 +221,7 @@ async (limits) => {
     else if (field) node.value = cap(control.value ?? "", limits.text);
     if (control.matches(":disabled") || control.getAttribute("aria-disabled") === "true") node.disabled = true;
     if (Object.keys(attributes).length) node.attributes = attributes;
-    if (!node.disabled && onTop(shown, clip)) {
+    if (!node.disabled && pointOf(shown, clip)?.onTop) {
       node.id = elements.length;
       if (emit(node)) elements.push(shown);
     } else if (node.text || field) emit(node);
@@ -293,8 +277,8 @@ async (limits) => {
     }
 
     let box = clip;
-    if (style.position === "fixed") box = { left: 0, top: 0, right: innerWidth, bottom: innerHeight };
-    if (style.overflowX !== "visible" || style.overflowY !== "visible") {
+    if (style.position === "fixed") box = notes.view();
+    if (notes.clips(style)) {
       const own = element.getBoundingClientRect();
       if (element !== document.body && element !== document.documentElement) box = meet(box, own);
       if (own.width * own.height <= 4) return; // text for screen readers only
@@ -329,17 +313,18 @@ async (limits) => {
     lineKind = outer;
   };
   if (document.body) {
-    walk(document.body, { left: 0, top: 0, right: innerWidth, bottom: innerHeight }, false);
+    walk(document.body, notes.view(), false);
     flush();
   }
 
   notes.elements = elements;
   const ordinal = Number(document.querySelector('meta[name="world-ordinal"]')?.content);
-  return JSON.stringify({
+  const page = {
     url: location.href,
     title: cap(clean(document.title), limits.text),
     nodes,
     ordinal: Number.isSafeInteger(ordinal) && ordinal >= 0 ? ordinal : 0,
     truncated,
-  });
+  };
+  return JSON.stringify({ opened, page });
 }

@@ -15,9 +15,15 @@ from core.errors import EnvironmentFailed
 from core.ids import digest_hex
 from core.observation import Observation, Page
 
-HOOKS_JS = (Path(__file__).parent / "hooks.js").read_text(encoding="utf-8")
+
+def script(name: str) -> str:
+    """One of the scripts beside this module."""
+    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+
+
+HOOKS_JS = script("hooks.js")
 """Init script of every document: notes click listeners, departures and new tabs."""
-SNAPSHOT_JS = (Path(__file__).parent / "snapshot.js").read_text(encoding="utf-8")
+SNAPSHOT_JS = script("snapshot.js")
 
 LIMITS: dict[str, Any] = {"nodes": 400, "text": 200, "attribute": 60, "options": 60}
 """Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select."""
@@ -25,8 +31,13 @@ MAX_SNAPSHOT_CHARS = 1_000_000
 """A snapshot larger than this is refused: the caps above make it impossible for an honest page."""
 
 
-class Leaving(Exception):
-    """The document is about to be replaced by another one: wait for the navigation, then look again."""
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What the script found."""
+
+    page: Page | None
+    """None while the document is about to be replaced by another one: wait for the navigation, then look again."""
+    opened: int = 0
+    """New tabs that the page has asked for since the last snapshot."""
 
 
 def plain_address(url: str) -> str:
@@ -54,26 +65,23 @@ def observe(page: Page, *, tabs: tuple[str, ...] = (), active_tab: int = 0) -> O
     return Observation(page=page, digest=page_digest(page), tabs=tabs, active_tab=active_tab)
 
 
-async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False) -> Page:
-    """The page as it stands, once its DOM has been parsed. The caller bounds the wait.
+async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False) -> Snapshot:
+    """The page as it stands once its DOM has been parsed; with `stay`, at once and whatever is under way.
 
-    Raises Leaving when a navigation is under way (unless `stay` says that it came to nothing), EnvironmentFailed
-    when what comes back is no page, and Playwright's errors when the document or the page goes away meanwhile.
+    The caller bounds the wait. Raises EnvironmentFailed when what comes back is no page, and Playwright's errors
+    when the document or the tab goes away meanwhile.
     """
-    found = await browser_page.evaluate(SNAPSHOT_JS, {**LIMITS, "stay": stay})
-    return decode_snapshot(found)
+    return decode_snapshot(await browser_page.evaluate(SNAPSHOT_JS, {**LIMITS, "stay": stay}))
 
 
-def decode_snapshot(found: object) -> Page:
-    """What the script returned as a Page; pages are not trusted to leave the script alone."""
+def decode_snapshot(found: object) -> Snapshot:
+    """What the script returned; pages are not trusted to leave the script alone."""
     if not isinstance(found, str) or len(found) > MAX_SNAPSHOT_CHARS:
         raise EnvironmentFailed(
             f"The page answered its snapshot with {type(found).__name__} instead of a page description. "
             "It overrides JSON or Promise in a way that snapshots cannot work with."
         )
-    if found == '{"leaving":true}':
-        raise Leaving
     try:
-        return msgspec.json.decode(found, type=Page)
+        return msgspec.json.decode(found, type=Snapshot)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise EnvironmentFailed(f"The page's snapshot does not decode: {error}.") from error

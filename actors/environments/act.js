@@ -1,0 +1,62 @@
+// What an action needs from the page, by the number that the last snapshot gave to an element.
+// Returns {state: "ready", x, y} or the reason why not: unknown, gone, disabled, hidden, covered, and what `way` asks.
+({ id, way, option }) => {
+  const notes = window[Symbol.for("hindcast.notes")];
+  const element = notes && notes.elements[id];
+  if (!element) return { state: "unknown" };
+  if (!element.isConnected) return { state: "gone" };
+  if (element.matches(":disabled") || element.getAttribute("aria-disabled") === "true") return { state: "disabled" };
+
+  if (way === "point") {
+    let point = notes.pointOf(element, notes.clipOf(element));
+    if (!point) {
+      element.scrollIntoView({ block: "center", inline: "center", behavior: "instant" });
+      point = notes.pointOf(element, notes.clipOf(element));
+    }
+    if (!point) return { state: "hidden" };
+    return { state: point.onTop ? "ready" : "covered", x: point.x, y: point.y };
+  }
+
+  if (way === "field") {
+    // Focus the field and select what it holds, so that typing replaces it.
+    const control = element.tagName === "LABEL" && element.control ? element.control : element;
+    const editable = control.isContentEditable || control.tagName === "TEXTAREA"
+      || (control.tagName === "INPUT" && !["checkbox", "radio", "button", "submit", "reset", "image", "file", "range",
+        "color", "hidden"].includes(control.type));
+    if (!editable) return { state: "no field" };
+    if (control.readOnly) return { state: "readonly" };
+    control.focus();
+    if (control.isContentEditable) getSelection().selectAllChildren(control);
+    else control.select();
+    const dated = ["date", "time", "month", "week", "datetime-local"].includes(control.type);
+    return { state: "ready", dated };
+  }
+
+  if (way === "value") {
+    // Date and time fields have no text to type into: set the value as their picker would.
+    const setter = Object.getOwnPropertyDescriptor(HTMLInputElement.prototype, "value").set;
+    setter.call(element, option);
+    if (element.value !== option) return { state: "no value", offered: element.type };
+    element.dispatchEvent(new Event("input", { bubbles: true }));
+    element.dispatchEvent(new Event("change", { bubbles: true }));
+    return { state: "ready" };
+  }
+
+  // way === "option"
+  if (element.tagName !== "SELECT") return { state: "no dropdown" };
+  const fold = (text) => (text || "").replace(/\s+/g, " ").trim().toLowerCase();
+  const options = Array.from(element.options).filter((one) => !one.disabled);
+  const label = (one) => fold(one.label || one.textContent);
+  const wanted = fold(option);
+  const near = options.filter((one) => wanted && label(one).includes(wanted));
+  const chosen = options.find((one) => (one.label || one.textContent) === option)
+    || options.find((one) => label(one) === wanted) || options.find((one) => fold(one.value) === wanted)
+    || (near.length === 1 ? near[0] : null);
+  if (!chosen) return { state: "no option", offered: options.slice(0, 8).map((one) => one.label).join(", ") };
+  element.focus();
+  if (!element.multiple) for (const one of element.options) one.selected = false;
+  chosen.selected = true;
+  element.dispatchEvent(new Event("input", { bubbles: true }));
+  element.dispatchEvent(new Event("change", { bubbles: true }));
+  return { state: "ready" };
+}

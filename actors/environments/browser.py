@@ -1,0 +1,169 @@
+"""The browser host of an actor: one Chromium, a context for every episode, replaced as it ages or breaks.
+
+At most one Chromium takes new episodes; one that is being replaced serves those it has to their end.
+"""
+
+import asyncio
+from types import TracebackType
+from typing import Self
+
+import structlog
+from playwright.async_api import Error as PlaywrightError
+
+from actors.environments.chromium import CLOSE_TIMEOUT_S, Chromium
+from actors.environments.site import Site, SiteTraits, traits_of
+from actors.environments.window import Window, open_window
+from actors.environments.world import BrowserWorld
+from core.errors import BrowserUnavailable
+from core.settings import ActorSettings
+from core.task import Task
+
+MEMORY_CHECK_EPISODES = 10
+"""Episodes between two looks at the browser's memory."""
+
+_log = structlog.get_logger(__name__)
+
+
+class BrowserHost:
+    """Hands out worlds: `async with BrowserHost(settings) as host: world = await host.open_world(site)`."""
+
+    def __init__(self, settings: ActorSettings) -> None:
+        self._settings = settings
+        self._starting = asyncio.Lock()
+        self._current: Chromium | None = None
+        self._busy: dict[Chromium, set[Window]] = {}
+        self._idle: list[Window] = []
+        """Wiped windows of the current browser, the longest idle first."""
+
+    async def __aenter__(self) -> Self:
+        await self._chromium()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for chromium in list(self._busy):
+            await self._end(chromium)
+
+    async def open_world(self, site: Site) -> BrowserWorld:
+        """A world on a site; its context is made at `reset`. Raises BrowserUnavailable."""
+        await self._chromium()
+        return BrowserWorld(self, site, self._settings)
+
+    # ---- windows ----------------------------------------------------------------------------------------------------
+
+    async def acquire(self, site: Site, task: Task) -> Window:
+        """A window for an episode: an idle one of the same site where it may be reused, else a fresh context.
+
+        Raises BrowserUnavailable.
+        """
+        chromium = await self._chromium()
+        chromium.episodes += 1
+        traits = traits_of(site)
+        key = f"{site.name}/{task.family}"
+        window = self._take_idle(site.name, key) if traits.reusable else None
+        if window is None:
+            window = await self._open(chromium, site, traits)
+        window.key = key
+        self._busy[chromium].add(window)
+        return window
+
+    async def release(self, window: Window) -> None:
+        """Keep the window for its site's next episode, or close it. Never raises, bounded in time."""
+        chromium = window.chromium
+        self._busy.get(chromium, set()).discard(window)
+        if chromium is not self._current:
+            if not self._busy.get(chromium):
+                await self._end(chromium)
+        elif window.reusable and not window.spoiled and await self._wiped(window):
+            self._idle.append(window)
+            if len(self._idle) > self._settings.contexts:
+                await self._close(self._idle.pop(0))
+        else:
+            await self._close(window)
+
+    async def discard(self, window: Window) -> None:
+        """Kill the window's browser, which no longer answers; its other episodes raise BrowserUnavailable."""
+        _log.warning("browser_killed", reason="it no longer answers")
+        self._forget(window.chromium)
+        await window.chromium.kill()
+
+    def _take_idle(self, site: str, key: str) -> Window | None:
+        """The idle window that served the same family last, else the longest idle one of the site."""
+        found = next((window for window in reversed(self._idle) if window.key == key), None)
+        if found is None:
+            found = next((window for window in self._idle if window.key.split("/")[0] == site), None)
+        if found is not None:
+            self._idle.remove(found)
+        return found
+
+    async def _open(self, chromium: Chromium, site: Site, traits: SiteTraits) -> Window:
+        try:
+            async with asyncio.timeout(self._settings.page_timeout_s):
+                return await open_window(chromium, origins=site.allowed_origins, traits=traits)
+        except TimeoutError as error:
+            self._forget(chromium)
+            await chromium.kill()
+            raise BrowserUnavailable(
+                f"Chromium opened no context within {self._settings.page_timeout_s:g} s and was killed."
+            ) from error
+        except PlaywrightError as error:
+            raise BrowserUnavailable(f"Chromium opened no context: {str(error).splitlines()[0]}") from error
+
+    async def _wiped(self, window: Window) -> bool:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await window.wipe()
+        except (PlaywrightError, TimeoutError, IndexError) as error:
+            _log.debug("window_not_reused", reason=str(error))
+            return False
+        return not window.spoiled
+
+    async def _close(self, window: Window) -> None:
+        try:
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await window.context.close()
+        except TimeoutError:
+            await self.discard(window)
+        except PlaywrightError as error:
+            _log.debug("window_close_failed", error=str(error))
+
+    # ---- browsers ---------------------------------------------------------------------------------------------------
+
+    async def _chromium(self) -> Chromium:
+        """The browser that takes new episodes, started or replaced where needed. Raises BrowserUnavailable."""
+        async with self._starting:
+            chromium = self._current
+            if chromium is not None:
+                why = self._why_replace(chromium)
+                if not why:
+                    return chromium
+                _log.info("browser_replaced", reason=why, episodes=chromium.episodes)
+                self._current = None
+                self._idle.clear()
+                if not self._busy.get(chromium) or not chromium.alive:
+                    await self._end(chromium)
+            self._current = await Chromium.start(self._settings.browser_path)
+            self._busy[self._current] = set()
+            return self._current
+
+    def _why_replace(self, chromium: Chromium) -> str:
+        if not chromium.alive:
+            return "it ended"
+        if chromium.episodes >= self._settings.browser_episodes:
+            return f"it has served {chromium.episodes} episodes"
+        if chromium.episodes % MEMORY_CHECK_EPISODES == MEMORY_CHECK_EPISODES - 1:
+            memory = chromium.memory_mib()
+            if memory > self._settings.browser_memory_mib:
+                return f"it holds {memory:.0f} MiB"
+        return ""
+
+    def _forget(self, chromium: Chromium) -> None:
+        self._busy.pop(chromium, None)
+        if chromium is self._current:
+            self._current = None
+            self._idle.clear()
+
+    async def _end(self, chromium: Chromium) -> None:
+        self._forget(chromium)
+        await chromium.close()

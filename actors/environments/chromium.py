@@ -1,0 +1,217 @@
+"""One Chromium with its own Playwright driver: found, started, measured, closed, or killed by process group.
+
+Driver and browser run in sessions of their own, so that a signal to our process group reaches us first. When we die,
+their pipes close and they end by themselves.
+"""
+
+import asyncio
+import os
+import shlex
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Awaitable
+from contextlib import AsyncExitStack, suppress
+from pathlib import Path
+from uuid import uuid4
+
+import playwright
+import psutil
+import structlog
+from playwright.async_api import Browser, BrowserContext, Playwright, async_playwright
+from playwright.async_api import Error as PlaywrightError
+
+from actors.environments.navigation import DeadEnd, bypass_list
+from core.errors import BrowserUnavailable
+
+LAUNCH_TIMEOUT_S = 60.0
+"""Starting driver and browser; a loaded machine with a cold disk takes 20 s."""
+CLOSE_TIMEOUT_S = 5.0
+"""Closing a context or a browser before it is killed."""
+
+COMMANDS = (
+    "chromium-headless-shell",
+    "chromium",
+    "chromium-browser",
+    "google-chrome",
+    "google-chrome-stable",
+)
+"""Looked for on PATH, in this order. The headless shell has no windows to manage: a fresh context costs it about 100 ms of
+CPU where full Chromium needs 600."""
+
+FLAGS = (
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+_log = structlog.get_logger(__name__)
+
+
+def find_browser(configured: str) -> str | None:
+    """Path of the browser to start, or None for Playwright's own. Raises BrowserUnavailable for a wrong setting."""
+    if configured:
+        if not (Path(configured).is_file() and os.access(configured, os.X_OK)):
+            raise BrowserUnavailable(
+                f"actors.browser_path is {configured!r}, which is no executable file. "
+                "Set it to a Chromium, or leave it empty to search the path."
+            )
+        return configured
+    return next((path for name in COMMANDS if (path := shutil.which(name))), None)
+
+
+class Chromium:
+    """A running browser. `start` makes one; `close` or `kill` ends it."""
+
+    def __init__(self, driver: Playwright, browser: Browser, resources: AsyncExitStack, token: str) -> None:
+        self._driver = driver
+        self.browser = browser
+        self._resources = resources
+        self._leaders = _group_leaders(token)
+        self._dead_end = DeadEnd()
+        self._killed = False
+        self.episodes = 0
+        """Episodes begun since the start; the host counts them."""
+
+    @classmethod
+    async def start(cls, configured_path: str) -> "Chromium":
+        """Start driver and browser. Raises BrowserUnavailable, worded with what to install."""
+        path = find_browser(configured_path)
+        token = f"--hindcast-browser={uuid4().hex}"
+        resources = AsyncExitStack()
+        try:
+            async with asyncio.timeout(LAUNCH_TIMEOUT_S):
+                driver = await _start_driver(resources, token)
+                browser = await driver.chromium.launch(
+                    executable_path=path,
+                    args=[*FLAGS, token],
+                    chromium_sandbox=os.geteuid() != 0,
+                    handle_sigint=False,
+                    handle_sigterm=False,
+                    handle_sighup=False,
+                    timeout=LAUNCH_TIMEOUT_S * 1000,
+                )
+        except (PlaywrightError, OSError, TimeoutError) as error:
+            _kill_groups(_group_leaders(token))
+            await _quietly(resources.aclose())
+            raise BrowserUnavailable(_why_not_started(path, error)) from error
+        except BaseException:
+            _kill_groups(_group_leaders(token))
+            raise
+        _log.info("browser_started", path=path or "playwright", version=browser.version)
+        return cls(driver, browser, resources, token)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the browser can still be spoken to."""
+        return not self._killed and self.browser.is_connected()
+
+    async def new_context(self, *, origins: tuple[str, ...], viewport: tuple[int, int]) -> BrowserContext:
+        """A fresh, isolated context that reaches only the allowed origins. Raises Playwright's errors."""
+        return await self.browser.new_context(
+            viewport={"width": viewport[0], "height": viewport[1]},
+            service_workers="block",
+            accept_downloads=False,
+            locale="en-US",
+            timezone_id="UTC",
+            color_scheme="light",
+            reduced_motion="reduce",
+            proxy={"server": self._dead_end.url, "bypass": bypass_list(origins)},
+        )
+
+    def memory_mib(self) -> float:
+        """Memory that the browser's processes hold for themselves alone."""
+        total = 0
+        for leader in self._leaders:
+            with suppress(psutil.Error):
+                for process in (leader, *leader.children(recursive=True)):
+                    with suppress(psutil.Error):
+                        memory = process.memory_info()
+                        total += memory.rss - getattr(memory, "shared", 0)
+        return total / 2**20
+
+    async def close(self) -> None:
+        """End the browser in an orderly way, or kill it when it does not end in time. Never raises."""
+        if not self._killed:
+            await _quietly(self.browser.close())
+        await self.kill()
+
+    async def kill(self) -> None:
+        """Kill driver and browser by process group. Pending calls fail; `alive` is False from here on."""
+        self._killed = True
+        self._dead_end.close()
+        _kill_groups(self._leaders)
+        await _quietly(self._resources.aclose())
+
+
+async def _quietly(closing: Awaitable[None]) -> None:
+    """Wait for something to close, at most `CLOSE_TIMEOUT_S`; what it says about it no longer matters."""
+    try:
+        async with asyncio.timeout(CLOSE_TIMEOUT_S):
+            await closing
+    except (PlaywrightError, OSError, TimeoutError) as error:
+        _log.debug("browser_close_failed", error=str(error))
+
+
+async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
+    """Playwright's driver in a session of its own, through a wrapper named by Playwright's own variable."""
+    folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="hindcast-driver-")))
+    node = os.environ.get("PLAYWRIGHT_NODEJS_PATH") or str(
+        Path(playwright.__file__).parent / "driver" / "node"
+    )
+    detach = "import os, sys; os.setsid(); os.execv(sys.argv[1], sys.argv[1:])"
+    wrapper = folder / "node"
+    # The token stays visible in the driver's command line: that is how its process is found again.
+    wrapper.write_text(
+        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(detach)} "
+        f'{shlex.quote(node)} --title={token} "$@"\n'
+    )
+    wrapper.chmod(0o700)
+    before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
+    os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(wrapper)
+    try:
+        return await resources.enter_async_context(async_playwright())
+    finally:
+        if before is None:
+            os.environ.pop("PLAYWRIGHT_NODEJS_PATH", None)
+        else:
+            os.environ["PLAYWRIGHT_NODEJS_PATH"] = before
+
+
+def _group_leaders(token: str) -> list[psutil.Process]:
+    """Descendants of ours that carry the token and lead a process group: the driver and the browser."""
+    leaders = []
+    for process in psutil.Process().children(recursive=True):
+        with suppress(psutil.Error, ProcessLookupError):
+            if any(token in part for part in process.cmdline()) and os.getpgid(process.pid) == process.pid:
+                leaders.append(process)
+    return leaders
+
+
+def _kill_groups(leaders: list[psutil.Process]) -> None:
+    for leader in leaders:
+        # is_running compares start times too: a number that another process has taken over is left alone.
+        with suppress(psutil.Error, ProcessLookupError, PermissionError):
+            if leader.is_running() and os.getpgrp() != leader.pid:
+                os.killpg(leader.pid, signal.SIGKILL)
+
+
+def _why_not_started(path: str | None, error: BaseException) -> str:
+    if isinstance(error, TimeoutError):
+        reason = f"it did not answer within {LAUNCH_TIMEOUT_S:.0f} s"
+    else:
+        reason = str(error).strip().splitlines()[0]
+    if path is None:
+        return (
+            f"No Chromium was found: none of {', '.join(COMMANDS)} is on the path, and Playwright's own did not start "
+            f"({reason}). Install one with `apt-get install chromium-headless-shell` (Debian), or "
+            "`playwright install --only-shell chromium`, or set actors.browser_path."
+        )
+    return (
+        f"The browser {path} did not start: {reason}. Try `{path} --headless --version` in a terminal; "
+        "another browser can be named with actors.browser_path."
+    )

@@ -1,0 +1,19 @@
+"""Scripted demonstrators of every environment: what a person who knows the task would do next.
+
+Pure functions of what a person could see (instruction and observation) and the task's goal. Used for demonstrations
+at the start of a run, for the base policy, and to test that every task can be solved.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
+from actors.environments.store.demonstrators import DEMONSTRATORS as STORE
+from core.action import Action
+from core.observation import Observation
+from core.task import Task
+
+Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
+"""Task, instruction, observation, earlier actions -> next action."""
+
+DEMONSTRATORS: Mapping[tuple[str, str], Demonstrate] = {**MINIWOB, **STORE}
+"""By environment and family."""

@@ -1,0 +1,19 @@
+// Starts the problem of a seed and returns what it asks for.
+async (seed) => {
+  if (!document.getElementById("hindcast-style")) {
+    // The cover, the score and the mouse trail are the harness's; what the task asks for is given as the instruction.
+    const style = document.createElement("style");
+    style.id = "hindcast-style";
+    style.textContent = "#sync-task-cover, #reward-display, #click-canvas { display: none !important }"
+      + " #query { visibility: hidden }";
+    document.head.append(style);
+  }
+  if (window.jQuery) window.jQuery.fx.off = true;
+  core.EPISODE_MAX_TIME = 1e9;
+  if (document.activeElement) document.activeElement.blur();
+  Math.seedrandom(seed);
+  core.startEpisodeReal();
+  for (let turn = 0; turn < 200 && !WOB_TASK_READY; turn += 1) await new Promise((resolve) => setTimeout(resolve, 20));
+  if (location.hash) history.replaceState(null, "", location.pathname);
+  return core.getUtterance();
+}

@@ -1,0 +1,70 @@
+"""MiniWoB++ as a site: pages from disk, started with the task's seed, asked for their reward.
+
+The pages keep their whole state in themselves and start a new problem in place, so a window that served a family
+before only begins again; loading is needed for another family. The recipe is that of the package's own environment.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import miniwob
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.miniwob.families import FAMILIES
+from actors.environments.site import SiteTraits
+from actors.environments.snapshot import plain_address
+from core.errors import EnvironmentFailed
+from core.task import Task
+
+_FOLDER = Path(miniwob.__file__).parent / "html"
+_SCRIPTS = Path(__file__).parent
+
+
+class MiniwobSite:
+    """The `Site` of MiniWoB++."""
+
+    name = "miniwob"
+
+    def __init__(self) -> None:
+        self.allowed_origins: tuple[str, ...] = (_FOLDER.as_uri(),)
+        self.traits = SiteTraits(
+            reusable=True,
+            viewport=(400, 400),
+            init_script=(_SCRIPTS / "prepare.js").read_text(encoding="utf-8"),
+        )
+        self._begin = (_SCRIPTS / "begin.js").read_text(encoding="utf-8")
+
+    async def enter(self, page: BrowserPage, task: Task) -> str:
+        """Load the family's page unless it is there already, and start the problem of the seed."""
+        if task.family not in FAMILIES:
+            raise EnvironmentFailed(
+                f"MiniWoB++ has no family {task.family!r} here; known are {', '.join(FAMILIES)}."
+            )
+        address = (_FOLDER / "miniwob" / f"{task.family}.html").as_uri()
+        fresh = page.url != address or FAMILIES[task.family].reload
+        if fresh:
+            await page.goto("about:blank")
+            await page.goto(address, wait_until="load")
+        instruction = await page.evaluate(self._begin, task.seed)
+        if not isinstance(instruction, str) or not instruction:
+            raise EnvironmentFailed(f"{plain_address(address)} started without an instruction.")
+        return instruction
+
+    async def ended(self, page: BrowserPage) -> bool:
+        """Whether the page has given its reward."""
+        return bool(await page.evaluate("() => Boolean(window.WOB_DONE_GLOBAL)"))
+
+    async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
+        """Raw reward (without the time penalty), whether the problem is done, and the page's reason."""
+        found = await page.evaluate(
+            "() => ({ raw_reward: window.WOB_RAW_REWARD_GLOBAL, done: window.WOB_DONE_GLOBAL, "
+            "reason: window.WOB_REWARD_REASON })"
+        )
+        return {
+            "raw_reward": float(found.get("raw_reward") or 0),
+            "done": bool(found.get("done")),
+            "reason": str(found.get("reason") or ""),
+        }
+
+    async def leave(self, task: Task) -> None:
+        """Nothing is held outside the page."""

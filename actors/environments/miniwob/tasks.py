@@ -1,0 +1,30 @@
+"""Tasks of MiniWoB++: a family and a seed; the page gives the instruction."""
+
+from actors.environments.base import ResetSemantics
+from actors.environments.miniwob.families import FAMILIES
+from core.errors import SettingsError
+from core.task import Task
+
+
+class MiniwobTasks:
+    """The `TaskSource` of MiniWoB++; needs no browser."""
+
+    name = "miniwob"
+    resets: ResetSemantics = "per_episode"
+
+    def families(self) -> tuple[str, ...]:
+        """Family names in the order of the table."""
+        return tuple(FAMILIES)
+
+    def task(self, family: str, seed: int) -> Task:
+        """The task of a family and seed. Raises SettingsError for an unknown family."""
+        if family not in FAMILIES:
+            raise SettingsError(f"MiniWoB++ has no family {family!r} here; known are {', '.join(FAMILIES)}.")
+        return Task(
+            environment="miniwob",
+            family=family,
+            seed=seed,
+            instruction="",
+            goal={},
+            max_steps=FAMILIES[family].max_steps,
+        )

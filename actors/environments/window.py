@@ -1,0 +1,200 @@
+"""One browser context during an episode: its tabs, what happens to them, and the boundary around it.
+
+Events of Playwright arrive in order and only count things up; whoever waits compares counts. So nothing that happened
+between an action and the wait for its effect is missed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+
+from playwright.async_api import BrowserContext, CDPSession, Dialog, Frame, Request, Route
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.chromium import Chromium
+from actors.environments.navigation import is_allowed
+from actors.environments.site import SiteTraits
+from actors.environments.snapshot import HOOKS_JS
+
+MAX_TABS = 8
+"""Tabs of one episode; further ones are closed as they open."""
+
+
+class Tab:
+    """One page of the context and how often its document changed or failed to."""
+
+    def __init__(self, page: BrowserPage) -> None:
+        self.page = page
+        self.title = ""
+        """As of the last snapshot; a background tab is not asked."""
+        self.navigations = 0
+        """Navigations of the main frame that committed or came to nothing."""
+        self.failed = ""
+        """Why the last one came to nothing, such as `net::ERR_CONNECTION_REFUSED`; empty when it committed."""
+
+
+class Window:
+    """A context with its tabs; `active` is where actions go. Made by `open_window`."""
+
+    def __init__(
+        self, chromium: Chromium, context: BrowserContext, *, origins: tuple[str, ...], reusable: bool
+    ) -> None:
+        self.chromium = chromium
+        self.context = context
+        self.origins = origins
+        self.reusable = reusable
+        """Whether it may be wiped and serve another episode of its site."""
+        self.key = ""
+        """`site/family` of the last episode."""
+        self.tabs: list[Tab] = []
+        self.active = 0
+        self.blocked: list[str] = []
+        """Addresses outside the origins that a tab tried to go to; emptied by whoever reports them."""
+        self.opened = 0
+        """Tabs opened by pages so far."""
+        self.spoiled = ""
+        """Why this window must not serve another episode; empty while it may."""
+        self._changed = asyncio.Event()
+        self._devtools: CDPSession | None = None
+
+    @property
+    def tab(self) -> Tab:
+        """The active tab. There is always one, unless every page was closed: then IndexError."""
+        return self.tabs[self.active]
+
+    def focus(self, index: int) -> None:
+        """Make another tab the active one."""
+        self.active = max(0, min(index, len(self.tabs) - 1))
+
+    async def open_tab(self) -> Tab:
+        """A new empty tab, made active."""
+        page = await self.context.new_page()
+        self.opened -= 1  # the context announced it like any other
+        tab = next((tab for tab in self.tabs if tab.page is page), None)
+        if tab is None:
+            raise PlaywrightError(f"more than {MAX_TABS} tabs are open")
+        self.active = self.tabs.index(tab)
+        return tab
+
+    async def change(self, happened: Callable[[], bool]) -> None:
+        """Wait until an event has made the condition true. The caller bounds the wait."""
+        while not happened():
+            self._changed.clear()
+            await self._changed.wait()
+
+    async def forget_history(self) -> None:
+        """Drop the active tab's history, so that going back cannot leave the episode."""
+        if self._devtools is None:
+            self._devtools = await self.context.new_cdp_session(self.tabs[0].page)
+        await self._devtools.send("Page.resetNavigationHistory")
+
+    async def wipe(self) -> None:
+        """Bring the window back to one tab without cookies and storage, fit for another episode of its site."""
+        for tab in self.tabs[1:]:
+            await tab.page.close()
+        self.focus(0)
+        await self.context.clear_cookies()
+        await self.tab.page.evaluate(
+            "() => { for (const store of ['localStorage', 'sessionStorage']) "
+            "{ try { window[store].clear(); } catch { /* this document has none */ } } window.name = ''; }"
+        )
+        for origin in self.origins:
+            if self._devtools is not None and origin.startswith("http"):
+                await self._devtools.send(
+                    "Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"}
+                )
+        self.blocked.clear()
+        self.opened = 0
+
+    async def guard(self) -> None:
+        """Attach the boundary and the listeners to the context."""
+        await self.context.route("**/*", self._route)
+        self.context.on("page", self._page_opened)
+        self.context.on("page", self._close_surplus)
+        self.context.on("dialog", _answer_dialog)
+        self.context.on("requestfailed", self._request_failed)
+        await self.context.add_init_script(HOOKS_JS)
+
+    def _adopt(self, page: BrowserPage) -> Tab:
+        tab = Tab(page)
+        self.tabs.append(tab)
+        self.active = len(self.tabs) - 1
+        page.on("close", lambda _: self._closed(tab))
+        page.on("crash", lambda _: self._crashed(tab))
+        page.on("framenavigated", lambda frame: self._navigated(tab, frame))
+        return tab
+
+    def _page_opened(self, page: BrowserPage) -> None:
+        if len(self.tabs) < MAX_TABS and all(tab.page is not page for tab in self.tabs):
+            self._adopt(page)
+        self.opened += 1
+        self._changed.set()
+
+    async def _close_surplus(self, page: BrowserPage) -> None:
+        if all(tab.page is not page for tab in self.tabs):
+            with suppress(PlaywrightError):
+                await page.close()
+
+    def _closed(self, tab: Tab) -> None:
+        if tab in self.tabs:
+            index = self.tabs.index(tab)
+            self.tabs.remove(tab)
+            if index < self.active or self.active >= len(self.tabs):
+                self.active = max(0, self.active - 1)
+        self._changed.set()
+
+    def _crashed(self, tab: Tab) -> None:
+        tab.navigations += 1
+        tab.failed = "the page's process crashed"
+        self.spoiled = tab.failed
+        self._changed.set()
+
+    def _navigated(self, tab: Tab, frame: Frame) -> None:
+        if frame.parent_frame is None:
+            tab.navigations += 1
+            if not frame.url.startswith("chrome-error:"):
+                tab.failed = ""
+            self._changed.set()
+
+    def _request_failed(self, request: Request) -> None:
+        with suppress(PlaywrightError):
+            if not request.is_navigation_request() or request.frame.parent_frame is not None:
+                return
+            for tab in self.tabs:
+                if tab.page is request.frame.page:
+                    tab.failed = request.failure or "failed"
+                    if tab.failed == "net::ERR_ABORTED":  # other failures commit an error page, which counts
+                        tab.navigations += 1
+                        self._changed.set()
+
+    async def _route(self, route: Route) -> None:
+        request = route.request
+        with suppress(PlaywrightError):
+            if is_allowed(request.url, self.origins) or request.url.startswith("data:"):
+                await route.continue_()
+                return
+            if request.is_navigation_request() and request.frame.parent_frame is None:
+                self.blocked.append(request.url)
+                self.spoiled = f"a page tried to go to {request.url[:200]}"
+            await route.abort("aborted")
+
+
+async def _answer_dialog(dialog: Dialog) -> None:
+    """Dialogs are dismissed; leaving a page is never prevented."""
+    with suppress(PlaywrightError):
+        if dialog.type == "beforeunload":
+            await dialog.accept()
+        else:
+            await dialog.dismiss()
+
+
+async def open_window(chromium: Chromium, *, origins: tuple[str, ...], traits: SiteTraits) -> Window:
+    """A fresh context with one empty tab. Raises Playwright's errors; the caller bounds the wait."""
+    context = await chromium.new_context(origins=origins, viewport=traits.viewport)
+    window = Window(chromium, context, origins=origins, reusable=traits.reusable)
+    await window.guard()
+    if traits.init_script:
+        await context.add_init_script(traits.init_script)
+    await window.open_tab()
+    return window

@@ -1,0 +1,330 @@
+"""One episode in a browser: reset, steps, evidence. The `EpisodeWorld` of every site that is a web site.
+
+What an action leads to is a result, never an exception; when the browser or the site itself breaks, the world raises
+BrowserUnavailable or EnvironmentFailed and the episode is abandoned. Every wait is bounded: an action by
+`action_timeout_s`, loading or reading a page by `page_timeout_s` (invariant 10).
+"""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Protocol
+
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.actions import EXECUTORS, LOADING, Refused
+from actors.environments.base import Start, StepOutcome
+from actors.environments.navigation import is_allowed
+from actors.environments.site import Site
+from actors.environments.snapshot import observe, take_snapshot
+from actors.environments.window import Tab, Window
+from core.action import Action, ParseFailure
+from core.errors import BrowserUnavailable, EnvironmentFailed
+from core.evidence import Evidence
+from core.observation import Observation, Page
+from core.settings import ActorSettings
+from core.task import Task
+from events.catalogue.episode import StepResult
+
+POPUP_WAIT_S = 2.0
+"""How long a tab that a page asked for may take to appear."""
+LAST_LOOK_S = 1.0
+"""A page whose reading ran out of time gets one more look at what is there by now."""
+
+
+class Windows(Protocol):
+    """Where a world gets its window from and gives it back to."""
+
+    async def acquire(self, site: Site, task: Task) -> Window:
+        """A window with one tab for an episode. Raises BrowserUnavailable."""
+        ...
+
+    async def release(self, window: Window) -> None:
+        """Take the window back, for reuse or to close it. Never raises, bounded in time."""
+        ...
+
+    async def discard(self, window: Window) -> None:
+        """Kill the window's browser: it no longer answers. Never raises."""
+        ...
+
+
+class PageHung(Exception):
+    """The page does not answer even to a last look."""
+
+
+class BrowserWorld:
+    """An `EpisodeWorld` on a site. Used by one task at a time."""
+
+    def __init__(self, windows: Windows, site: Site, settings: ActorSettings) -> None:
+        self._windows = windows
+        self._site = site
+        self._settings = settings
+        self._window: Window | None = None
+        self._task: Task | None = None
+        self._entry: BrowserPage | None = None
+        """The page that entered the site: what the site is asked about, whichever tab is active."""
+        self._last: Observation | None = None
+
+    async def reset(self, task: Task) -> Start:
+        """Enter the site. Raises EnvironmentFailed when it does not load in time, BrowserUnavailable."""
+        window = await self._windows.acquire(self._site, task)
+        self._window, self._task, self._entry = window, task, window.tab.page
+        limit = self._settings.page_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                instruction = await self._site.enter(window.tab.page, task)
+                await window.forget_history()
+            page = await self._read(limit)
+        except (TimeoutError, PageHung, PlaywrightError, IndexError) as error:
+            window.spoiled = "the page did not load"
+            self._check_alive(window)
+            why = (
+                "took longer than " + f"{limit:g} s"
+                if isinstance(error, TimeoutError | PageHung)
+                else _first_line(error)
+            )
+            raise EnvironmentFailed(
+                f"{task.environment}/{task.family} with seed {task.seed} did not load: {why}. "
+                "Is the site running? actors.page_timeout_s is the limit."
+            ) from error
+        self._check_place(window, page)
+        self._last = self._observation(window, page)
+        return Start(instruction=task.instruction or instruction, observation=self._last)
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        """Carry out an action and observe. Raises EnvironmentFailed and BrowserUnavailable only."""
+        window = self._entered()
+        window.blocked.clear()
+        began = time.perf_counter()
+        result, detail = await self._act(window, action)
+        acted = time.perf_counter()
+        result, detail, page = await self._see(window, result, detail)
+        done = await self._ended()
+        self._last = self._observation(window, page)
+        return StepOutcome(
+            result=result,
+            detail=detail,
+            observation=self._last,
+            done=done,
+            act_ms=1000 * (acted - began),
+            observe_ms=1000 * (time.perf_counter() - acted),
+        )
+
+    async def finish(self, answer: str | None) -> Evidence:
+        """What the site says about itself, with the answer and the address. Raises EnvironmentFailed."""
+        window = self._entered()
+        assert self._task is not None
+        assert self._entry is not None
+        limit = self._settings.page_timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                probes = await self._site.probe(self._entry, self._task)
+        except (TimeoutError, PlaywrightError) as error:
+            window.spoiled = "the site gave no evidence"
+            self._check_alive(window)
+            raise EnvironmentFailed(
+                f"{self._site.name} gave no evidence at the end of the episode: {_first_line(error)}"
+            ) from error
+        final_url = window.tab.page.url if window.tabs else ""
+        return Evidence(answer=answer, final_url=final_url, probes=probes)
+
+    async def close(self) -> None:
+        """Give the window back and let the site forget the episode. Never raises, bounded in time."""
+        window, self._window = self._window, None
+        task, self._task = self._task, None
+        if window is not None:
+            await self._windows.release(window)
+        if task is not None:
+            with suppress(PlaywrightError, OSError, TimeoutError, EnvironmentFailed):
+                async with asyncio.timeout(self._settings.action_timeout_s):
+                    await self._site.leave(task)
+
+    async def _ended(self) -> bool:
+        """Whether the page has ended the episode; a page that cannot be asked has not."""
+        with suppress(PlaywrightError, TimeoutError):
+            async with asyncio.timeout(self._settings.action_timeout_s):
+                return self._entry is not None and await self._site.ended(self._entry)
+        return False
+
+    def _entered(self) -> Window:
+        if self._window is None:
+            raise EnvironmentFailed("The world was used before reset or after close.")
+        return self._window
+
+    # ---- acting -----------------------------------------------------------------------------------------------------
+
+    async def _act(self, window: Window, action: Action | ParseFailure) -> tuple[StepResult, str]:
+        if isinstance(action, ParseFailure):
+            return "parse_failure", action.reason
+        if action.name == "exit":
+            return "exit", ""
+        limit = self._settings.page_timeout_s if action.name in LOADING else self._settings.action_timeout_s
+        tab = window.tab
+        try:
+            async with asyncio.timeout(limit):
+                await EXECUTORS[action.name](window, action)
+        except Refused as refused:
+            return refused.result, refused.detail
+        except TimeoutError:
+            window.spoiled = "an action did not end in time"
+            return "timeout", f"{action.name} took longer than {limit:g} s"
+        except PlaywrightError as error:
+            self._check_alive(window)
+            if tab not in window.tabs:
+                return "page_closed", f"the page closed during {action.name}"
+            if (
+                window.blocked
+                or "interrupted by another navigation" in str(error)
+                or "context was destroyed" in str(error)
+            ):
+                return "ok", ""
+            return "not_actionable", _first_line(error)
+        return "ok", ""
+
+    # ---- seeing -----------------------------------------------------------------------------------------------------
+
+    async def _see(self, window: Window, result: StepResult, detail: str) -> tuple[StepResult, str, Page]:
+        """The page after an action, wherever it led. A hung page is closed, a foreign one left."""
+        limit = self._settings.action_timeout_s if result == "timeout" else self._settings.page_timeout_s
+        for _ in range(3):
+            if not window.tabs:
+                await self._bounded(window, window.open_tab)
+                if result == "ok":
+                    result, detail = "page_closed", "the page closed itself"
+            try:
+                page = await self._read(limit)
+            except PageHung:
+                result, detail = "page_closed", f"the page did not answer for {limit:g} s and was closed"
+                window.spoiled = detail
+                await self._bounded(window, window.tab.page.close)
+                continue
+            except (PlaywrightError, IndexError) as error:
+                self._check_alive(window)
+                if result == "ok":
+                    result, detail = "page_closed", _first_line(error)
+                continue
+            if window.blocked:
+                result = "navigation_blocked"
+                detail = f"{window.blocked[0][:200]} is outside {', '.join(window.origins)}"
+            if is_allowed(page.url, window.origins):
+                return result, detail, page
+            result, detail = await self._leave_foreign(window, page, detail)
+        raise EnvironmentFailed(f"{self._site.name} shows no page that can be read: {detail}")
+
+    async def _leave_foreign(self, window: Window, page: Page, detail: str) -> tuple[StepResult, str]:
+        """Get away from a page outside the origins, or raise EnvironmentFailed if it is the site that failed."""
+        tab = window.tab
+        if (
+            page.url.startswith("chrome-error:")
+            and not window.blocked
+            and not _refused_by_boundary(tab.failed)
+        ):
+            raise EnvironmentFailed(
+                f"{self._site.name} did not answer: {tab.failed or 'the page is an error page'}."
+            )
+        window.spoiled = f"it showed {page.url[:200]}"
+        detail = detail or f"{page.url[:200]} is outside {', '.join(window.origins)}"
+        if len(window.tabs) > 1:
+            await self._bounded(window, tab.page.close)
+        else:
+            back = self._last.page.url if self._last is not None else "about:blank"
+            await self._bounded(window, lambda: tab.page.goto(back, wait_until="commit"))
+        return "navigation_blocked", detail
+
+    async def _read(self, limit_s: float) -> Page:
+        """A snapshot of the active tab once it has settled. Raises PageHung, Playwright's errors, EnvironmentFailed."""
+        window = self._entered()
+        try:
+            async with asyncio.timeout(limit_s):
+                return await self._settled(window)
+        except TimeoutError:
+            pass
+        try:
+            async with asyncio.timeout(LAST_LOOK_S):
+                found = await take_snapshot(window.tab.page, stay=True)
+        except TimeoutError:
+            raise PageHung from None
+        if found.page is None:
+            raise PageHung
+        return found.page
+
+    async def _settled(self, window: Window) -> Page:
+        """Follow navigations and new tabs until there is a page to look at."""
+        stay = False
+        while True:
+            tab, navigations, opened = window.tab, window.tab.navigations, window.opened
+            try:
+                found = await take_snapshot(tab.page, stay=stay)
+            except PlaywrightError as error:
+                if tab not in window.tabs or not _lost_document(error):
+                    raise
+                await tab.page.wait_for_load_state("domcontentloaded")
+                continue
+            if found.opened and window.opened == opened and window.tab is tab:
+                await self._wait_for(window, partial(_has_opened, window, opened))
+            if window.tab is not tab:
+                continue
+            if found.page is not None:
+                tab.title = found.page.title
+                return found.page
+            await window.change(partial(_has_moved, window, tab, navigations))
+            stay = bool(tab.failed)
+
+    async def _wait_for(self, window: Window, happened: Callable[[], bool]) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POPUP_WAIT_S):
+                await window.change(happened)
+
+    async def _bounded(self, window: Window, call: Callable[[], Awaitable[object]]) -> None:
+        """A call that gets the world out of trouble. When it hangs, so does the browser: kill it."""
+        try:
+            async with asyncio.timeout(self._settings.action_timeout_s):
+                await call()
+        except TimeoutError as error:
+            await self._windows.discard(window)
+            raise BrowserUnavailable("Chromium no longer answers and was killed.") from error
+        except PlaywrightError as error:
+            self._check_alive(window)
+            if not _lost_document(error) and "net::" not in str(error):
+                raise EnvironmentFailed(f"{self._site.name}: {_first_line(error)}") from error
+
+    def _observation(self, window: Window, page: Page) -> Observation:
+        return observe(page, tabs=tuple(tab.title for tab in window.tabs), active_tab=window.active)
+
+    def _check_place(self, window: Window, page: Page) -> None:
+        if not is_allowed(page.url, window.origins):
+            window.spoiled = f"it started on {page.url[:200]}"
+            raise EnvironmentFailed(
+                f"{self._site.name} starts on {page.url[:200]}, outside its own origins {', '.join(window.origins)}."
+            )
+
+    def _check_alive(self, window: Window) -> None:
+        if not window.chromium.alive:
+            raise BrowserUnavailable(
+                "Chromium ended in the middle of an episode. A new one starts with the next episode."
+            )
+
+
+def _has_opened(window: Window, opened: int) -> bool:
+    return window.opened != opened
+
+
+def _has_moved(window: Window, tab: Tab, navigations: int) -> bool:
+    return tab.navigations != navigations or tab not in window.tabs
+
+
+def _lost_document(error: PlaywrightError) -> bool:
+    """Whether an evaluation failed only because its document was replaced."""
+    text = str(error)
+    return any(words in text for words in ("context was destroyed", "navigation", "Frame was detached"))
+
+
+def _refused_by_boundary(failure: str) -> bool:
+    return "ERR_PROXY_CONNECTION_FAILED" in failure or "ERR_TUNNEL" in failure or "ERR_ABORTED" in failure
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
