@@ -30,8 +30,8 @@ from events.subjects import PER_ENTITY, subject_of
 
 BATCH_BYTES = 1024 * 1024
 """Most bytes in one atomic batch."""
-ENVELOPE_BYTES = 4096
-"""Room kept for the envelope when a payload's size is checked."""
+ENVELOPE_BYTES = 1024
+"""Room reckoned for an envelope; twice what it takes with names of usual length."""
 FULL_RETRY_S = 0.25
 """Between tries while the log is full."""
 HURRIED_DRAIN_S = 4.0
@@ -42,12 +42,14 @@ _KEY = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 class _Decision:
     """A fact that goes alone and that somebody awaits."""
 
-    __slots__ = ("error", "expect", "position", "withdrawn")
+    __slots__ = ("error", "expect", "position", "sent", "withdrawn")
 
     def __init__(self, expect: Expectation | None) -> None:
         self.expect = expect
         self.position = 0
         self.error: HindcastError | None = None
+        self.sent = False
+        """Its turn has come: from now on the writer says what became of it."""
         self.withdrawn = False
 
 
@@ -188,7 +190,7 @@ class Publisher:
         self._wake.set()
         try:
             await self._until(lambda: self._settled >= target, own=decision)
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, LogFull):
             decision.withdrawn = True
             raise
         finally:
@@ -247,12 +249,15 @@ class Publisher:
         return self._accepted
 
     async def _until(self, done: Callable[[], bool], *, own: _Decision | None = None) -> None:
-        """Wait for the writer. `own`: a decision whose bound the writer itself watches."""
+        """Wait for the writer, bounded while the log is full; `own` is bounded by the writer once it is sent."""
+
+        clock = asyncio.get_running_loop().time
+        started = clock()
 
         def full_too_long() -> bool:
-            if own is not None or self._full_since is None:
+            if self._full_since is None or (own is not None and own.sent):
                 return False
-            return asyncio.get_running_loop().time() - self._full_since >= self._settings.append_timeout_s
+            return clock() - max(started, self._full_since) >= self._settings.append_timeout_s
 
         async with self._changed:
             await self._changed.wait_for(lambda: done() or self._failure is not None or full_too_long())
@@ -260,7 +265,7 @@ class Publisher:
             return
         if self._failure is not None:
             raise self._failure
-        raise self._log_full("stay queued and are tried further")
+        raise self._log_full("stay queued and are tried further" if own is None else "wait before this one")
 
     def _log_full(self, fate: str) -> LogFull:
         return LogFull(
@@ -340,6 +345,8 @@ class Publisher:
     async def _deliver(self, batch: list[_Item]) -> None:
         decision = batch[0].decision
         if decision is None or not decision.withdrawn:
+            if decision is not None:
+                decision.sent = True
             records, prev_hash = self._seal(batch)
             positions = await self._append(records, decision)
             if positions:
