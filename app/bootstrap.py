@@ -136,7 +136,8 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
         engine = await asyncio.to_thread(
             InProcessEngine, policy_folder(settings.policy.base), settings.policy
         )
-        async with engine, BrowserHost(settings.actors) as host, MiniwobSite() as miniwob:
+        miniwob = MiniwobSite()
+        async with engine, BrowserHost(settings.actors) as host:
             store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
             await run_actor(

@@ -77,22 +77,24 @@ def _packages() -> str:
 
 
 def _broker() -> str:
-    from events.broker import server_binary
+    from events.broker import find_program
 
-    return _version([str(server_binary()), "--version"])
+    return _version([str(find_program()), "--version"])
 
 
 def _browser(browser_path: str) -> str:
-    from actors.environments.browser import find_browser
+    from actors.environments.chromium import find_browser
 
-    found = str(find_browser(browser_path))
+    found = find_browser(browser_path)
+    if found is None:
+        raise ValueError("no Chromium or Chrome was found")
     return f"{_version([found, '--version', '--no-sandbox'])} at {found}"
 
 
 def _policy(base: str) -> str:
-    from core.models.policy import load_policy, resolve_policy_folder
+    from core.models.policy import load_policy, policy_folder
 
-    folder = resolve_policy_folder(base)
+    folder = policy_folder(base)
     loaded = load_policy(folder)
     parameters = sum(tensor.numel() for tensor in loaded.model.parameters())
     return f"{parameters / 1e6:.1f} M parameters at {folder}"

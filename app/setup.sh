@@ -30,13 +30,13 @@ elif ! "$python" -c 'import ensurepip, venv' 2>/dev/null; then
 fi
 
 browser=${HINDCAST__ACTORS__BROWSER_PATH:-}
-for candidate in chromium chromium-browser google-chrome google-chrome-stable; do
+for candidate in chromium-headless-shell chromium chromium-browser google-chrome google-chrome-stable; do
     [ -n "$browser" ] || browser=$(command -v $candidate || true)
 done
 [ -n "$browser" ] || for found in "$HOME"/.cache/ms-playwright/chromium-*/chrome-linux*/chrome; do
     if [ -x "$found" ]; then browser=$found; fi
 done
-[ -n "$browser" ] || need "chromium fonts-liberation" "actors browse with it"
+[ -n "$browser" ] || need "chromium-headless-shell fonts-liberation" "actors browse with it"
 
 if [ -n "$missing" ]; then
     say "Install as root:  apt-get install -y$missing   and repeat. Without root, set PYTHON=/path/to/python3.11 or"

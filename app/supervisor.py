@@ -99,15 +99,16 @@ class Supervisor:
         self._say("stopped", "")
         return 0
 
-    def _start(self, on_started: Callable[[], None]) -> None:
+    def _start(self) -> int:
         self._worker = subprocess.Popen(
             list(self._command()),
             start_new_session=True,
             stdin=subprocess.DEVNULL,
             preexec_fn=die_with_parent,
+            env={**os.environ, RESTARTS: str(self.restarts)},
         )
         self._say("starting", "")
-        on_started()
+        return self._worker.pid
 
     def _wait(self) -> int:
         assert self._worker is not None

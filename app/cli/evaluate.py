@@ -1,0 +1,117 @@
+"""`hindcast eval`."""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.progress import Progress
+
+from app.cli.options import Json, RunOption
+from app.cli.output import print_json, print_table, print_text
+from app.configuration import resolve
+from app.runs import RunHandle, open_run
+from core.errors import SettingsError
+from core.settings import Settings
+
+app = typer.Typer()
+
+SUITES = ("store", "miniwob")
+
+
+@app.command("eval")
+def evaluate_policy(
+    policy: Annotated[
+        str, typer.Option(help="`base`, a model folder, a version of the run such as 12, or `latest`.")
+    ] = "base",
+    suite: Annotated[str, typer.Option(help="Which tasks: store, miniwob.")] = "store",
+    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
+    temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
+    ] = None,
+    run: RunOption = None,
+    as_json: Json = False,
+) -> None:
+    """Success on unseen tasks with a 95 % interval, by task family.
+
+    Example: hindcast eval --policy latest --suite store --episodes 200 --json
+    """
+    from app.bootstrap import task_sources
+    from app.evaluation import evaluate, plan_requests
+
+    if suite not in SUITES:
+        raise SettingsError(f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}")
+    settings = resolve(overrides=overrides or []).settings
+    folder, weights, name = _find_policy(policy, settings, run)
+    requests = plan_requests(
+        task_sources(settings)[suite],
+        episodes=episodes,
+        families=family or [],
+        temperature=temperature,
+        lease_s=settings.curriculum.lease_s,
+    )
+    with Progress(disable=as_json or not sys.stderr.isatty()) as bar:
+        task = bar.add_task(f"{name} on {suite}", total=episodes)
+        said: Callable[[int, int], None] = lambda done, _: bar.update(task, completed=done)  # noqa: E731
+        report = asyncio.run(
+            evaluate(
+                requests,
+                suite=suite,
+                policy=name,
+                folder=folder,
+                weights=weights,
+                settings=settings,
+                said=said,
+            )
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+        return
+    rows = [
+        (name, f"{one.rate:.0%}", f"[{one.low:.0%}, {one.high:.0%}]", one.episodes)
+        for name, one in report.by_task.items()
+    ]
+    print_table(("family", "success", "95 %", "n"), rows, empty="no episode got a verdict")
+    print_text(
+        f"policy {report.policy} on {report.suite}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] "
+        f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average"
+    )
+
+
+def _find_policy(policy: str, settings: Settings, run: str | None) -> tuple[Path, Path | None, str]:
+    """Model folder, weights file if they are a run's, and the name to show."""
+    from core.models.policy import policy_folder
+
+    if policy != "latest" and not policy.isdigit():
+        return policy_folder(policy), None, policy
+    handle: RunHandle = open_run(run)
+    version = None if policy == "latest" else int(policy)
+    found = asyncio.run(_published(handle, version))
+    return policy_folder(handle.settings.policy.base), found[1], f"{handle.name}/{found[0]}"
+
+
+async def _published(handle: RunHandle, version: int | None) -> tuple[int, Path]:
+    from events.catalogue import WeightsPublished
+    from events.reader import read
+
+    last: WeightsPublished | None = None
+    async with handle.connect_log() as log:
+        async for recorded in read(log, after=0, strict=False):
+            fact = recorded.fact
+            if (
+                isinstance(fact, WeightsPublished)
+                and fact.model == "policy"
+                and version in (None, fact.version)
+            ):
+                last = fact
+    if last is None:
+        wanted = "no policy" if version is None else f"no policy {version}"
+        raise SettingsError(
+            f"run {handle.name} has published {wanted}. Run: hindcast policy list --run {handle.name}"
+        )
+    return last.version, handle.blobs.path(last.weights)

@@ -1,0 +1,66 @@
+"""`hindcast start`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.options import Json
+from app.cli.output import print_json, print_text
+from app.launch import Launch, parse_until, write_launch
+from app.runs import open_run
+from app.selection import select_run
+from app.start import Summary, run_system
+from app.supervisor import home_folder
+
+app = typer.Typer()
+
+
+@app.command("start")
+def start(
+    recipe: Annotated[str | None, typer.Option(help="Recipe of a new run, such as mgrpo or cloning.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(help="Name of the run: resumed if it exists, else made. Default: the last one."),
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of a new run; repeatable."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="Settings file of a new run; default: hindcast.toml if there is one.")
+    ] = None,
+    until: Annotated[
+        list[str] | None, typer.Option(metavar="GOAL=N", help="End at updates=N, episodes=N or minutes=N.")
+    ] = None,
+    actors: Annotated[int, typer.Option(min=1, max=64, help="Actor processes, each with a browser.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Start everything under honcho and say what happens. Ctrl-C stops; the same command goes on where the log ends.
+
+    With --until it ends by itself with exit code 0. With --json: one line when every part answers, one at the end.
+
+    Example: hindcast start --recipe mgrpo --until updates=5 --json
+    """
+    home = home_folder()
+    home.mkdir(parents=True, exist_ok=True)
+    goals = parse_until(until or [])
+    handle = select_run(home, name=run, recipe=recipe, config=config, overrides=overrides or [])
+    launch = Launch(run=handle.name, until=goals, actors=actors)
+    write_launch(home, launch)
+    summary = asyncio.run(
+        run_system(lambda: open_run(handle.name, home=home), launch, home=home, as_json=as_json)
+    )
+    if as_json:
+        print_json(msgspec.to_builtins(summary))
+    else:
+        _print_summary(summary)
+
+
+def _print_summary(summary: Summary) -> None:
+    print_text(
+        f"run {summary.run}: {summary.updates} updates, {summary.episodes} episodes, {summary.events} events after "
+        f"{summary.wall_s:.0f} s. See: hindcast run show {summary.run} · hindcast verify {summary.run}"
+    )
