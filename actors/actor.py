@@ -26,12 +26,13 @@ import structlog
 from actors.adoption import Adoption, newest_policy
 from actors.attempt import Attempt, Stage, WorldHost
 from actors.engines.base import PolicyEngine
-from actors.environments.browser import Site
 from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
+from actors.environments.site import Site
 from actors.following import follow, read_families
 from actors.leases import FAMILIES as LEASE_FAMILIES
 from actors.leases import LeaseBook
 from actors.recording import Abandoned, Ended, EpisodeRecord, decide_if_absent
+from core.errors import BrowserUnavailable, EngineFailed
 from core.settings import Settings
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
 from events.envelope import Recorded
@@ -49,6 +50,9 @@ PAUSE_S = 0.5
 """Pause of a worker after an episode that its surroundings broke; doubled with each one in a row."""
 LONGEST_PAUSE_S = 30.0
 """Without the pause a broken browser would use up every attempt of every episode within seconds."""
+BROKEN_ROUNDS = 3
+"""After so many broken episodes per context without one that ended, the actor ends, to be started afresh."""
+FATAL_IN_A_ROW = {"browser_died": BrowserUnavailable, "engine_failed": EngineFailed}
 
 logger = structlog.get_logger(__name__)
 
@@ -155,6 +159,7 @@ class _Actor:
         self._stop = stop
         self._in_hand: dict[int, Delivery] = {}
         """Deliveries being worked on, by position."""
+        self._broken_in_a_row = 0
         self.counts: Counter[str] = Counter()
         """`ended`, `abandoned`, `late` (had a terminal fact already), `skipped` (somebody else's)."""
 
@@ -180,6 +185,7 @@ class _Actor:
                     return
                 outcome = await self._handle(delivery)
                 broken = broken + 1 if _is_broken(outcome) else 0
+                self._give_up_if_broken(outcome)
             if broken:
                 await self._pause(min(LONGEST_PAUSE_S, PAUSE_S * 2 ** (broken - 1)))
 
@@ -223,6 +229,18 @@ class _Actor:
             if await self._log.last_under(subject_of(self._log.run, cls, key=episode)) is not None:
                 return True
         return False
+
+    def _give_up_if_broken(self, outcome: Ended | Abandoned | None) -> None:
+        """A browser or an engine that serves nobody any more is replaced together with its process."""
+        if isinstance(outcome, Ended):
+            self._broken_in_a_row = 0
+        if not isinstance(outcome, Abandoned) or outcome.reason not in FATAL_IN_A_ROW:
+            return
+        self._broken_in_a_row += 1
+        if self._broken_in_a_row >= BROKEN_ROUNDS * self._stage.settings.actors.contexts:
+            raise FATAL_IN_A_ROW[outcome.reason](
+                f"{self._name} abandoned {self._broken_in_a_row} episodes in a row; the last one: {outcome.detail}"
+            )
 
     async def _pause(self, pause_s: float) -> None:
         try:

@@ -6,7 +6,7 @@ each becomes `episode.abandoned` with a reason. Errors of the log do leave it: a
 
 import asyncio
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Mapping
 from typing import Protocol
 
 import structlog
@@ -15,8 +15,8 @@ from actors.adoption import Adoption
 from actors.answers import Answerer, DemonstratorAnswerer, PolicyAnswerer
 from actors.engines.base import PolicyEngine
 from actors.environments.base import EpisodeWorld
-from actors.environments.browser import Site
 from actors.environments.demonstrator import Demonstrate
+from actors.environments.site import Site
 from actors.episode import Episode
 from actors.recording import Abandoned, Ended, EpisodeRecord
 from core.errors import (
@@ -32,8 +32,10 @@ from core.errors import (
 from core.settings import Settings
 from events.catalogue import EpisodeRequested
 
-CLOSE_S = 2.0
-"""How long letting go of a world may take; the browser's own recycling takes care of what is left."""
+CLOSE_S = 15.0
+"""How long letting go of a world may take: longer than its own bounds, which come first."""
+CLOSE_STOPPED_S = 1.0
+"""The same once the actor was told to stop: its browser is killed right after."""
 LOG_ERRORS = (BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull)
 """After these an actor cannot go on."""
 REASONS: dict[type[Exception], str] = {
@@ -81,11 +83,6 @@ class Stage:
     def stopped(self) -> bool:
         """Whether running attempts were told to end."""
         return self._stopped
-
-    @property
-    def scopes(self) -> Set[asyncio.Timeout]:
-        """Time limits of the running attempts."""
-        return self._scopes
 
     def stop(self) -> None:
         """End every running attempt now: its time is over."""

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, Self
 
 import structlog
 import torch
@@ -104,6 +104,12 @@ class InProcessEngine:
     async def adopt(self, version: int, weights: Path) -> None:
         """Sample from these weights from now on; see `PolicyEngine.adopt`."""
         await self._submit(_Adopt(version, weights))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
 
     async def close(self) -> None:
         """Stop the thread; calls that still wait fail with EngineFailed."""

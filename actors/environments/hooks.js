@@ -22,21 +22,28 @@
     }
     return box;
   };
-  // Centre of the first part of an element that can be seen, and whether the element is what a click there hits.
+  // Where to click an element: the centre of the first part of it that can be seen or, where something else lies on
+  // top there, a point near a corner. `onTop` says whether a click hits the element itself.
+  const SHARES = [[0.5, 0.5], [0.15, 0.15], [0.85, 0.85], [0.85, 0.15], [0.15, 0.85]];
+  const hits = (element, x, y) => {
+    let hit = document.elementFromPoint(x, y);
+    while (hit && hit.shadowRoot) {
+      const inner = hit.shadowRoot.elementFromPoint(x, y);
+      if (!inner || inner === hit) break;
+      hit = inner;
+    }
+    for (let node = hit; node; node = parentOf(node)) if (node === element) return true;
+    const label = hit && hit.closest && hit.closest("label");
+    return Boolean(label && label.control === element);
+  };
   const pointOf = (element, clip) => {
     for (const rect of element.getClientRects()) {
       const box = meet(rect, clip);
       if (empty(box)) continue;
-      const x = (box.left + box.right) / 2, y = (box.top + box.bottom) / 2;
-      let hit = document.elementFromPoint(x, y);
-      while (hit && hit.shadowRoot) {
-        const inner = hit.shadowRoot.elementFromPoint(x, y);
-        if (!inner || inner === hit) break;
-        hit = inner;
-      }
-      for (let node = hit; node; node = parentOf(node)) if (node === element) return { x, y, onTop: true };
-      const label = hit && hit.closest && hit.closest("label");
-      return { x, y, onTop: Boolean(label && label.control === element) };
+      const points = SHARES.map(([across, down]) => ({
+        x: box.left + across * (box.right - box.left), y: box.top + down * (box.bottom - box.top) }));
+      const point = points.find(({ x, y }) => hits(element, x, y));
+      return point ? { ...point, onTop: true } : { ...points[0], onTop: false };
     }
     return null;
   };

@@ -1,7 +1,8 @@
 // One round trip: {"page": core.observation.Page or null while a navigation is under way, "opened": new tabs on their
 // way} as JSON.
 // Kept: what a person sees in the window, in document order. Numbered: what can be acted upon, leaf-most, enabled and
-// on top at its own centre. The numbered elements are remembered in the document, so that an action finds its own.
+// on top where it would be clicked. The numbered elements are remembered in the document, so that an action finds its
+// own.
 async (limits) => {
   const notes = window[Symbol.for("hindcast.notes")];
   if (!notes) return JSON.stringify({ opened: 0, page: { url: location.href, title: document.title, nodes: [] } });
