@@ -123,6 +123,12 @@ class ReadModel:
         standing = msgspec.structs.asdict(Cursor(run=self.run))
         connection.execute(insert(cursor).values(name=CURSOR_NAME, **standing))
 
+    def reset(self) -> None:
+        """Empty it, so that it can be folded from the start of the log again; a projector at work notices and restarts."""
+        with self.writing() as connection:
+            metadata.drop_all(connection)
+            self._create(connection)
+
     def drop(self) -> None:
         """Remove the tables; a SQLite file goes as a whole."""
         if self.file is None:
@@ -183,8 +189,11 @@ class ReadModel:
         try:
             yield
         except DatabaseError as error:
+            advice = (
+                "If the file is damaged, delete it: it is folded from the log again." if self.file else ""
+            )
             raise ReadModelUnavailable(
-                f"the read model in {self.shown_url} does not answer: {error.orig}"
+                f"the read model in {self.shown_url} does not answer: {error.orig}. {advice}".rstrip()
             ) from error
 
     def _require_existence(self) -> None:

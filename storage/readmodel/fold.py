@@ -31,12 +31,15 @@ class Cursor(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     schema_version: int = SCHEMA_VERSION
     position: int = 0
+    """Position up to which the log is folded."""
     log_digest: str = bytes(32).hex()
     """Rolling digest over every event folded so far."""
     first_digest: str = ""
-    """sha256 of the first event's stored bytes."""
+    """sha256 of the stored bytes of the log's first event."""
+    last_position: int = 0
+    """Position of the last event folded; less than `position` when events of unknown types followed."""
     last_digest: str = ""
-    """sha256 of the stored bytes of the event at `position`."""
+    """sha256 of the stored bytes of the event at `last_position`."""
 
 
 def read_cursor(connection: Connection) -> Cursor | None:
@@ -45,14 +48,20 @@ def read_cursor(connection: Connection) -> Cursor | None:
     return None if row is None else Cursor(**{name: row[name] for name in Cursor.__struct_fields__})
 
 
-def apply(connection: Connection, recordeds: Sequence[Recorded], *, reached: int | None = None) -> Cursor:
-    """Fold a batch of consecutive events within the caller's transaction; returns where the read model stands then.
+class Span(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reader has read when it passed over events of types unknown to this version: (`after`, `reached`]."""
 
-    `reached`: how far the caller has read when it left out events of types unknown to this version; gaps between the
-    events are accepted only then.
+    after: int
+    reached: int
+
+
+def apply(connection: Connection, recordeds: Sequence[Recorded], *, span: Span | None = None) -> Cursor:
+    """Fold a batch of events within the caller's transaction; returns where the read model stands then.
+
+    Without a `span` the events must follow the position and each other without a gap.
 
     Raises:
-        PositionRefused: the first event does not follow the position, or the events do not follow each other.
+        PositionRefused: they do not follow.
 
     """
     connection.execute(
@@ -61,7 +70,7 @@ def apply(connection: Connection, recordeds: Sequence[Recorded], *, reached: int
     standing = read_cursor(connection)
     if standing is None:
         raise PositionRefused("the read model has no cursor: prepare it before anything is folded into it")
-    moved = _advance(standing, recordeds, reached)
+    moved = _advance(standing, recordeds, span)
     connection.execute(
         update(cursor).where(cursor.c.name == CURSOR_NAME).values(**msgspec.structs.asdict(moved))
     )
@@ -72,34 +81,36 @@ def apply(connection: Connection, recordeds: Sequence[Recorded], *, reached: int
     return moved
 
 
-def _advance(standing: Cursor, recordeds: Sequence[Recorded], reached: int | None) -> Cursor:
+def _advance(standing: Cursor, recordeds: Sequence[Recorded], span: Span | None) -> Cursor:
     """The cursor after the batch; refuses what does not follow."""
+    if span is not None and span.after != standing.position:
+        raise _refused(standing, span.after + 1)
     position = standing.position
     digest = RollingDigest(bytes.fromhex(standing.log_digest))
     for recorded in recordeds:
-        follows = recorded.position == position + 1 if reached is None else recorded.position > position
-        if not follows:
-            raise PositionRefused(
-                f"the read model of run {standing.run} stands at position {position} and was given position "
-                f"{recorded.position}: it takes each event once, in order. If two projectors write to this database, "
-                "stop one; else run: hindcast rebuild"
-            )
+        if recorded.position <= position or (span is None and recorded.position != position + 1):
+            raise _refused(msgspec.structs.replace(standing, position=position), recorded.position)
         position = recorded.position
         digest.advance(recorded.digest)
-    if reached is not None and reached < position:
-        raise PositionRefused(
-            f"the batch goes to position {position}, beyond {reached}, which it claims to reach"
-        )
+    if span is not None:
+        assert span.reached >= position, "a reader cannot have reached less than it gives"
+        position = span.reached
+    moved = msgspec.structs.replace(standing, position=position)
     if not recordeds:
-        return msgspec.structs.replace(
-            standing, position=position if reached is None else max(reached, position)
-        )
+        return moved
     return msgspec.structs.replace(
-        standing,
-        position=position if reached is None else reached,
+        moved,
         log_digest=digest.value.hex(),
-        first_digest=standing.first_digest or recordeds[0].digest.hex(),
+        first_digest=recordeds[0].digest.hex() if recordeds[0].position == 1 else standing.first_digest,
+        last_position=recordeds[-1].position,
         last_digest=recordeds[-1].digest.hex(),
+    )
+
+
+def _refused(standing: Cursor, position: int) -> PositionRefused:
+    return PositionRefused(
+        f"the read model of run {standing.run} stands at position {standing.position} and was given position {position}: "
+        "it takes each event once, in order. If two projectors write to this database, stop one; else start it again."
     )
 
 

@@ -11,16 +11,13 @@ from itertools import zip_longest
 import msgspec
 from sqlalchemy import Connection
 
-from events.envelope import Recorded
 from events.log import EventLog
-from events.reader import read
+from events.reader import check_log
 from storage.readmodel.database import ReadModel
 from storage.readmodel.dump import dump_table
-from storage.readmodel.fold import apply, read_cursor
+from storage.readmodel.filling import bookmark_of, cursor_of, fill
+from storage.readmodel.fold import read_cursor
 from storage.readmodel.tables import TABLES
-
-BATCH_EVENTS = 1000
-"""Events folded in one transaction: larger ones are no faster."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,16 +43,19 @@ class RebuildReport(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     """Position up to which both were compared."""
     filled: int
-    """Events folded into the live read model first, because there was none yet."""
+    """Events folded into the live read model: because there was none yet, or to replace it."""
+    replaced: bool
+    """Whether the live read model was folded again because it differed."""
     notice: str | None
     differing: tuple[Difference, ...]
     """Tables that are not the same."""
 
 
-async def rebuild(log: EventLog, database_url: str) -> RebuildReport:
+async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) -> RebuildReport:
     """Fold the log from its start into a fresh database and compare it with the live one.
 
-    Where there is no live read model yet, or one of another schema version, it is made first.
+    Where there is no live read model yet, or one of another schema version, it is made first. `replace`: where they
+    differ, empty the live one and fold it again.
 
     Raises:
         CorruptEvent, UnknownVersion, ForeignLog: the log cannot be folded; the message names the position.
@@ -67,17 +67,23 @@ async def rebuild(log: EventLog, database_url: str) -> RebuildReport:
     notice: str | None = None
     filled = 0
     try:
-        position = await asyncio.to_thread(live.position)
-        if position == 0:
+        if await asyncio.to_thread(live.position) == 0:
             notice = await asyncio.to_thread(live.prepare)
-            position = filled = await fold_log(log, live)
+            filled = await fill(log, live)
+        standing = await asyncio.to_thread(cursor_of, live)
+        assert standing is not None
+        position = standing.position
+        await check_log(log, after=position, bookmark=bookmark_of(standing))
         await asyncio.to_thread(fresh.drop)
         await asyncio.to_thread(fresh.prepare)
         began = time.perf_counter()
-        events = await fold_log(log, fresh, until=position)
+        events = await fill(log, fresh, until=position)
         seconds = time.perf_counter() - began
         differing = await asyncio.to_thread(compare, live, fresh)
         await asyncio.to_thread(fresh.drop)
+        if differing and replace:
+            await asyncio.to_thread(live.reset)
+            filled = await fill(log, live)
     finally:
         live.close()
         fresh.close()
@@ -88,44 +94,10 @@ async def rebuild(log: EventLog, database_url: str) -> RebuildReport:
         events_per_s=round(events / seconds, 1) if seconds else 0.0,
         position=position,
         filled=filled,
+        replaced=bool(differing) and replace,
         notice=notice,
         differing=tuple(differing),
     )
-
-
-async def fold_log(log: EventLog, model: ReadModel, *, until: int | None = None) -> int:
-    """Fold everything from the start of the log into an empty, prepared read model; returns the number of events."""
-    try:
-        async with asyncio.TaskGroup() as group:
-            return await _fold_all(log, model, until, group)
-    except ExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-    raise AssertionError("a task group either returns or raises")
-
-
-async def _fold_all(log: EventLog, model: ReadModel, until: int | None, group: asyncio.TaskGroup) -> int:
-    """One batch is written while the next is read."""
-    events = 0
-    batch: list[Recorded] = []
-    writing: asyncio.Task[None] | None = None
-    async for recorded in read(log, until=until):
-        batch.append(recorded)
-        if len(batch) == BATCH_EVENTS:
-            if writing is not None:
-                await writing
-            writing = group.create_task(asyncio.to_thread(_apply, model, batch))
-            events += len(batch)
-            batch = []
-    if writing is not None:
-        await writing
-    if batch:
-        await asyncio.to_thread(_apply, model, batch)
-    return events + len(batch)
-
-
-def _apply(model: ReadModel, batch: list[Recorded]) -> None:
-    with model.writing() as connection:
-        apply(connection, batch)
 
 
 def compare(live: ReadModel, rebuilt: ReadModel) -> list[Difference]:

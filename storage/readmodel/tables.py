@@ -227,6 +227,7 @@ cursor = Table(
     Column("position", BigInteger, nullable=False),
     Column("log_digest", Text, nullable=False),
     Column("first_digest", Text, nullable=False),
+    Column("last_position", BigInteger, nullable=False),
     Column("last_digest", Text, nullable=False),
 )
 """One row: how far the fold is, in the same transaction as what it folded; rolling digest of the log up to there."""

@@ -1,0 +1,90 @@
+"""`hindcast config show / check / schema`."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from app.cli.options import Json
+from app.cli.output import print_json, print_table, print_text
+from app.configuration import Resolved, describe_value, fields, read_file, resolve
+from app.runs import open_run
+from core.settings import Settings
+from learner.recipes import DEFAULT
+
+app = typer.Typer(name="config", help="Settings and where each came from.", no_args_is_help=True)
+
+Recipe = Annotated[str | None, typer.Option("--recipe", help="Lay the settings over this recipe.")]
+File = Annotated[
+    Path | None, typer.Option("--config", help="Settings file instead of hindcast.toml in this folder.")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="One setting; repeatable.")
+]
+
+
+@app.command("show")
+def show_settings(
+    run: Annotated[str | None, typer.Option("--run", help="The settings of an existing run instead.")] = None,
+    recipe: Recipe = None,
+    config: File = None,
+    overrides: Overrides = None,
+    sources: Annotated[bool, typer.Option("--sources", help="Say where each value came from.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Show the settings that hold: defaults < recipe < file < environment < --set.
+
+    Example: hindcast config show --sources --set learner.learning_rate=1e-5
+    """
+    if run is not None:
+        resolved = open_run(run).resolved
+    else:
+        resolved = resolve(recipe=recipe, file=config, overrides=overrides or ())
+    if as_json:
+        content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
+        print_json({**content, "sources": resolved.sources} if sources else content)
+        return
+    rows = [(key, describe_value(value), resolved.sources[key]) for key, value in _flat(resolved)]
+    print_text(f"recipe {resolved.recipe}")
+    print_table(
+        ("setting", "value", "source")[: 3 if sources else 2],
+        [row[: 3 if sources else 2] for row in rows],
+        empty="",
+    )
+
+
+def _flat(resolved: Resolved) -> list[tuple[str, Any]]:
+    content = resolved.settings.model_dump()
+    return [(key, content[key.split(".")[0]][key.split(".")[1]]) for key in fields()]
+
+
+@app.command("check")
+def check_file(
+    file: Annotated[Path, typer.Argument(help="A settings file.")],
+    as_json: Json = False,
+) -> None:
+    """Check a settings file without starting anything. Exit code 2 names what is wrong.
+
+    Example: hindcast config check hindcast.toml
+    """
+    layer, named = read_file(file)
+    recipe = named or DEFAULT
+    base = resolve(recipe=recipe, environment={}, folder=file.parent, file=file)
+    changed = {key: value for key, value in layer.values.items() if base.sources[key] == layer.source}
+    if as_json:
+        print_json({"file": str(file), "valid": True, "recipe": recipe, "settings": len(changed)})
+    else:
+        print_text(f"{file} is valid: {len(changed)} settings over recipe {recipe}")
+
+
+@app.command("schema")
+def show_schema(as_json: Json = False) -> None:
+    """Show every setting with its default and meaning; with --json as JSON Schema.
+
+    Example: hindcast config schema
+    """
+    if as_json:
+        print_json(Settings.model_json_schema())
+        return
+    rows = [(key, describe_value(field.default), field.description) for key, field in fields().items()]
+    print_table(("setting", "default", "meaning"), rows, empty="")

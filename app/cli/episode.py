@@ -1,0 +1,146 @@
+"""`hindcast episode list / show`."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
+from app.cli.output import print_fields, print_json, print_table, print_text, shorten
+from app.cli.reading import asking
+from storage.readmodel.answers import EpisodeDetail
+from storage.readmodel.queries import list_episodes, show_episode
+
+app = typer.Typer(name="episode", help="Episodes: attempts at tasks.", no_args_is_help=True)
+
+ANSWER_WIDTH = 60
+
+
+@app.command("list")
+def list_all(
+    run: RunOption = None,
+    state: Annotated[
+        str | None, typer.Option(help="requested, started, ended, abandoned or cancelled.")
+    ] = None,
+    outcome: Annotated[str | None, typer.Option(help="success, failure or undecided.")] = None,
+    environment: Environment = None,
+    family: Family = None,
+    origin: Annotated[str | None, typer.Option(help="online, demonstration or evaluation.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
+    group: Annotated[str | None, typer.Option(help="Only members of this group.")] = None,
+    policy: Annotated[int | None, typer.Option(help="Only those that this policy version began.")] = None,
+    before: Annotated[
+        int | None, typer.Option(metavar="POSITION", help="Only those requested before it, to page on.")
+    ] = None,
+    limit: Limit = 50,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """List episodes, the latest request first.
+
+    Example: hindcast episode list --outcome success --family find_price --limit 10
+    """
+    with asking(run) as connection:
+        found = list_episodes(
+            connection,
+            as_of=as_of,
+            state=state,
+            environment=environment,
+            family=family,
+            origin=origin,
+            task=task,
+            group=group,
+            version=policy,
+            outcome=outcome,
+            before=before,
+            limit=limit,
+        )
+    more = found[-1].requested_position if len(found) == limit else None
+    if as_json:
+        print_json({"episodes": found, "before": more})
+        return
+    heads = ("episode", "family", "origin", "state", "outcome", "steps", "policy", "actor", "reason")
+    rows = [
+        (
+            e.episode,
+            f"{e.environment}/{e.family}",
+            e.origin,
+            e.state,
+            e.outcome,
+            e.steps,
+            e.version_low,
+            e.actor,
+            e.reason,
+        )
+        for e in found
+    ]
+    print_table(heads, rows, empty="No such episode.")
+    if more is not None:
+        print_text(f"more: --before {more}")
+
+
+@app.command("show")
+def show_one(
+    episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
+    run: RunOption = None,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """Show one episode: its steps, its verdicts, the batches and updates it went into.
+
+    Example: hindcast episode show ep_9f2c41d07ab3
+    """
+    with asking(run) as connection:
+        detail = show_episode(connection, episode, as_of=as_of)
+    if as_json:
+        print_json(msgspec.to_builtins(detail))
+    else:
+        _print_detail(detail)
+
+
+def _print_detail(detail: EpisodeDetail) -> None:
+    row = detail.episode
+    versions = (
+        f"{row.version_low}"
+        if row.version_low == row.version_high
+        else f"{row.version_low}-{row.version_high}"
+    )
+    print_fields(
+        [
+            ("episode", row.episode),
+            ("task", f"{row.task} {row.environment}/{row.family}"),
+            ("instruction", detail.instruction),
+            ("group", f"{row.group_id} member {row.member}, attempt {row.attempt}, {row.origin}"),
+            ("state", " ".join(filter(None, (row.state, row.reason, detail.detail)))),
+            ("actor", row.actor),
+            ("policy", versions if row.version_low is not None else None),
+            ("answer", detail.answer),
+            ("swept", row.swept),
+        ]
+    )
+    print_text("")
+    print_table(
+        ("step", "position", "action", "element", "result", "answer", "tokens", "ms"),
+        [
+            (
+                s.step,
+                s.position,
+                s.action,
+                s.element,
+                s.result,
+                shorten(s.answer, ANSWER_WIDTH),
+                s.answer_tokens,
+                round(sum(filter(None, (s.observe_ms, s.generate_ms, s.act_ms)))),
+            )
+            for s in detail.steps
+        ],
+        empty="No step yet.",
+    )
+    for verdict in detail.verdicts:
+        print_text(
+            f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"
+        )
+    for batch in detail.batches:
+        updates = ", ".join(map(str, batch.updates)) or "none yet"
+        what = f"trained in updates {updates}" if batch.trained else "used up without training on it"
+        print_text(f"batch {batch.batch} at position {batch.position}: {what}")

@@ -1,0 +1,140 @@
+"""Events for people: which to show, one as a line, one in full, many as counts."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import Any
+
+import msgspec
+from numpy.typing import NDArray
+
+from app.cli.output import moment, shorten
+from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.errors import HindcastError, SettingsError
+from events.codec import decode
+from events.envelope import Recorded, Stored
+from events.registry import BY_NAME
+
+PAYLOAD_WIDTH = 110
+HEAD_BYTES = 64
+UNPACKED: dict[str, Callable[[bytes], NDArray[Any]]] = {
+    "prompt_ids": unpack_ids,
+    "action_ids": unpack_ids,
+    "versions": unpack_ids,
+    "minibatches": unpack_ids,
+    "logprobs": unpack_floats,
+    "perplexities": unpack_floats,
+    "positions": unpack_positions,
+}
+"""Fields that hold packed numbers."""
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Which events are wanted."""
+
+    types: tuple[str, ...] = ()
+    """Names or patterns such as `episode.*`; empty: all."""
+    episode: str | None = None
+
+    def takes(self, recorded: Recorded) -> bool:
+        """Whether an event is among them."""
+        envelope = recorded.envelope
+        if self.types and not any(fnmatchcase(envelope.type, pattern) for pattern in self.types):
+            return False
+        if self.episode is None:
+            return True
+        about = (envelope.entity, envelope.correlation, getattr(recorded.fact, "episode", None))
+        return self.episode in about
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        return not self.types and self.episode is None
+
+
+def select(types: Sequence[str] | None, episode: str | None) -> Selection:
+    """A selection of known types.
+
+    Raises:
+        SettingsError: no type of event is meant, naming the nearest.
+
+    """
+    for pattern in types or ():
+        if not any(fnmatchcase(name, pattern) for name in BY_NAME):
+            near = get_close_matches(pattern, BY_NAME, n=1)
+            advice = f"the nearest is {near[0]}" if near else f"there are: {', '.join(sorted(BY_NAME))}"
+            raise SettingsError(f"--type {pattern}: no event is called so; {advice}")
+    return Selection(types=tuple(types or ()), episode=episode)
+
+
+def as_line(recorded: Recorded) -> str:
+    """Position, time, type, entity, producer and the beginning of the payload."""
+    envelope = recorded.envelope
+    payload = recorded.describe()["payload"]
+    rest = {name: value for name, value in payload.items() if value != envelope.entity}
+    told = msgspec.json.encode(rest).decode()
+    return (
+        f"{recorded.position:>8}  {moment(envelope.occurred_ns)}  {envelope.type:<18}  {envelope.entity:<20}  "
+        f"{envelope.producer:<12}  {shorten(told, PAYLOAD_WIDTH)}"
+    )
+
+
+def describe(recorded: Recorded, *, arrays: bool = False) -> dict[str, Any]:
+    """An event in plain values; with `arrays` the packed numbers as lists."""
+    plain = recorded.describe()
+    if arrays:
+        packed = {name: getattr(recorded.fact, name) for name in UNPACKED if hasattr(recorded.fact, name)}
+        plain["payload"].update({name: UNPACKED[name](value).tolist() for name, value in packed.items()})
+    return {**plain, "digest": recorded.digest.hex()}
+
+
+def describe_stored(stored: Stored, *, arrays: bool = False) -> dict[str, Any]:
+    """What stands at a position; when it does not decode, why, and the beginning of its bytes."""
+    try:
+        recorded = decode(stored)
+        assert recorded is not None
+        return describe(recorded, arrays=arrays)
+    except HindcastError as error:
+        return {
+            "position": stored.position,
+            "subject": stored.subject,
+            "id": stored.id,
+            "bytes": len(stored.data),
+            "head": stored.data[:HEAD_BYTES].hex(),
+            "error": str(error),
+        }
+
+
+class Stats(msgspec.Struct, kw_only=True):
+    """What a stretch of the log holds; `add` takes its events in order."""
+
+    events: int = 0
+    payload_bytes: int = 0
+    first: int = 0
+    last: int = 0
+    began_ns: int = 0
+    ended_ns: int = 0
+    by_type: Counter[str] = msgspec.field(default_factory=Counter)
+    by_producer: Counter[str] = msgspec.field(default_factory=Counter)
+    bytes_by_type: Counter[str] = msgspec.field(default_factory=Counter)
+
+    def add(self, recorded: Recorded) -> None:
+        """Count one event."""
+        envelope = recorded.envelope
+        size = len(memoryview(envelope.payload))
+        self.events += 1
+        self.payload_bytes += size
+        self.by_type[envelope.type] += 1
+        self.bytes_by_type[envelope.type] += size
+        self.by_producer[envelope.producer] += 1
+        self.first = self.first or recorded.position
+        self.last = recorded.position
+        self.began_ns = min(self.began_ns or envelope.occurred_ns, envelope.occurred_ns)
+        self.ended_ns = max(self.ended_ns, envelope.occurred_ns)
+
+    @property
+    def events_per_s(self) -> float:
+        """By the producers' clocks."""
+        seconds = (self.ended_ns - self.began_ns) / 1e9
+        return self.events / seconds if seconds > 0 else 0.0

@@ -1,0 +1,18 @@
+"""Options that several commands take, so that they are the same everywhere."""
+
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
+RunName = Annotated[
+    str | None, typer.Argument(metavar="[RUN]", help="Which run; by default the one started last.")
+]
+RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
+AsOf = Annotated[
+    int | None,
+    typer.Option("--as-of", metavar="POSITION", min=0, help="Answer as of this position in the log."),
+]
+Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
+Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
+Family = Annotated[str | None, typer.Option("--family", help="Only this task family, such as find_price.")]

@@ -1,0 +1,81 @@
+"""How commands print: one JSON document, or plain text in columns. No colour anywhere, so piping changes nothing."""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import typer
+
+from storage.readmodel.answers import Success
+
+GAP = "  "
+NOTHING = "-"
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on one line."""
+    typer.echo(msgspec.json.encode(value).decode())
+
+
+def print_text(text: str) -> None:
+    """A line of text."""
+    typer.echo(text)
+
+
+def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
+    """Columns as wide as their content; numbers to the right. `empty`: what to say when there is no row."""
+    listed = list(rows)
+    if not listed:
+        typer.echo(empty)
+        return
+    texts = [list(heads), *([show(value) for value in row] for row in listed)]
+    right = [all(isinstance(row[i], int | float | None) for row in listed) for i in range(len(heads))]
+    widths = [max(len(row[i]) for row in texts) for i in range(len(heads))]
+    for row in texts:
+        cells = (
+            text.rjust(width) if aligned else text.ljust(width)
+            for text, width, aligned in zip(row, widths, right, strict=True)
+        )
+        typer.echo(GAP.join(cells).rstrip())
+
+
+def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
+    """One name and value per line."""
+    listed = [(name, show(value)) for name, value in pairs]
+    width = max(len(name) for name, _ in listed)
+    for name, value in listed:
+        typer.echo(f"{name.ljust(width)}{GAP}{value}")
+
+
+def show(value: Any) -> str:
+    """A value as a person reads it, on one line."""
+    if value is None or value == "":
+        return NOTHING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {show(item)}" for name, item in value.items()) or NOTHING
+    return " ".join(str(value).split())
+
+
+def shorten(text: str | None, width: int) -> str:
+    """Text on one line, cut to a width with a sign that it was."""
+    line = show(text)
+    return line if len(line) <= width else f"{line[: width - 1]}…"
+
+
+def rate(success: Success) -> str:
+    """A rate with its interval and n; no rate is ever shown alone."""
+    if success.judged == 0:
+        return "no verdict"
+    return f"{success.rate:.0%} [{success.low:.0%}, {success.high:.0%}] n={success.judged}"
+
+
+def moment(unix_ns: int | None) -> str:
+    """A time in UTC to the second."""
+    if not unix_ns:
+        return NOTHING
+    return datetime.fromtimestamp(unix_ns / 1e9, tz=UTC).strftime("%Y-%m-%d %H:%M:%SZ")

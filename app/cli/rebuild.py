@@ -1,0 +1,66 @@
+"""`hindcast rebuild`."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.options import Json, RunName
+from app.cli.output import print_json, print_text
+from app.runs import RunHandle, open_run
+from core.errors import ReplayDiverged
+from storage.readmodel.rebuild import RebuildReport, rebuild
+
+app = typer.Typer()
+
+
+@app.command("rebuild")
+def rebuild_run(
+    run: RunName = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Where they differ, make the live one anew.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Fold the log again into a fresh read model and compare it, byte for byte, with the live one.
+
+    Makes the live one first where there is none. Exit code 3 when they differ, replaced or not.
+
+    Example: hindcast rebuild run-1 --json
+    """
+    handle = open_run(run)
+    report = asyncio.run(_rebuild(handle, replace=replace))
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        _print_report(report)
+    if not report.identical:
+        raise typer.Exit(ReplayDiverged.exit_code)
+
+
+async def _rebuild(handle: RunHandle, *, replace: bool) -> RebuildReport:
+    async with handle.connect_log() as log:
+        return await rebuild(log, handle.database_url, replace=replace)
+
+
+def _print_report(report: RebuildReport) -> None:
+    if report.notice:
+        print_text(report.notice)
+    if report.filled and not report.replaced:
+        print_text(f"the read model was made from {report.filled} events")
+    print_text(
+        f"run {report.run}: {report.events} events up to position {report.position} folded again, "
+        f"{report.events_per_s:.0f} events/s"
+    )
+    if report.identical:
+        print_text("identical")
+        return
+    for difference in report.differing:
+        print_text(
+            f"{difference.table}: {difference.rows} rows differ; the first, as {', '.join(difference.columns)}:"
+        )
+        print_text(f"  live     {difference.live or 'missing'}")
+        print_text(f"  rebuilt  {difference.rebuilt or 'not in the log'}")
+    what = "it was folded again" if report.replaced else "`hindcast rebuild --replace` folds it again"
+    print_text(f"DIFFERENT: the read model does not follow from the log. The log is the truth; {what}.")

@@ -1,0 +1,106 @@
+"""`hindcast run list / show`."""
+
+from typing import Any
+
+import msgspec
+import typer
+
+from app.cli.options import AsOf, Json, RunName
+from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
+from app.cli.reading import asking
+from app.runs import list_runs, open_run, run_folder
+from app.supervisor import home_folder
+from core.errors import HindcastError
+from storage.readmodel.answers import RunSummary
+from storage.readmodel.queries import run_summary
+
+app = typer.Typer(name="run", help="Runs of this home.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_all(as_json: Json = False) -> None:
+    """List the runs, oldest first.
+
+    Example: hindcast run list --json
+    """
+    home = home_folder()
+    found = [_overview(name) for name in list_runs(home)]
+    if as_json:
+        print_json({"home": str(home), "runs": found})
+        return
+    heads = ("run", "recipe", "state", "policy", "updates", "episodes", "position", "note")
+    rows = [[entry.get(head) for head in heads] for entry in found]
+    print_table(heads, rows, empty=f"No run in {home} yet. Run: hindcast start")
+
+
+def _overview(name: str) -> dict[str, Any]:
+    """A run in one line, as far as its read model tells."""
+    try:
+        run = open_run(name)
+        model = run.read_model()
+        try:
+            with model.reading() as connection:
+                summary = run_summary(connection)
+        finally:
+            model.close()
+    except HindcastError as error:
+        return {"run": name, "folder": str(run_folder(home_folder(), name)), "note": str(error)}
+    return {
+        "run": name,
+        "folder": str(run.folder),
+        "recipe": summary.recipe,
+        "state": summary.state,
+        "policy": summary.policy_version,
+        "updates": summary.updates,
+        "episodes": sum(summary.episodes.values()),
+        "position": summary.position,
+        "started_ns": summary.started_ns,
+    }
+
+
+@app.command("show")
+def show_one(run: RunName = None, as_of: AsOf = None, as_json: Json = False) -> None:
+    """Show one run in numbers: episodes, updates, success with its interval, throughput.
+
+    Example: hindcast run show run-1 --as-of 5000
+    """
+    with asking(run) as connection:
+        summary = run_summary(connection, as_of=as_of)
+    if as_json:
+        print_json(msgspec.to_builtins(summary))
+    else:
+        _print_summary(summary)
+
+
+def _print_summary(summary: RunSummary) -> None:
+    speed = summary.throughput
+    print_fields(
+        [
+            ("run", summary.run),
+            ("as of position", summary.position),
+            ("state", " ".join(filter(None, (summary.state, summary.finished_reason)))),
+            ("recipe", f"{summary.recipe}, seed {summary.run_seed}, base policy {summary.base_policy_name}"),
+            ("started", moment(summary.started_ns)),
+            ("goal", summary.goal),
+            ("episodes", summary.episodes),
+            ("verdicts", summary.verdicts),
+            ("steps", summary.steps),
+            ("batches", summary.batches),
+            ("updates", f"{summary.updates} ({summary.skipped_updates} skipped)"),
+            ("newest policy", summary.policy_version),
+            ("sampling from", summary.sampling_from),
+            ("checkpoint at update", summary.checkpoint_update),
+            ("notices", summary.notices),
+            (
+                f"last {speed.window_s:.0f} s",
+                f"{speed.episodes_per_minute:.3g} episodes/min, {speed.steps_per_second:.3g} steps/s, "
+                f"{speed.updates_per_minute:.3g} updates/min, learner busy {speed.learner_busy:.0%}",
+            ),
+        ]
+    )
+    print_text("")
+    print_table(
+        ("policy", "origin", "success", "undecided", "mixed"),
+        [(p.version, p.origin, rate(p.success), p.success.undecided, p.mixed) for p in summary.success],
+        empty="No verdict yet.",
+    )

@@ -1,0 +1,203 @@
+"""What the read model answers. Numbers of episodes stand beside every rate, and no rate without its interval."""
+
+from typing import Any
+
+import msgspec
+
+
+class Success(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a judge said success; 95 % Wilson interval. Undecided verdicts are counted apart, never as failure."""
+
+    judged: int
+    """Successes and failures: n of the rate."""
+    successes: int
+    undecided: int
+    rate: float
+    low: float
+    high: float
+
+
+class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of the episodes that a policy version began."""
+
+    version: int
+    """Lowest version that sampled a token of the episode."""
+    origin: str
+    success: Success
+    mean_reward: float | None
+    mixed: int
+    """Episodes in which a newer version took over on the way."""
+
+
+class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode in a list."""
+
+    episode: str
+    task: str | None
+    environment: str | None
+    family: str | None
+    group_id: str | None
+    member: int | None
+    attempt: int | None
+    origin: str | None
+    state: str
+    reason: str | None
+    steps: int | None
+    version_low: int | None
+    version_high: int | None
+    actor: str | None
+    outcome: str | None
+    """The training judge's verdict; None until there is one."""
+    reward: float | None
+    swept: str | None
+    duration_ms: float | None
+    requested_position: int | None
+
+
+class StepRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One step of an episode; the token ids and log-probabilities stand in the log at `position`."""
+
+    position: int
+    step: int
+    url: str | None
+    answer: str | None
+    action: str | None
+    element: int | None
+    argument: str | None
+    result: str | None
+    detail: str | None
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    version_low: int | None
+    version_high: int | None
+    temperature: float | None
+    observation_digest: str | None
+    observation_blob: str | None
+    prompt_truncated: bool | None
+    observe_ms: float | None
+    generate_ms: float | None
+    act_ms: float | None
+
+
+class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one judge said about an episode."""
+
+    position: int
+    judge: str
+    judge_version: str
+    outcome: str
+    reward: float | None
+    reason: str | None
+
+
+class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that an episode went into."""
+
+    batch: int
+    position: int
+    trained: bool
+    """False: used up without being trained on."""
+    samples: int | None
+    reward: float | None
+    advantage: float | None
+    updates: tuple[int, ...]
+    """Numbers of the policy updates computed from its samples."""
+
+
+class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode with everything known about it."""
+
+    episode: EpisodeRow
+    instruction: str | None
+    renderer: str | None
+    answer: str | None
+    final_url: str | None
+    detail: str | None
+    steps: tuple[StepRow, ...]
+    verdicts: tuple[VerdictRow, ...]
+    batches: tuple[TrainedIn, ...]
+
+
+class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One task in a list."""
+
+    task: str
+    environment: str | None
+    family: str | None
+    seed: int | None
+    instruction: str | None
+    state: str | None
+    phase: int | None
+    value: float | None
+    episodes: int
+    success: Success
+
+
+class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One policy version in a list."""
+
+    version: int
+    at_update: int | None
+    sha256: str | None
+    size_bytes: int | None
+    published_position: int
+    adopted_by: tuple[str, ...]
+    """Actors that sample from it now."""
+    released: bool
+    """Whether its weights were let go of."""
+    success: Success
+    """Of online episodes."""
+
+
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened in the last stretch of time that the log knows of; clocks are the producers'."""
+
+    window_s: float
+    """Length of the stretch; shorter than asked for when the run is younger."""
+    episodes: int
+    """Ended in it."""
+    steps: int
+    updates: int
+    episodes_per_minute: float
+    steps_per_second: float
+    updates_per_minute: float
+    answer_tokens_per_second: float
+    learner_busy: float
+    """Share of the time in which an update was computed."""
+    mean_observe_ms: float | None
+    mean_generate_ms: float | None
+    mean_act_ms: float | None
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as of a position."""
+
+    run: str
+    position: int
+    """As of which everything here holds."""
+    state: str | None
+    recipe: str | None
+    run_seed: int | None
+    base_policy_name: str | None
+    goal: dict[str, Any]
+    finished_reason: str | None
+    phase: int | None
+    started_ns: int | None
+    tasks: int
+    episodes: dict[str, int]
+    """By state."""
+    verdicts: dict[str, int]
+    """Outcomes by the training judge."""
+    steps: int
+    batches: int
+    updates: int
+    skipped_updates: int
+    policy_version: int | None
+    """Newest published."""
+    sampling_from: dict[str, int]
+    """Actor -> version it adopted last."""
+    checkpoint_update: int | None
+    notices: dict[str, int]
+    """By type."""
+    success: tuple[VersionSuccess, ...]
+    throughput: Throughput

@@ -1,0 +1,365 @@
+"""Questions to the read model. Every one takes `as_of`, a position in the log: the answer is the one of that moment.
+
+All of them only read. Where a judge matters it is the run's first one, the one that training uses; where a judge spoke
+twice about an episode its first verdict counts, since that is what was trained on.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+
+from sqlalchemy import Connection, RowMapping, and_, case, func, select
+
+from storage.readmodel.answers import (
+    EpisodeDetail,
+    EpisodeRow,
+    PolicyRow,
+    RunSummary,
+    StepRow,
+    TaskRow,
+    Throughput,
+    TrainedIn,
+    VerdictRow,
+    VersionSuccess,
+)
+from storage.readmodel.asking import (
+    OUTCOMES,
+    NotInReadModel,
+    answers,
+    count_by,
+    count_rows,
+    episode_rows,
+    first_verdicts,
+    holding,
+    newest_ns,
+    only,
+    position_of,
+    sampling_from,
+    success_of,
+)
+from storage.readmodel.tables import (
+    batch_episodes,
+    batch_samples,
+    batches,
+    checkpoints,
+    episodes,
+    notices,
+    runs,
+    steps,
+    tasks,
+    update_samples,
+    updates,
+    verdicts,
+    weights,
+)
+
+DEFAULT_JUDGE = "rules"
+WINDOW_S = 300.0
+"""Stretch over which throughput is measured."""
+NANOSECONDS = 1_000_000_000
+
+
+def training_judge(connection: Connection, *, as_of: int | None = None) -> str:
+    """The judge whose verdicts are trained on."""
+    position = position_of(connection, as_of)
+    settings = connection.scalar(select(runs.c.settings).where(holding(runs, position)))
+    judges = json.loads(settings).get("judge", {}).get("judges", []) if settings else []
+    return str(judges[0]) if judges else DEFAULT_JUDGE
+
+
+def success_by_version(
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    origin: str | None = "online",
+    judge: str | None = None,
+) -> list[VersionSuccess]:
+    """The success curve: one point per policy version and origin. `origin` None: all of them, each apart."""
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, judge or training_judge(connection, as_of=position))
+    mixed = case((episodes.c.version_high != episodes.c.version_low, 1), else_=0)
+    statement = (
+        select(
+            episodes.c.version_low.label("version"),
+            episodes.c.origin,
+            said.c.outcome,
+            func.count().label("episodes"),
+            func.sum(said.c.reward).label("reward"),
+            func.sum(mixed).label("mixed"),
+        )
+        .join(said, said.c.episode == episodes.c.episode)
+        .where(holding(episodes, position), episodes.c.version_low >= 0)
+        .group_by(episodes.c.version_low, episodes.c.origin, said.c.outcome)
+        .order_by(episodes.c.version_low, episodes.c.origin, said.c.outcome)
+    )
+    if origin is not None:
+        statement = statement.where(episodes.c.origin == origin)
+    points: dict[tuple[int, str], list[RowMapping]] = defaultdict(list)
+    for row in connection.execute(statement).mappings():
+        points[row["version"], row["origin"]].append(row)
+    return [_version_success(version, source, rows) for (version, source), rows in points.items()]
+
+
+def _version_success(version: int, origin: str, rows: Sequence[RowMapping]) -> VersionSuccess:
+    success = success_of({row["outcome"]: row["episodes"] for row in rows})
+    reward = sum(row["reward"] or 0.0 for row in rows if row["outcome"] != "undecided")
+    return VersionSuccess(
+        version=version,
+        origin=origin,
+        success=success,
+        mean_reward=reward / success.judged if success.judged else None,
+        mixed=sum(row["mixed"] for row in rows),
+    )
+
+
+def list_episodes(
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    state: str | None = None,
+    environment: str | None = None,
+    family: str | None = None,
+    origin: str | None = None,
+    task: str | None = None,
+    group: str | None = None,
+    version: int | None = None,
+    outcome: str | None = None,
+    before: int | None = None,
+    limit: int = 50,
+) -> list[EpisodeRow]:
+    """Episodes, the latest request first. `before`: only those requested before this position, to page on."""
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    wanted = {
+        episodes.c.state: state,
+        episodes.c.environment: environment,
+        episodes.c.family: family,
+        episodes.c.origin: origin,
+        episodes.c.task: task,
+        episodes.c.group_id: group,
+        episodes.c.version_low: version,
+        said.c.outcome: outcome,
+    }
+    statement = episode_rows(position, said).where(
+        *(c == value for c, value in wanted.items() if value is not None)
+    )
+    if before is not None:
+        statement = statement.where(episodes.c.requested_position < before)
+    ordered = statement.order_by(episodes.c.requested_position.desc(), episodes.c.episode).limit(limit)
+    return answers(connection, ordered, EpisodeRow)
+
+
+def show_episode(connection: Connection, episode: str, *, as_of: int | None = None) -> EpisodeDetail:
+    """One episode with its steps, verdicts and the batches it went into.
+
+    Raises:
+        NotInReadModel: no such episode at that position.
+
+    """
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    found = answers(connection, episode_rows(position, said).where(episodes.c.episode == episode), EpisodeRow)
+    if not found:
+        raise NotInReadModel(
+            f"there is no episode {episode!r} as of position {position}. Run: hindcast episode list"
+        )
+    more = select(
+        *(episodes.c[name] for name in ("instruction", "renderer", "answer", "final_url", "detail"))
+    )
+    own = (
+        connection.execute(more.where(holding(episodes, position), episodes.c.episode == episode))
+        .mappings()
+        .one()
+    )
+    taken = (
+        select(steps).where(holding(steps, position), steps.c.episode == episode).order_by(steps.c.position)
+    )
+    judged = select(verdicts).where(holding(verdicts, position), verdicts.c.episode == episode)
+    return EpisodeDetail(
+        episode=found[0],
+        **own,
+        steps=tuple(answers(connection, taken, StepRow)),
+        verdicts=tuple(answers(connection, judged.order_by(verdicts.c.position), VerdictRow)),
+        batches=_trained_in(connection, episode, position),
+    )
+
+
+def _trained_in(connection: Connection, episode: str, position: int) -> tuple[TrainedIn, ...]:
+    """batch <- samples of the episode -> the updates computed from them."""
+    parts = select(batch_episodes).where(
+        holding(batch_episodes, position), batch_episodes.c.episode == episode
+    )
+    made = (
+        select(batch_samples.c.batch, update_samples.c.update_number)
+        .join(
+            update_samples,
+            and_(
+                update_samples.c.batch == batch_samples.c.batch,
+                update_samples.c.minibatch == batch_samples.c.minibatch,
+                update_samples.c.place == batch_samples.c.place,
+            ),
+        )
+        .where(
+            batch_samples.c.episode == episode,
+            holding(update_samples, position),
+            update_samples.c.model == "policy",
+        )
+        .distinct()
+    )
+    numbers: dict[int, set[int]] = defaultdict(set)
+    for batch, number in connection.execute(made):
+        numbers[batch].add(number)
+    rows = connection.execute(parts.order_by(batch_episodes.c.position)).mappings()
+    return tuple(
+        TrainedIn(**only(row, TrainedIn), updates=tuple(sorted(numbers[row["batch"]]))) for row in rows
+    )
+
+
+def list_tasks(
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    environment: str | None = None,
+    family: str | None = None,
+    state: str | None = None,
+    limit: int = 50,
+) -> list[TaskRow]:
+    """Tasks with their episodes and success, the most attempted first."""
+    position = position_of(connection, as_of)
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    counts = (
+        select(
+            episodes.c.task,
+            func.count().label("episodes"),
+            *(func.sum(case((said.c.outcome == one, 1), else_=0)).label(one) for one in OUTCOMES),
+        )
+        .outerjoin(said, said.c.episode == episodes.c.episode)
+        .where(holding(episodes, position))
+        .group_by(episodes.c.task)
+        .subquery()
+    )
+    wanted = {tasks.c.environment: environment, tasks.c.family: family, tasks.c.state: state}
+    attempted = func.coalesce(counts.c.episodes, 0)
+    statement = (
+        select(tasks, attempted.label("episodes"), *(counts.c[one] for one in OUTCOMES))
+        .outerjoin(counts, counts.c.task == tasks.c.task)
+        .where(holding(tasks, position), *(c == value for c, value in wanted.items() if value is not None))
+        .order_by(attempted.desc(), tasks.c.environment, tasks.c.family, tasks.c.seed, tasks.c.task)
+        .limit(limit)
+    )
+    return [
+        TaskRow(**only(row, TaskRow, without=("success",)), success=success_of({one: row[one] or 0 for one in OUTCOMES}))
+        for row in connection.execute(statement).mappings()
+    ]
+
+
+def list_policies(
+    connection: Connection, *, as_of: int | None = None, model: str = "policy"
+) -> list[PolicyRow]:
+    """Policy versions, the newest first."""
+    position = position_of(connection, as_of)
+    curve = {point.version: point.success for point in success_by_version(connection, as_of=position)}
+    sampling = sampling_from(connection, position)
+    gone = select(notices.c.about).where(holding(notices, position), notices.c.type == "blob.released")
+    released = set(connection.scalars(gone))
+    statement = (
+        select(weights, weights.c.valid_from.label("published_position"))
+        .where(holding(weights, position), weights.c.model == model)
+        .order_by(weights.c.version.desc())
+    )
+    return [
+        PolicyRow(
+            **only(row, PolicyRow),
+            adopted_by=tuple(actor for actor, version in sampling.items() if version == row["version"]),
+            released=row["sha256"] in released,
+            success=curve.get(row["version"]) or success_of({}),
+        )
+        for row in connection.execute(statement).mappings()
+    ]
+
+
+def throughput(connection: Connection, *, as_of: int | None = None, window_s: float = WINDOW_S) -> Throughput:
+    """Rates over the last `window_s` before the newest thing recorded."""
+    position = position_of(connection, as_of)
+    newest = [newest_ns(connection, table, position) for table in (steps, verdicts, updates)]
+    until_ns = max((at for at in newest if at is not None), default=0)
+    started_ns = connection.scalar(select(runs.c.started_ns).where(holding(runs, position)))
+    since_ns = max(until_ns - int(window_s * NANOSECONDS), started_ns or 0)
+    seconds = max((until_ns - since_ns) / NANOSECONDS, 0.0)
+    taken = connection.execute(
+        select(
+            func.count(),
+            func.coalesce(func.sum(steps.c.answer_tokens), 0),
+            func.avg(steps.c.observe_ms),
+            func.avg(steps.c.generate_ms),
+            func.avg(steps.c.act_ms),
+        ).where(holding(steps, position), steps.c.occurred_ns > since_ns)
+    ).one()
+    ended = connection.scalar(
+        select(func.count()).where(
+            holding(episodes, position), episodes.c.state == "ended", episodes.c.terminal_ns > since_ns
+        )
+    )
+    applied = connection.execute(
+        select(func.count(), func.coalesce(func.sum(updates.c.duration_ms), 0.0)).where(
+            holding(updates, position), updates.c.outcome == "applied", updates.c.occurred_ns > since_ns
+        )
+    ).one()
+
+    def per(count: float, unit_s: float) -> float:
+        return count * unit_s / seconds if seconds else 0.0
+
+    return Throughput(
+        window_s=seconds,
+        episodes=ended or 0,
+        steps=taken[0],
+        updates=applied[0],
+        episodes_per_minute=per(ended or 0, 60),
+        steps_per_second=per(taken[0], 1),
+        updates_per_minute=per(applied[0], 60),
+        answer_tokens_per_second=per(taken[1], 1),
+        learner_busy=min(1.0, per(applied[1] / 1000, 1)),
+        mean_observe_ms=taken[2],
+        mean_generate_ms=taken[3],
+        mean_act_ms=taken[4],
+    )
+
+
+def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSummary:
+    """The whole run in numbers.
+
+    Raises:
+        NotInReadModel: nothing is recorded at that position.
+
+    """
+    position = position_of(connection, as_of)
+    row = connection.execute(select(runs).where(holding(runs, position))).mappings().one_or_none()
+    if row is None:
+        raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
+    said = first_verdicts(position, training_judge(connection, as_of=position))
+    applied = count_by(connection, updates.c.outcome, updates, position, updates.c.model == "policy")
+    published = select(func.max(weights.c.version)).where(
+        holding(weights, position), weights.c.model == "policy"
+    )
+    saved = select(func.max(checkpoints.c.update_number)).where(holding(checkpoints, position))
+    outcomes = connection.execute(
+        select(said.c.outcome, func.count()).group_by(said.c.outcome).order_by(said.c.outcome)
+    )
+    return RunSummary(
+        **only(row, RunSummary, without=("goal",)),
+        position=position,
+        goal=json.loads(row["goal"]) if row["goal"] else {},
+        tasks=count_rows(connection, tasks, position),
+        episodes=count_by(connection, episodes.c.state, episodes, position),
+        verdicts=dict(outcomes.all()),
+        steps=count_rows(connection, steps, position),
+        batches=count_rows(connection, batches, position),
+        updates=applied.get("applied", 0),
+        skipped_updates=applied.get("skipped", 0),
+        policy_version=connection.scalar(published),
+        sampling_from=sampling_from(connection, position),
+        checkpoint_update=connection.scalar(saved),
+        notices=count_by(connection, notices.c.type, notices, position),
+        success=tuple(success_by_version(connection, as_of=position, origin=None)),
+        throughput=throughput(connection, as_of=position),
+    )
