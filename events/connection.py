@@ -6,7 +6,7 @@ callback wakes every bounded wait of the connection, which then raises `BrokerDe
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -43,9 +43,10 @@ class Connection(Client):
         self.watchers: set[asyncio.Event] = set()
         """Set at every reconnect: what was asked of the broker before is forgotten there."""
         self._waits: set[asyncio.Timeout] = set()
+        self._exchanges: set[asyncio.Timeout] = set()
 
     @asynccontextmanager
-    async def bounded(self, timeout_s: float) -> AsyncIterator[None]:
+    async def bounded(self, timeout_s: float) -> AsyncIterator[asyncio.Timeout]:
         """A wait of at most `timeout_s`.
 
         Raises:
@@ -59,13 +60,23 @@ class Connection(Client):
         self._waits.add(timeout)
         try:
             async with timeout:
-                yield
+                yield timeout
         except TimeoutError:
             if self.denied is not None:
                 raise self.denied from None
             raise
         finally:
             self._waits.discard(timeout)
+
+    @asynccontextmanager
+    async def exchange(self, timeout_s: float) -> AsyncIterator[None]:
+        """Like `bounded`, over as soon as the connection is lost: what was asked will not be answered."""
+        async with self.bounded(timeout_s) as timeout:
+            self._exchanges.add(timeout)
+            try:
+                yield
+            finally:
+                self._exchanges.discard(timeout)
 
     async def ask(
         self, subject: str, content: bytes = b"", *, timeout_s: float, headers: dict[str, str] | None = None
@@ -78,16 +89,27 @@ class Connection(Client):
 
         """
         try:
-            async with self.bounded(timeout_s):
+            async with self.exchange(timeout_s):
                 return await self.request(subject, content, timeout=timeout_s + 1, headers=headers)
         except NoRespondersError as error:
             raise Unanswered(
                 f"nobody answers at {subject}: JetStream is not up, or has no such stream"
             ) from error
         except TimeoutError as error:
-            raise Unanswered(f"no reply within {timeout_s:g} s") from error
+            raise Unanswered(f"no reply within {timeout_s:g} s, or the connection was lost") from error
         except NatsError as error:
             raise Unanswered(str(error) or type(error).__name__) from error
+
+    async def close(self) -> None:
+        """Close for good, also in states where the library's own close fails or leaves the socket open."""
+        if not self.is_connected:  # nothing to flush to: the library would try
+            self._pending.clear()
+            self._pending_data_size = 0
+        await super().close()
+        if self._transport:  # an attempt to connect that was cut short counts as closed before it is
+            self._transport.close()
+            with suppress(OSError):
+                await self._transport.wait_closed()
 
     async def on_error(self, error: Exception) -> None:
         """Called by the client library for everything that concerns no single call."""
@@ -104,9 +126,25 @@ class Connection(Client):
             f"the broker refused role {self.role!r}: {text}. This process acts outside its role, or its secret is not the "
             "broker's (the broker makes both at its start)."
         )
-        for timeout in self._waits:
-            if timeout.when() is not None and not timeout.expired():
-                timeout.reschedule(asyncio.get_running_loop().time())
+        _expire(self._waits)
+
+    async def on_disconnect(self) -> None:
+        """Called by the client library when the socket is gone."""
+        _expire(self._exchanges)
+        if not self.is_closed:
+            _log.warning("broker connection lost, reconnecting", role=self.role)
+
+    async def on_reconnect(self) -> None:
+        """Called by the client library when it is connected and subscribed again."""
+        _log.info("broker connection is back", role=self.role)
+        for event in self.watchers:
+            event.set()
+
+
+def _expire(timeouts: set[asyncio.Timeout]) -> None:
+    for timeout in timeouts:
+        if timeout.when() is not None and not timeout.expired():
+            timeout.reschedule(asyncio.get_running_loop().time())
 
 
 async def connect(
@@ -121,16 +159,8 @@ async def connect(
 
     """
     _check_address(url)
+    password = _password(secret_path(home, role), role)
     connection = Connection(role)
-
-    async def on_disconnect() -> None:
-        if not connection.is_closed:
-            _log.warning("broker connection lost, reconnecting", role=role)
-
-    async def on_reconnect() -> None:
-        _log.info("broker connection is back", role=role)
-        for event in connection.watchers:
-            event.set()
 
     try:
         async with connection.bounded(timeout_s):
@@ -138,11 +168,11 @@ async def connect(
                 url,
                 name=name or role,
                 user=role,
-                password=_password(secret_path(home, role), role),
+                password=password,
                 inbox_prefix=inbox_prefix(role),
                 error_cb=connection.on_error,
-                disconnected_cb=on_disconnect,
-                reconnected_cb=on_reconnect,
+                disconnected_cb=connection.on_disconnect,
+                reconnected_cb=connection.on_reconnect,
                 connect_timeout=ONE_CONNECT_S,
                 reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
                 max_reconnect_attempts=-1,

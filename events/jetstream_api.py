@@ -143,7 +143,7 @@ class StreamApi:
             inbox = connection.new_inbox()
             subscription = await connection.subscribe(inbox)
             try:
-                async with connection.bounded(CALL_S):
+                async with connection.exchange(CALL_S):
                     await connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", request, reply=inbox)
                     async for message in subscription.messages:
                         status = status_of(message)

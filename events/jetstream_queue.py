@@ -117,7 +117,7 @@ class JetStreamQueue:
         subscription = await connection.subscribe(inbox)
         taken: list[Handed] = []
         try:
-            async with connection.bounded((wait_s or 0.0) + GRACE_S):
+            async with connection.exchange((wait_s or 0.0) + GRACE_S):
                 await connection.publish(self._next, json.dumps(request).encode(), reply=inbox)
                 while len(taken) < limit:
                     message = await _next_message(subscription)

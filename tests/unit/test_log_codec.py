@@ -69,7 +69,7 @@ def test_any_msgpack_reader_decodes_an_event() -> None:
         (encode(envelope(payload=msgspec.Raw(b"\x81\xa5phase\xa1x"))), r"task\.admitted v1 does not decode"),
         (
             encode(envelope(payload=msgspec.Raw(b"\x91" * 50_000 + b"\x01"))),
-            r"task\.admitted v1 does not decode",
+            "does not decode .Recursion",
         ),
     ],
     ids=[
