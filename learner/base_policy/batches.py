@@ -11,10 +11,13 @@ from transformers import PreTrainedTokenizerFast
 
 from core.seeds import derive_seed
 from learner.base_policy.lookups import Sample, lookup
+from learner.base_policy.questions import questions
 from learner.base_policy.samples import Encoded, encode
 
 POOL = 768
 """Samples sorted by length together: batches hold little padding and yet differ."""
+MOST_QUESTIONS = 8
+"""Further questions about one page."""
 STRIDE = 32
 """Lengths are padded to a multiple, which bounds the number of shapes that are compiled."""
 
@@ -53,17 +56,19 @@ class _Batches(IterableDataset[Batch]):
         torch.set_num_threads(1)
         tokenizer = PreTrainedTokenizerFast.from_pretrained(self._folder)
         random = Random(derive_seed(self._seed, "samples"))
-        families: dict[str, list[Encoded]] = {}
+        families: dict[str, list[Sample]] = {}
         for sample in self._mix.demonstrations:
-            families.setdefault(sample.source, []).append(encode(tokenizer, sample))
+            families.setdefault(sample.source, []).append(sample)
         names = sorted(families)
         while True:
             pool = []
             for _ in range(POOL):
                 if names and random.random() < self._mix.share:
-                    pool.append(random.choice(families[random.choice(names)]))
+                    sample = random.choice(families[random.choice(names)])
                 else:
-                    pool.append(encode(tokenizer, lookup(random, self._mix.vocabulary)))
+                    sample = lookup(random, self._mix.vocabulary)
+                further = questions(random, sample.page, random.randint(0, MOST_QUESTIONS))
+                pool.append(encode(tokenizer, sample, further))
             cut = list(_cut(sorted(pool, key=_length), self._tokens))
             random.shuffle(cut)
             for part in cut:
@@ -71,7 +76,7 @@ class _Batches(IterableDataset[Batch]):
 
 
 def _length(sample: Encoded) -> int:
-    return len(sample.prompt) + len(sample.answer)
+    return len(sample.ids)
 
 
 def _cut(samples: Sequence[Encoded], tokens: int) -> Iterator[list[Encoded]]:
@@ -97,8 +102,8 @@ def collate(samples: Sequence[Encoded], *, pad: int) -> Batch:
     answer = torch.zeros((len(samples), length - 1), dtype=torch.bool)
     prompt = torch.zeros((len(samples), length - 1), dtype=torch.bool)
     for row, sample in enumerate(samples):
-        start, end = len(sample.prompt), _length(sample)
-        ids[row, :end] = torch.tensor([*sample.prompt, *sample.answer])
-        prompt[row, : start - 1] = True
-        answer[row, start - 1 : end - 1] = True
+        end = len(sample.ids)
+        ids[row, :end] = torch.tensor(sample.ids)
+        answer[row, : end - 1] = torch.tensor(sample.answered[1:])
+        prompt[row, : end - 1] = ~answer[row, : end - 1]
     return Batch(ids, answer, prompt)

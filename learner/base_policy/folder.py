@@ -1,13 +1,18 @@
 """The folder that training writes and that the policy is loaded from: an ordinary Hugging Face model folder."""
 
 from pathlib import Path
+from shutil import copyfile
 from typing import Any
 
+import torch
+from safetensors.torch import save
 from transformers import AutoConfig, GenerationConfig, Lfm2ForCausalLM, PreTrainedTokenizerFast
 
-from core.models.policy import WEIGHTS, load_weights, save_weights
+from core.models.policy import WEIGHTS, load_weights, save_weights, weights_of
 from learner.base_policy.architecture import configuration, new_model
 from learner.base_policy.tokenizer import MAX_TOKENS, save_tokenizer
+
+SHIPPED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json")
 
 
 def create(folder: Path, tokenizer: PreTrainedTokenizerFast, *, seed: int) -> None:
@@ -40,3 +45,14 @@ def load_model(folder: Path) -> Any:
 def save_model(model: Any, folder: Path) -> None:
     """Write the weights, the tied head left out; a reader sees the old file or the new one."""
     save_weights(model, folder / WEIGHTS)
+
+
+def export(folder: Path, target: Path) -> None:
+    """Copy a trained folder for shipping, weights rounded to bfloat16: half the size, and loading gives them exactly."""
+    target.mkdir(parents=True, exist_ok=True)
+    for name in SHIPPED:
+        copyfile(folder / name, target / name)
+    rounded = {
+        name: value.to(torch.bfloat16).contiguous() for name, value in weights_of(load_model(folder)).items()
+    }
+    (target / WEIGHTS).write_bytes(save(rounded, {"format": "pt"}))

@@ -1,16 +1,18 @@
 """Samples as files and as token ids. A demonstration is recorded once, in a browser, and read here."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from core.action import Action
 from core.errors import HindcastError
 from core.grammar import format_answer
-from core.prompt import build_prompt, encode_answer
+from core.prompt import STAND_IN, build_prompt, encode_answer, encode_text
 from core.rendering import RENDERERS
 from learner.base_policy.lookups import Sample
+from learner.base_policy.tokenizer import ASSISTANT, END, USER
 
 RENDERER = "lines/1"
 MAX_PROMPT_TOKENS = 1024
@@ -22,15 +24,15 @@ class SampleFileError(HindcastError):
 
 
 class Encoded(NamedTuple):
-    """A sample as the policy reads and answers it."""
+    """Token ids as the policy reads them, and which of them it should have answered."""
 
-    prompt: list[int]
-    answer: list[int]
-    """The end token included."""
+    ids: list[int]
+    answered: list[bool]
+    """Per id: it belongs to an answer; end tokens included."""
 
 
-def encode(tokenizer: Any, sample: Sample) -> Encoded:
-    """Exactly the ids that an actor would build for this step, and the answer it should sample."""
+def encode(tokenizer: Any, sample: Sample, further: Sequence[tuple[str, Action]] = ()) -> Encoded:
+    """Exactly the ids that an actor would build for this step, the answer, and further questions about the page."""
     prompt = build_prompt(
         tokenizer,
         instruction=sample.instruction,
@@ -38,13 +40,29 @@ def encode(tokenizer: Any, sample: Sample) -> Encoded:
         page_text=RENDERERS[RENDERER](sample.page),
         max_tokens=MAX_PROMPT_TOKENS,
     )
-    return Encoded(prompt.ids, encode_answer(tokenizer, format_answer(sample.action, sample.page)))
+    ids, answered = list(prompt.ids), [False] * len(prompt.ids)
+    for instruction, action in (("", sample.action), *further):
+        if instruction:
+            question = _question(tokenizer, instruction)
+            ids += question
+            answered += [False] * len(question)
+        answer = encode_answer(tokenizer, format_answer(action, sample.page))
+        ids += answer
+        answered += [True] * len(answer)
+    return Encoded(ids, answered)
 
 
-def write_samples(path: Path, samples: Iterable[Sample]) -> int:
-    """Write one sample a line, as JSON; returns how many."""
+def _question(tokenizer: Any, instruction: str) -> list[int]:
+    """A user turn that refers to the page shown before."""
+    text = encode_text(tokenizer, f"Task Instruction: {instruction}\n\nRound 0\n\n{STAND_IN}")
+    user, assistant, end = tokenizer.convert_tokens_to_ids([USER, ASSISTANT, END])
+    return [user, *text, end, assistant]
+
+
+def append_samples(path: Path, samples: Iterable[Sample]) -> int:
+    """Append one sample a line, as JSON; returns how many."""
     encoder, count = msgspec.json.Encoder(), 0
-    with path.open("wb") as file:
+    with path.open("ab") as file:
         for sample in samples:
             file.write(encoder.encode(sample) + b"\n")
             count += 1
@@ -52,7 +70,7 @@ def write_samples(path: Path, samples: Iterable[Sample]) -> int:
 
 
 def read_samples(path: Path) -> Iterator[Sample]:
-    """Read what `write_samples` wrote. Raises SampleFileError with the line that does not parse."""
+    """Read what `append_samples` wrote. Raises SampleFileError with the line that does not parse."""
     decoder = msgspec.json.Decoder(Sample)
     try:
         with path.open("rb") as file:

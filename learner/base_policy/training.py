@@ -58,7 +58,7 @@ class Progress(msgspec.Struct):
     answer_loss: float
     prompt_loss: float
     exact: float
-    """Share of training samples whose whole answer had the highest probability, token by token, before the update."""
+    """Share of answers of which every token was the likeliest, before the update."""
     gradient_norm: float
 
 
@@ -163,10 +163,20 @@ def _losses(model: Any, batch: Batch) -> tuple[torch.Tensor, torch.Tensor, float
     targets = batch.ids[:, 1:][chosen]
     loss = functional.cross_entropy(logits.float(), targets, reduction="none")
     of_answer = batch.answer[chosen]
-    wrong = torch.zeros(batch.answer.shape, dtype=torch.bool)
-    wrong[chosen] = (logits.detach().argmax(-1) != targets) & of_answer
-    exact = 1.0 - float(wrong.any(1).float().mean())
+    exact = _exact(batch, chosen, logits.detach().argmax(-1) == targets)
     return loss[of_answer].mean(), loss[~of_answer].mean(), exact
+
+
+def _exact(batch: Batch, chosen: torch.Tensor, right: torch.Tensor) -> float:
+    """Share of answers of which every token was right."""
+    fine = torch.ones(batch.answer.shape, dtype=torch.bool)
+    fine[chosen] = right
+    starts = batch.answer & ~functional.pad(batch.answer, (1, 0))[:, :-1]
+    number = starts.flatten().long().cumsum(0)[batch.answer.flatten()] - 1
+    wrong = torch.zeros(int(number.max()) + 1, dtype=torch.long).index_add_(
+        0, number, (~fine[batch.answer]).long()
+    )
+    return float((wrong == 0).float().mean())
 
 
 def _schedule(elapsed: float) -> float:
