@@ -6,7 +6,8 @@ each becomes `episode.abandoned` with a reason. Errors of the log do leave it: a
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 import structlog
@@ -49,6 +50,10 @@ DEMONSTRATION = "demonstration"
 logger = structlog.get_logger(__name__)
 
 
+class OutOfTime(Exception):
+    """A limit of `Stage.limited` was reached."""
+
+
 class WorldHost(Protocol):
     """Opens worlds, each isolated from the others: a browser."""
 
@@ -76,7 +81,7 @@ class Stage:
         self.adoption = adoption
         self.demonstrators = demonstrators
         self.settings = settings
-        self._scopes: set[asyncio.Timeout] = set()
+        self._scopes: dict[asyncio.Timeout, float] = {}
         self._stopped = False
 
     @property
@@ -87,19 +92,33 @@ class Stage:
     def stop(self) -> None:
         """End every running attempt now: its time is over."""
         self._stopped = True
-        now = asyncio.get_running_loop().time()
-        for scope in self._scopes:
-            scope.reschedule(now)
+        for scope, grace_s in self._scopes.items():
+            _shorten(scope, grace_s)
 
-    def enter(self, scope: asyncio.Timeout) -> None:
-        """An attempt began to run under this limit."""
-        self._scopes.add(scope)
-        if self._stopped:
-            scope.reschedule(asyncio.get_running_loop().time())
+    @asynccontextmanager
+    async def limited(self, limit_s: float, *, grace_s: float) -> AsyncIterator[None]:
+        """At most `limit_s` for the body, and `grace_s` once the actor is told to stop. Raises OutOfTime."""
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                self._scopes[scope] = grace_s
+                if self._stopped:
+                    _shorten(scope, grace_s)
+                try:
+                    yield
+                finally:
+                    del self._scopes[scope]
+        except TimeoutError:
+            if scope.expired():
+                raise OutOfTime from None
+            raise
 
-    def leave(self, scope: asyncio.Timeout) -> None:
-        """It is over."""
-        self._scopes.discard(scope)
+
+def _shorten(scope: asyncio.Timeout, grace_s: float) -> None:
+    deadline = asyncio.get_running_loop().time() + grace_s
+    planned = scope.when()
+    if not scope.expired() and (planned is None or deadline < planned):
+        scope.reschedule(deadline)
 
 
 class Attempt:
@@ -118,30 +137,23 @@ class Attempt:
             BrokerUnreachable, LogFull, BrokerDenied, ForeignLog, CorruptEvent: nothing can be recorded any more.
 
         """
-        scope = asyncio.timeout(self._stage.settings.actors.episode_timeout_s)
         try:
-            async with scope:
-                self._stage.enter(scope)
-                try:
-                    return await self._play()
-                finally:
-                    self._stage.leave(scope)
+            async with self._stage.limited(self._stage.settings.actors.episode_timeout_s, grace_s=0.0):
+                return await self._play()
         except LOG_ERRORS:
             raise
         except Exception as error:
-            return await self._abandon(error, expired=scope.expired())
+            return await self._abandon(error)
 
     async def close(self) -> None:
         """Let go of the world."""
         if self._world is None:
             return
         try:
-            async with asyncio.timeout(CLOSE_S):
+            async with self._stage.limited(CLOSE_S, grace_s=CLOSE_STOPPED_S):
                 await self._world.close()
-        except TimeoutError:
-            logger.warning(
-                "a world did not close in its time", episode=self._request.episode, limit_s=CLOSE_S
-            )
+        except OutOfTime:
+            logger.warning("a world did not close in its time", episode=self._request.episode)
 
     async def _play(self) -> Ended | None:
         request, settings = self._request, self._stage.settings
@@ -186,11 +198,11 @@ class Attempt:
             )
         return PolicyAnswerer(request, engine=stage.engine, settings=actors, run_seed=run_seed)
 
-    async def _abandon(self, error: Exception, *, expired: bool) -> Abandoned:
+    async def _abandon(self, error: Exception) -> Abandoned:
         steps = self._record.steps
         if self._stage.stopped:
             return Abandoned(reason="actor_stopped", detail="the actor was told to stop", steps=steps)
-        if expired:
+        if isinstance(error, OutOfTime):
             limit_s = self._stage.settings.actors.episode_timeout_s
             await self._record.exceeded(
                 setting="actors.episode_timeout_s", limit_s=limit_s, waited_for="the end of the episode"

@@ -1,0 +1,608 @@
+"""The actor: what it records, what it does when things break, and that nothing is played twice."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from curriculum_story import SOURCES, settings_of
+from role_simulation import LetterTokenizer, MemoryBlobs
+from virtual_time import clock_ns, clock_s, run_virtually
+
+from actors.actor import run_actor
+from actors.engines.base import Generation
+from actors.environments.base import Start, StepOutcome
+from core.action import Action, ParseFailure
+from core.arrays import unpack_floats, unpack_ids
+from core.errors import BrowserUnavailable, EnvironmentFailed
+from core.evidence import Evidence
+from core.ids import digest_hex
+from core.observation import Node, Observation, Page
+from core.sampling import Sampling
+from core.seeds import derive_seed
+from core.settings import Settings
+from core.task import Task
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+    WaitExceeded,
+    WeightsAdopted,
+    WeightsPublished,
+)
+from events.envelope import BlobRef, Fact, Recorded
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
+
+TASK = SOURCES["shop"].task("buy", 3)
+CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'
+EXIT = 'exit(message="done")'
+
+
+class Engine:
+    """Gives its answers in turn; `before` is awaited first."""
+
+    def __init__(self, *answers: str) -> None:
+        self.version = 0
+        self.tokenizer = LetterTokenizer()
+        self.answers = list(answers) or [EXIT]
+        self.asked: list[tuple[list[int], Sampling]] = []
+        self.adopted: list[int] = []
+        self.before: Callable[[], Awaitable[None]] | None = None
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        self.asked.append((list(prompt_ids), sampling))
+        if self.before is not None:
+            await self.before()
+        answer = self.answers[(len(self.asked) - 1) % len(self.answers)]
+        ids = [*(ord(letter) for letter in answer), 0]
+        return Generation(
+            token_ids=ids,
+            logprobs=[-0.125 * index for index in range(len(ids))],
+            versions=[self.version] * len(ids),
+            finish="stop",
+        )
+
+    async def adopt(self, version: int, weights: Path) -> None:
+        await asyncio.sleep(3)
+        self.adopted.append(version)
+        self.version = version
+
+    async def close(self) -> None:
+        return None
+
+
+class World:
+    """A shop whose page changes with every action."""
+
+    def __init__(self, trouble: dict[str, Callable[[], Awaitable[None]]], done_after: int) -> None:
+        self._trouble = trouble
+        self._done_after = done_after
+        self.actions: list[Action | ParseFailure] = []
+        self.closed = False
+
+    async def _maybe(self, when: str) -> None:
+        if when in self._trouble:
+            await self._trouble[when]()
+
+    def _observation(self) -> Observation:
+        text = f"Buy {min(len(self.actions), 1)}"
+        nodes = (Node(kind="button", tag="button", text=text, id=1),)
+        page = Page(url="http://shop/", title="Shop", nodes=nodes, ordinal=len(self.actions))
+        if len(self.actions) > 1:
+            page = Page(url="http://shop/", title="Shop", nodes=nodes, ordinal=1)
+        return Observation(page=page, digest=digest_hex(text.encode()))
+
+    async def reset(self, task: Task) -> Start:
+        await self._maybe("reset")
+        return Start(instruction="Buy it", observation=self._observation())
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        self.actions.append(action)
+        await self._maybe("step")
+        failed = isinstance(action, ParseFailure)
+        return StepOutcome(
+            result="parse_failure" if failed else "ok",
+            detail=action.reason if isinstance(action, ParseFailure) else "",
+            observation=self._observation(),
+            done=len(self.actions) >= self._done_after,
+            act_ms=2.0,
+            observe_ms=1.0,
+        )
+
+    async def finish(self, answer: str | None) -> Evidence:
+        await self._maybe("finish")
+        return Evidence(answer=answer, final_url="http://shop/", probes={"actions": len(self.actions)})
+
+    async def close(self) -> None:
+        await self._maybe("close")
+        self.closed = True
+
+
+class Bench:
+    """One actor on a log in memory, in virtual time."""
+
+    def __init__(self, *answers: str, done_after: int = 99, **actors: Any) -> None:
+        self.settings: Settings = settings_of(
+            run={"seed": 11},
+            actors={"contexts": 2, "generate_timeout_s": 10, "episode_timeout_s": 40, **actors},
+        )
+        self.log = MemoryLog("r", clock=clock_s)
+        self.engine = Engine(*answers)
+        self.blobs = MemoryBlobs()
+        self.worlds: list[World] = []
+        self.trouble: dict[str, Callable[[], Awaitable[None]]] = {}
+        self.done_after = done_after
+        self.demonstrators: dict[tuple[str, str], Any] = {}
+        self.stop = asyncio.Event()
+
+    async def open_world(self, site: object) -> World:
+        if "open" in self.trouble:
+            await self.trouble["open"]()
+        self.worlds.append(World(self.trouble, self.done_after))
+        return self.worlds[-1]
+
+    def publisher(self, name: str) -> Publisher:
+        return Publisher(self.log, producer=name, code_rev="", settings=self.settings.log, clock_ns=clock_ns)
+
+    async def tell(self, *facts: Fact, by: str = "story") -> None:
+        async with self.publisher(by) as publisher:
+            for fact in facts:
+                await publisher.decide(fact, entity=getattr(fact, "episode", "e"))
+
+    async def act(self, *, for_s: float = 30, queue: str = "actors") -> None:
+        """Run the actor for a while, then tell it to stop."""
+        self.stop = asyncio.Event()
+        async with self.publisher("actor.1") as publisher, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._run(publisher, queue))
+            await asyncio.sleep(for_s)
+            self.stop.set()
+
+    async def _run(self, publisher: Publisher, queue: str) -> None:
+        await run_actor(
+            name="actor.1",
+            log=self.log,
+            publisher=publisher,
+            queue=await self.log.open_queue(queue, family="request"),
+            engine=self.engine,
+            host=self,  # type: ignore[arg-type]
+            sites={"shop": "shop"},  # type: ignore[dict-item]
+            blobs=self.blobs,  # type: ignore[arg-type]
+            settings=self.settings,
+            stop=self.stop,
+            demonstrators=self.demonstrators,
+        )
+
+    async def history(self) -> list[Recorded]:
+        return [recorded async for recorded in read(self.log)]
+
+    async def facts(self, *kinds: type[Fact]) -> list[Any]:
+        return [recorded.fact for recorded in await self.history() if isinstance(recorded.fact, kinds)]
+
+
+def requested(episode: str = "ep_a", **changes: Any) -> EpisodeRequested:
+    return EpisodeRequested(
+        **{
+            "episode": episode,
+            "task": TASK,
+            "group": "g",
+            "member": 0,
+            "group_size": 1,
+            "attempt": 0,
+            "origin": "online",
+            "temperature": 0.8,
+            "phase": 0,
+            "min_version": 0,
+            "lease_s": 60.0,
+            **changes,
+        }
+    )
+
+
+async def hang() -> None:
+    await asyncio.sleep(100_000)
+
+
+def raising(error: Exception) -> Callable[[], Awaitable[None]]:
+    async def fail() -> None:
+        raise error
+
+    return fail
+
+
+def test_steps_hold_exactly_what_was_read_and_sampled() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, "I am lost", EXIT)
+        await bench.tell(requested())
+        await bench.act()
+        steps = await bench.facts(StepTaken)
+        assert [step.index for step in steps] == [0, 1, 2]
+        assert [step.result for step in steps] == ["ok", "parse_failure", "exit"]
+        for step, (prompt_ids, sampling), answer in zip(
+            steps, bench.engine.asked, (CLICK, "I am lost", EXIT), strict=True
+        ):
+            assert unpack_ids(step.prompt_ids).tolist() == prompt_ids
+            assert unpack_ids(step.action_ids).tolist() == [*map(ord, answer), 0]
+            assert unpack_floats(step.logprobs).tolist() == [-0.125 * i for i in range(len(answer) + 1)]
+            assert set(unpack_ids(step.versions).tolist()) == {0}
+            assert step.sampling == sampling
+            assert step.answer == answer
+        assert [step.action for step in steps] == [
+            Action(name="Click", element=1),
+            None,
+            Action(name="exit", argument="done"),
+        ]
+        assert steps[0].sampling == Sampling(
+            temperature=0.8, max_tokens=64, seed=derive_seed(11, "episode", "ep_a", "step", 0)
+        )
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert (ended.reason, ended.steps, ended.policy_versions) == ("exit", 3, (0, 0))
+        assert ended.evidence == Evidence(answer="done", final_url="http://shop/", probes={"actions": 2})
+        assert bench.worlds[0].closed
+
+    run_virtually(main())
+
+
+def test_start_steps_and_end_follow_each_other_and_name_the_request() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, EXIT)
+        await bench.tell(requested())
+        await bench.act()
+        history = await bench.history()
+        request = next(r for r in history if isinstance(r.fact, EpisodeRequested))
+        mine = [r for r in history if r.envelope.correlation == "ep_a"]
+        assert [r.envelope.type for r in mine] == [
+            "episode.started",
+            "step.taken",
+            "step.taken",
+            "episode.ended",
+        ]
+        assert {r.envelope.causation for r in mine} == {request.envelope.id}
+        assert [r.envelope.ordinal for r in mine] == [0, 0, 1, 0]
+        assert mine[0].fact == EpisodeStarted(
+            episode="ep_a", actor="actor.1", instruction="Buy it", renderer="lines/1"
+        )
+
+    run_virtually(main())
+
+
+def test_the_prompt_shows_the_latest_answers_and_the_page_comes_from_the_renderer() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, CLICK, CLICK, history_answers=1, max_prompt_tokens=4000)
+        await bench.tell(requested())
+        await bench.act()
+        prompts = ["".join(map(chr, ids)) for ids, _ in bench.engine.asked]
+        assert [prompt.count('do(action="Click"') for prompt in prompts] == [0, 1, 1]
+        assert "Buy 0 [1]" in prompts[0]
+        assert "Task Instruction: Buy it" in prompts[2]
+
+    run_virtually(main())
+
+
+def test_equal_pages_are_stored_once() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK)
+        await bench.tell(requested())
+        await bench.act()
+        steps = await bench.facts(StepTaken)
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert ended.reason == "max_steps"
+        assert len(steps) == TASK.max_steps == 3
+        assert len(bench.blobs.contents) == 2
+        assert steps[1].observation == ended.final_observation != steps[0].observation
+
+    run_virtually(main())
+
+
+def test_the_page_may_end_the_episode() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, done_after=1)
+        await bench.tell(requested())
+        await bench.act()
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert (ended.reason, ended.steps, ended.evidence.answer) == ("done", 1, None)
+
+    run_virtually(main())
+
+
+def test_a_demonstration_is_encoded_as_the_policy_would_sample_it_and_claims_no_policy() -> None:
+    async def main() -> None:
+        bench = Bench()
+
+        def demonstrate(task: Task, instruction: str, seen: Observation, earlier: Sequence[Action]) -> Action:
+            assert (task, instruction) == (TASK, "Buy it")
+            return Action(name="exit", argument="done") if earlier else Action(name="Click", element=1)
+
+        bench.demonstrators = {("shop", "buy"): demonstrate}
+        await bench.tell(requested(origin="demonstration", min_version=7))
+        await bench.act()
+        steps = await bench.facts(StepTaken)
+        assert [step.answer for step in steps] == [
+            '# Element: Buy 0 [1]\ndo(action="Click", element="1")',
+            EXIT,
+        ]
+        for step in steps:
+            ids = unpack_ids(step.action_ids).tolist()
+            assert ids == [*map(ord, step.answer), 0]
+            assert unpack_floats(step.logprobs).tolist() == [0.0] * len(ids)
+            assert unpack_ids(step.versions).tolist() == [-1] * len(ids)
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert ended.policy_versions == (-1, -1)
+        assert bench.engine.asked == []
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(
+    ("when", "trouble", "reason", "words"),
+    [
+        ("open", raising(BrowserUnavailable("no browser")), "browser_died", "no browser"),
+        ("reset", raising(EnvironmentFailed("no page")), "environment_failed", "no page"),
+        ("step", raising(BrowserUnavailable("it died")), "browser_died", "it died"),
+        ("finish", raising(EnvironmentFailed("no evidence")), "environment_failed", "no evidence"),
+        ("step", raising(ZeroDivisionError("by zero")), "error", "ZeroDivisionError: by zero"),
+        ("step", raising(TimeoutError("own")), "error", "TimeoutError: own"),
+        ("reset", hang, "episode_timeout", "not over after 40 s"),
+        ("finish", hang, "episode_timeout", "not over after 40 s"),
+    ],
+)
+def test_what_breaks_in_the_world_becomes_an_abandonment_with_a_reason(
+    when: str, trouble: Callable[[], Awaitable[None]], reason: str, words: str
+) -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, EXIT)
+        bench.trouble = {when: trouble}
+        await bench.tell(requested())
+        await bench.act(for_s=60)
+        (gone,) = await bench.facts(EpisodeAbandoned)
+        assert gone.reason == reason
+        assert words in gone.detail
+        assert gone.steps == {"finish": 2}.get(when, 0)
+        assert not await bench.facts(EpisodeEnded)
+        waits = [wait.setting for wait in await bench.facts(WaitExceeded)]
+        assert waits == (["actors.episode_timeout_s"] if reason == "episode_timeout" else [])
+        assert all(world.closed for world in bench.worlds)
+
+    run_virtually(main())
+
+
+def test_a_policy_that_does_not_answer_is_an_engine_failure_and_the_wait_stands_in_the_log() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.engine.before = hang
+        await bench.tell(requested())
+        await bench.act()
+        (gone,) = await bench.facts(EpisodeAbandoned)
+        assert gone.reason == "engine_failed"
+        (wait,) = await bench.facts(WaitExceeded)
+        assert (wait.setting, wait.limit_s) == ("actors.generate_timeout_s", 10)
+
+    run_virtually(main())
+
+
+def test_an_episode_waits_for_the_policy_version_it_asks_for_and_no_longer_than_allowed() -> None:
+    async def main() -> None:
+        bench = Bench()
+        weights = bench.blobs.put(b"weights")
+        await bench.tell(requested("ep_a", min_version=2), requested("ep_b", min_version=3))
+
+        async def publish() -> None:
+            await asyncio.sleep(5)
+            await bench.tell(WeightsPublished(version=2, model="policy", weights=weights, update=2))
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(publish())
+            await bench.act()
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert (ended.episode, ended.policy_versions) == ("ep_a", (2, 2))
+        (gone,) = await bench.facts(EpisodeAbandoned)
+        assert (gone.episode, gone.reason) == ("ep_b", "engine_failed")
+        (wait,) = await bench.facts(WaitExceeded)
+        assert wait.waited_for == "policy version 3"
+
+    run_virtually(main())
+
+
+def test_the_newest_weights_are_adopted_and_the_adoption_is_recorded_after_it() -> None:
+    async def main() -> None:
+        bench = Bench()
+        refs = [bench.blobs.put(b"weights %d" % version) for version in range(6)]
+
+        def published(version: int, *, model: str = "policy") -> WeightsPublished:
+            return WeightsPublished(version=version, model=model, weights=refs[version], update=version)
+
+        await bench.tell(published(1), published(2), published(5, model="critic"))
+
+        async def publish() -> None:
+            await asyncio.sleep(10)
+            await bench.tell(published(3), published(4))
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(publish())
+            await bench.act()
+        assert bench.engine.adopted[0] == 2
+        assert bench.engine.adopted[-1] == 4
+        adopted = [fact.version for fact in await bench.facts(WeightsAdopted)]
+        assert adopted == [0, *bench.engine.adopted]
+
+    run_virtually(main())
+
+
+def test_weights_that_were_let_go_of_are_passed_over() -> None:
+    async def main() -> None:
+        bench = Bench()
+        gone = BlobRef("a" * 64, 1)
+        await bench.tell(WeightsPublished(version=1, model="policy", weights=gone, update=1), requested())
+        await bench.act()
+        assert bench.engine.adopted == []
+        assert len(await bench.facts(EpisodeEnded)) == 1
+
+    run_virtually(main())
+
+
+def test_a_request_whose_episode_was_started_is_not_played_again() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.tell(
+            requested(), EpisodeStarted(episode="ep_a", actor="actor.2", instruction="", renderer="lines/1")
+        )
+        await bench.act()
+        assert bench.worlds == []
+        queue = await bench.log.open_queue("actors", family="request")
+        assert await queue.fetch(1, wait_s=600) == [], "the request was acknowledged"
+
+    run_virtually(main())
+
+
+def test_a_request_that_was_abandoned_before_anybody_started_it_is_not_played() -> None:
+    async def main() -> None:
+        bench = Bench()
+        gone = EpisodeAbandoned(episode="ep_a", task_id=TASK.id, reason="lease_expired", detail="", steps=0)
+        await bench.tell(requested(), gone)
+        await bench.act()
+        assert bench.worlds == []
+
+    run_virtually(main())
+
+
+def test_an_actor_that_starts_again_abandons_what_it_had_begun_and_nobody_elses() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.tell(requested("ep_a"), requested("ep_b"))
+        await bench.tell(
+            EpisodeStarted(episode="ep_a", actor="actor.1", instruction="", renderer="lines/1"),
+            EpisodeStarted(episode="ep_b", actor="actor.2", instruction="", renderer="lines/1"),
+        )
+        await bench.act()
+        (gone,) = await bench.facts(EpisodeAbandoned)
+        assert (gone.episode, gone.reason) == ("ep_a", "actor_restarted")
+
+    run_virtually(main())
+
+
+def test_an_end_that_comes_after_the_lease_is_dropped() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, EXIT)
+
+        async def lose_the_lease() -> None:
+            if not await bench.facts(EpisodeAbandoned):
+                await bench.tell(
+                    EpisodeAbandoned(
+                        episode="ep_a", task_id=TASK.id, reason="lease_expired", detail="", steps=0
+                    ),
+                    by="curriculum.1",
+                )
+
+        bench.trouble = {"finish": lose_the_lease}
+        await bench.tell(requested())
+        await bench.act()
+        assert not await bench.facts(EpisodeEnded)
+        assert len(await bench.facts(EpisodeAbandoned)) == 1
+        assert len(await bench.facts(StepTaken)) == 2
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("when", ["open", "reset", "step", "generate", "finish", "close"])
+def test_told_to_stop_it_abandons_what_runs_and_is_gone_within_four_seconds(when: str) -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, EXIT)
+        if when == "generate":
+            bench.engine.before = hang
+        else:
+            bench.trouble = {when: hang}
+        if when in ("step", "finish"):
+            bench.trouble["close"] = hang
+        await bench.tell(requested())
+        before = clock_s()
+        await bench.act(for_s=5)
+        assert clock_s() - before < 5 + 4
+        gone = [fact.reason for fact in await bench.facts(EpisodeAbandoned)]
+        assert gone == ([] if when == "close" else ["actor_stopped"])
+        assert len(await bench.facts(EpisodeEnded)) == (when == "close")
+
+    run_virtually(main())
+
+
+def test_a_request_that_arrives_while_it_stops_goes_back_to_the_queue() -> None:
+    async def main() -> None:
+        bench = Bench()
+
+        async def request_at_the_last_moment() -> None:
+            await asyncio.sleep(5)
+            bench.stop.set()
+            await bench.tell(requested())
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(request_at_the_last_moment())
+            await bench.act(for_s=6)
+        assert bench.worlds == []
+        queue = await bench.log.open_queue("actors", family="request")
+        assert len(await queue.fetch(1, wait_s=1)) == 1
+
+    run_virtually(main())
+
+
+def test_an_actor_whose_browser_never_works_pauses_longer_each_time_and_then_ends() -> None:
+    async def main() -> None:
+        bench = Bench(contexts=2)
+        bench.trouble = {"open": raising(BrowserUnavailable("no browser"))}
+        await bench.tell(*(requested(f"ep_{number}") for number in range(10)))
+        before = clock_s()
+        with pytest.raises(ExceptionGroup) as caught:
+            await bench.act(for_s=300)
+        assert caught.group_contains(BrowserUnavailable, match="actor.1 abandoned 6 episodes in a row")
+        assert 1.5 <= clock_s() - before < 10
+        assert len(await bench.facts(EpisodeAbandoned)) == 6
+
+    run_virtually(main())
+
+
+def test_episodes_run_at_the_same_time_up_to_the_number_of_contexts() -> None:
+    async def main() -> None:
+        bench = Bench(contexts=3)
+        running = most = 0
+
+        async def watch() -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(2)
+            running -= 1
+
+        bench.engine.before = watch
+        await bench.tell(*(requested(f"ep_{number}") for number in range(9)))
+        await bench.act()
+        assert most == 3
+        assert len(await bench.facts(EpisodeEnded)) == 9
+
+    run_virtually(main())
+
+
+def test_a_long_episode_keeps_its_request_from_being_handed_out_again() -> None:
+    async def main() -> None:
+        bench = Bench(generate_timeout_s=500, episode_timeout_s=500)
+
+        async def think() -> None:
+            await asyncio.sleep(200)
+
+        bench.engine.before = think
+        await bench.tell(requested())
+        handed: list[object] = []
+
+        async def compete() -> None:
+            queue = await bench.log.open_queue("actors", family="request")
+            await asyncio.sleep(1)
+            handed.extend(await queue.fetch(1, wait_s=150))
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(compete())
+            await bench.act(for_s=260)
+        assert handed == []
+        assert len(await bench.facts(EpisodeEnded)) == 1
+
+    run_virtually(main())

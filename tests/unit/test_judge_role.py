@@ -1,0 +1,265 @@
+"""The judge: one verdict per episode and judge, undecided rather than wrong."""
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+from curriculum_story import SOURCES, settings_of
+from virtual_time import clock_ns, clock_s, run_virtually
+
+from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
+from actors.environments.store.evaluators import evaluate as evaluate_store
+from actors.judge.base import Judge, reach_judgment
+from actors.judge.role import configured_judges, run_judge
+from actors.judge.rules import RuleJudge
+from core.errors import JudgeUnavailable, SettingsError
+from core.evidence import Evidence, Judgment
+from core.task import Task
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    WaitExceeded,
+)
+from events.catalogue.verdict import JudgeIdentity
+from events.envelope import Fact
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.queue import MAX_TRIES
+from events.reader import read
+
+TASK = SOURCES["shop"].task("buy", 3)
+EVIDENCE = Evidence(answer="yes", final_url="http://shop/", probes={"bought": 3})
+
+
+def evaluate(task: Task, evidence: Evidence) -> Judgment:
+    good = evidence.probes["bought"] == task.seed
+    return Judgment(outcome="success" if good else "failure", reward=float(good), reason="bought")
+
+
+RULES = RuleJudge({"shop": evaluate})
+
+
+def requested(episode: str, task: Task = TASK) -> EpisodeRequested:
+    return EpisodeRequested(
+        episode=episode,
+        task=task,
+        group="g",
+        member=0,
+        group_size=1,
+        attempt=0,
+        origin="online",
+        temperature=1.0,
+        phase=0,
+        min_version=0,
+        lease_s=60,
+    )
+
+
+def ended(episode: str, evidence: Evidence = EVIDENCE, task: Task = TASK) -> EpisodeEnded:
+    return EpisodeEnded(
+        episode=episode,
+        task_id=task.id,
+        actor="actor.1",
+        reason="exit",
+        steps=1,
+        evidence=evidence,
+        final_observation=None,
+        policy_versions=(0, 0),
+        duration_ms=1.0,
+    )
+
+
+def judge_all(*facts: Fact, judges: dict[str, Judge] | None = None, times: int = 1) -> list[Fact]:
+    """Append the facts, let a judge run until nothing happens any more, and give back what it appended."""
+
+    async def main() -> list[Fact]:
+        log = MemoryLog("r", clock=clock_s)
+        known = judges or {"rules": RULES}
+        settings = settings_of(judge={"timeout_s": 5, "judges": tuple(known)})
+        async with publisher(log, "story") as story:
+            for fact in facts:
+                await story.publish(fact, entity=getattr(fact, "episode", "e"))
+        for number in range(times):
+            stop = asyncio.Event()
+            async with publisher(log, f"judge.{number}") as mine, asyncio.TaskGroup() as tasks:
+                queue = await log.open_queue(f"judges {number}", family="episode_end")
+                tasks.create_task(
+                    run_judge(
+                        log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=known
+                    )
+                )
+                await asyncio.sleep(60)
+                stop.set()
+        return [recorded.fact async for recorded in read(log, after=len(facts))]
+
+    return run_virtually(main())
+
+
+def publisher(log: MemoryLog, name: str) -> Publisher:
+    return Publisher(log, producer=name, code_rev="", settings=settings_of().log, clock_ns=clock_ns)
+
+
+def only(facts: list[Fact]) -> Judgment:
+    (fact,) = facts
+    assert isinstance(fact, EpisodeJudged)
+    return fact.judgment
+
+
+def test_every_ended_episode_gets_the_verdict_of_its_own_task() -> None:
+    other = SOURCES["shop"].task("buy", 4)
+    facts = judge_all(requested("ep_a"), requested("ep_b", other), ended("ep_a"), ended("ep_b", task=other))
+    assert {(fact.episode, fact.judgment.outcome) for fact in facts} == {  # type: ignore[attr-defined]
+        ("ep_a", "success"),
+        ("ep_b", "failure"),
+    }
+
+
+def test_abandoned_episodes_get_no_verdict() -> None:
+    gone = EpisodeAbandoned(episode="ep_a", task_id=TASK.id, reason="error", detail="", steps=0)
+    assert judge_all(requested("ep_a"), gone) == []
+
+
+def test_an_end_delivered_again_changes_nothing() -> None:
+    assert only(judge_all(requested("ep_a"), ended("ep_a"), times=3)).outcome == "success"
+
+
+def test_every_judge_of_the_settings_speaks_once() -> None:
+    second = RuleJudge({"shop": lambda task, evidence: Judgment(outcome="failure", reward=0.0, reason="no")})
+    second.identity = JudgeIdentity(name="second", version="2")  # type: ignore[misc]
+    facts = judge_all(requested("ep_a"), ended("ep_a"), judges={"rules": RULES, "second": second}, times=2)
+    assert [(fact.judge.name, fact.judgment.outcome) for fact in facts] == [  # type: ignore[attr-defined]
+        ("rules", "success"),
+        ("second", "failure"),
+    ]
+
+
+def test_an_evaluator_that_fails_leaves_the_episode_undecided() -> None:
+    judgment = only(
+        judge_all(requested("ep_a"), ended("ep_a", Evidence(answer="x", final_url="", probes={})))
+    )
+    assert (judgment.outcome, judgment.reward) == ("undecided", 0.0)
+    assert "KeyError" in judgment.reason
+
+
+def test_an_episode_whose_task_nobody_requested_is_undecided() -> None:
+    judgment = only(judge_all(ended("ep_a")))
+    assert judgment.outcome == "undecided"
+    assert "does not stand in the log before its end" in judgment.reason
+
+
+def test_an_environment_without_evaluator_is_undecided() -> None:
+    judgment = only(judge_all(requested("ep_a"), ended("ep_a"), judges={"rules": RuleJudge({})}))
+    assert judgment.outcome == "undecided"
+    assert "no evaluator for the environment 'shop'" in judgment.reason
+
+
+def test_an_end_that_was_handed_out_in_vain_too_often_is_given_up_as_undecided() -> None:
+    async def main() -> list[Fact]:
+        log = MemoryLog("r", clock=clock_s)
+        async with publisher(log, "story") as story:
+            await story.publish(requested("ep_a"), entity="ep_a")
+            await story.publish(ended("ep_a"), entity="ep_a")
+        queue = await log.open_queue("judges", family="episode_end")
+        for _ in range(MAX_TRIES - 1):  # a judge that dies each time
+            assert await queue.fetch(1, wait_s=120)
+        stop = asyncio.Event()
+        async with publisher(log, "judge.1") as mine, asyncio.TaskGroup() as tasks:
+            tasks.create_task(
+                run_judge(
+                    log=log,
+                    publisher=mine,
+                    queue=queue,
+                    settings=settings_of(),
+                    stop=stop,
+                    judges={"rules": RULES},
+                )
+            )
+            await asyncio.sleep(120)
+            stop.set()
+        return [recorded.fact async for recorded in read(log, after=2)]
+
+    judgment = only(run_virtually(main()))
+    assert judgment.outcome == "undecided"
+    assert "came to nothing" in judgment.reason
+
+
+async def test_a_judge_that_hangs_is_undecided_and_the_wait_stands_in_the_log() -> None:
+    release = asyncio.Event()
+
+    class Hanging(RuleJudge):
+        def judge(self, task: Task, evidence: Evidence) -> Judgment:
+            asyncio.run_coroutine_threadsafe(release.wait(), loop).result(10)
+            return super().judge(task, evidence)
+
+    loop = asyncio.get_running_loop()
+    log = MemoryLog("r")
+    settings = settings_of(judge={"timeout_s": 0.05})
+    stop = asyncio.Event()
+    async with publisher(log, "story") as story:
+        await story.publish(requested("ep_a"), entity="ep_a")
+        await story.publish(ended("ep_a"), entity="ep_a")
+    async with publisher(log, "judge.1") as mine, asyncio.TaskGroup() as tasks:
+        queue = await log.open_queue("judges", family="episode_end")
+        judges = {"rules": Hanging({"shop": evaluate})}
+        tasks.create_task(
+            run_judge(log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=judges)
+        )
+        await log.wait_for_growth(3, timeout_s=10)
+        release.set()
+        stop.set()
+    exceeded, judged = [recorded.fact async for recorded in read(log, after=2)]
+    assert isinstance(exceeded, WaitExceeded)
+    assert (exceeded.setting, exceeded.limit_s) == ("judge.timeout_s", 0.05)
+    assert isinstance(judged, EpisodeJudged)
+    assert judged.judgment.outcome == "undecided"
+
+
+class Saying:
+    """A judge that says one thing, or raises it."""
+
+    identity = JudgeIdentity(name="saying", version="1")
+
+    def __init__(self, what: Judgment | Exception) -> None:
+        self._what = what
+
+    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+        if isinstance(self._what, Exception):
+            raise self._what
+        return self._what
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (Judgment(outcome="success", reward=1.5, reason=""), "gave the reward 1.5"),
+        (Judgment(outcome="success", reward=float("nan"), reason=""), "gave the reward nan"),
+        (JudgeUnavailable("the endpoint is down"), "the endpoint is down"),
+        (TimeoutError("read timed out"), "read timed out"),
+        (RecursionError("too deep"), "RecursionError"),
+    ],
+)
+async def test_what_is_no_judgment_is_undecided(what: Judgment | Exception, words: str) -> None:
+    judgment = await reach_judgment(Saying(what), TASK, EVIDENCE, timeout_s=5)
+    assert (judgment.outcome, judgment.reward) == ("undecided", 0.0)
+    assert words in judgment.reason
+
+
+async def test_undecided_never_carries_a_reward() -> None:
+    what = Judgment(outcome="undecided", reward=0.7, reason="cannot tell")
+    assert (await reach_judgment(Saying(what), TASK, EVIDENCE, timeout_s=5)).reward == 0.0
+
+
+@pytest.mark.parametrize("evaluate_real", [evaluate_store, evaluate_miniwob])
+def test_the_real_evaluators_are_undecided_without_evidence(
+    evaluate_real: Callable[[Task, Evidence], Judgment],
+) -> None:
+    empty = Evidence(answer="yes", final_url="http://127.0.0.1/", probes={})
+    assert evaluate_real(TASK, empty).outcome == "undecided"
+
+
+@pytest.mark.parametrize(("names", "words"), [(("oracle",), "'oracle'; there are: rules"), ((), "is empty")])
+def test_judges_that_do_not_exist_are_a_worded_error(names: tuple[str, ...], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        configured_judges(settings_of(judge={"judges": names}), {"rules": RULES})
