@@ -1,6 +1,6 @@
 """The seeded catalogue: equal (products, seed) give equal products in every process."""
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from random import Random
 
 import msgspec
@@ -105,14 +105,11 @@ class Catalogue:
             and material in ("", product.material)
         )
 
-    @property
+    @cached_property
     def _by_noun(self) -> dict[str, list[Product]]:
-        index = self.__dict__.get("_noun_index")
-        if index is None:
-            index = {}
-            for product in self.products:
-                index.setdefault(product.noun, []).append(product)
-            self.__dict__["_noun_index"] = index
+        index: dict[str, list[Product]] = {}
+        for product in self.products:
+            index.setdefault(product.noun, []).append(product)
         return index
 
 

@@ -9,7 +9,7 @@ import msgspec
 
 from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.families.view import View
-from actors.environments.store.session import AnyFact, State, apply
+from actors.environments.store.session import AnyFact, Listed, State, apply
 from core.action import Action
 
 Goal: TypeAlias = dict[str, Any]
@@ -43,9 +43,19 @@ class Ending:
         """The visit as it stood after its first `ordinal` facts, with no answer given yet."""
         return Ending(self.catalogue, opening=self.opening, journal=self.journal[:ordinal], answer=None)
 
-    def seen(self) -> dict[int, None]:
-        """Products whose own page was opened, in order."""
-        return {fact.product: None for _, fact in self.facts("viewed") if hasattr(fact, "product")}
+    def opened(self, part: str = "product") -> dict[int, None]:
+        """Products whose page, or whose sub-page of this name, was opened, in order."""
+        return {fact.product: None for _, fact in self.facts("viewed") if fact.part == part}
+
+    def shown(self) -> dict[int, None]:
+        """Products whose price and rating were on some page, in a list or on their own, in order."""
+        found: dict[int, None] = {}
+        for _, fact in self.facts("listed", "viewed"):
+            if isinstance(fact, Listed):
+                found |= dict.fromkeys(fact.shown)
+            elif fact.part == "product":
+                found[fact.product] = None
+        return found
 
     def facts(self, *kinds: str) -> Iterator[tuple[int, Any]]:
         """(ordinal, fact) of the named kinds, in order."""

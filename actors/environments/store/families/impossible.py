@@ -129,7 +129,7 @@ def _reached(ending: Ending) -> Iterator[Reached]:
         goal = _absent(ending.catalogue, tokens_of(fact.query)) if fact.query and not fact.exact else None
         if goal is not None:
             yield Reached(goal, end)
-    for product in map(ending.catalogue.__getitem__, ending.seen()):
+    for product in map(ending.catalogue.__getitem__, ending.opened()):
         for colour in vocabulary.COLOURS if product.colours else ():
             if colour not in product.colours:
                 for size in product.sizes or ("",):

@@ -43,13 +43,13 @@ def _read(view: View, pattern: str) -> Action:
     return Action(name="Scroll Down") if found is None else answer(found)
 
 
-def _viewed(ending: Ending) -> Iterator[Product]:
-    for product in ending.seen():
+def _shown(ending: Ending) -> Iterator[Product]:
+    for product in ending.shown():
         yield ending.catalogue[product]
 
 
 def _reached_price(ending: Ending) -> Iterator[Reached]:
-    for product in _viewed(ending):
+    for product in _shown(ending):
         if check_number(ending.answer, product.price).success:
             for target in targets_of(ending.catalogue, product):
                 yield Reached({**target.goal(), "answer": product.price}, at_the_end(ending))
@@ -76,7 +76,7 @@ def _act_rating(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
 
 
 def _reached_rating(ending: Ending) -> Iterator[Reached]:
-    for product in _viewed(ending):
+    for product in _shown(ending):
         if check_number(ending.answer, product.rating).success:
             for target in targets_of(ending.catalogue, product):
                 yield Reached({**target.goal(), "answer": product.rating}, at_the_end(ending))
@@ -120,8 +120,7 @@ def _act_feature(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
 
 
 def _reached_feature(ending: Ending) -> Iterator[Reached]:
-    opened = {fact.product: None for _, fact in ending.facts("viewed") if fact.part == "features"}
-    for product in map(ending.catalogue.__getitem__, opened):
+    for product in map(ending.catalogue.__getitem__, ending.opened("features")):
         for feature, value in product.features.items():
             if check_words(ending.answer, value, vocabulary.FEATURES[feature]).success:
                 for target in targets_of(ending.catalogue, product):
