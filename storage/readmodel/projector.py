@@ -75,6 +75,8 @@ async def run_projector(
             _log.warning(notice, run=log.run)
         await fill(log, model, until=until, strict=False, batch_events=settings.project_events)
         effect = ReadModelEffect(model)
+        if on_progress is not None:
+            on_progress(await effect.position())
         return await consume(log, effect, name=NAME, until=until, on_progress=on_progress)
     finally:
         model.close()

@@ -1,0 +1,126 @@
+"""From facts to rows: total over the catalogue, pure, safe against what pages and policies write."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import select
+from synthetic_run import Tale, a_run, recorded_run
+
+from core.action import Action
+from core.ids import digest_hex
+from events.envelope import Envelope, Fact, Recorded
+from events.registry import BY_CLASS
+from storage.readmodel.database import ReadModel
+from storage.readmodel.fold import apply
+from storage.readmodel.mapping import MAPPERS, operations
+from storage.readmodel.operations import Insert
+from storage.readmodel.tables import TABLES, steps
+
+
+def recorded(fact: Fact, position: int = 1, run: str = "tale") -> Recorded:
+    entry = BY_CLASS[type(fact)]
+    envelope = Envelope(
+        id=f"{position}",
+        type=entry.name,
+        version=entry.version,
+        run=run,
+        entity="e",
+        ordinal=0,
+        causation=None,
+        correlation=None,
+        producer="p",
+        incarnation="p-1",
+        producer_seq=position - 1,
+        prev_hash=b"",
+        occurred_ns=position,
+        policy_version=None,
+        code_rev="test",
+        payload=msgspec.Raw(b"\x80"),
+    )
+    return Recorded(position, envelope, fact, bytes(32))
+
+
+def test_every_fact_of_the_catalogue_has_a_mapper() -> None:
+    assert set(BY_CLASS) - set(MAPPERS) == set()
+
+
+def test_the_synthetic_run_tells_every_fact_of_the_catalogue() -> None:
+    assert set(BY_CLASS) - {type(told.fact) for told in a_run(1, groups=6)} == set()
+
+
+async def test_every_fact_leaves_a_trace_in_some_row() -> None:
+    _, recordeds = await recorded_run(1, groups=6)
+    silent = {one.envelope.type for one in recordeds if not list(operations(one))}
+    assert silent == set()
+
+
+async def test_rows_name_only_columns_of_their_tables() -> None:
+    _, recordeds = await recorded_run(1, groups=6)
+    for one in recordeds:
+        for operation in operations(one):
+            unknown = set(operation.values) - set(TABLES[operation.table].c.keys())
+            assert not unknown, f"{one.envelope.type} -> {operation.table}"
+
+
+async def test_mapping_the_same_event_twice_gives_the_same_rows() -> None:
+    _, recordeds = await recorded_run(1, groups=4)
+    for one in recordeds:
+        assert list(operations(one)) == list(operations(one))
+
+
+def test_a_fact_of_no_known_kind_changes_nothing() -> None:
+    class Unheard(Fact, frozen=True, kw_only=True):
+        pass
+
+    known = recorded(a_run(1)[0].fact)
+    assert list(operations(Recorded(1, known.envelope, Unheard(), bytes(32)))) == []
+
+
+def test_a_batch_names_the_mini_batch_and_the_episode_of_every_sample() -> None:
+    planned = next(told.fact for told in a_run(1) if BY_CLASS[type(told.fact)].name == "batch.planned")
+    samples = [
+        o.values
+        for o in operations(recorded(planned))
+        if isinstance(o, Insert) and o.table == "batch_samples"
+    ]
+    sizes = [sum(1 for s in samples if s["minibatch"] == m) for m in (0, 1)]
+    assert msgspec.convert(list(memoryview(planned.minibatches).cast("i")), list[int]) == sizes
+    assert [s["place"] for s in samples] == [*range(sizes[0]), *range(sizes[1])]
+    owners = [part.episode for part in planned.episodes for _ in range(part.samples)]
+    assert [s["episode"] for s in samples] == owners
+
+
+@pytest.mark.parametrize(
+    ("action", "element", "argument"),
+    [
+        (Action(name="Click", element=2**64 - 1), None, None),
+        (Action(name="Type", element=7, argument="a\x00b"), 7, "a�b"),
+    ],
+)
+def test_what_a_policy_writes_never_stops_the_projector(
+    tmp_path: Path, action: Action, element: int | None, argument: str | None
+) -> None:
+    step = Tale(1, groups=1, group_size=1, run="tale")._step("ep_1", 0, last=False)
+    hostile = msgspec.structs.replace(step, action=action, world_ordinal=2**64 - 1, url="http://\x00/")
+    model = ReadModel(f"sqlite:///{tmp_path}/r.sqlite", run="tale")
+    model.prepare()
+    with model.writing() as connection:
+        apply(connection, [recorded(hostile)])
+    with model.reading() as connection:
+        row = connection.execute(select(steps)).mappings().one()
+    model.close()
+    assert (row["element"], row["argument"], row["world_ordinal"], row["url"]) == (
+        element,
+        argument,
+        None,
+        "http://�/",
+    )
+
+
+def test_numbers_that_are_not_finite_are_kept_as_nothing() -> None:
+    applied = next(told.fact for told in a_run(1) if BY_CLASS[type(told.fact)].name == "update.applied")
+    rows = [o.values for o in operations(recorded(applied))]
+    assert rows[0]["metrics"] == '{"entropy":null,"loss":0.25}'
+    assert [row["ratio"] for row in rows[1:3]] == [None, 1.0]
+    assert rows[0]["after"] == digest_hex(b"1")

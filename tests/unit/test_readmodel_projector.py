@@ -1,0 +1,175 @@
+"""The projector: its own position, restarts, foreign and regressed logs."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from sqlalchemy import update
+from structlog.testing import capture_logs
+from synthetic_run import a_run, record, recorded_run
+
+from core.errors import ForeignLog
+from core.settings import StorageSettings
+from events.envelope import Record, Stored
+from events.memory import MemoryLog
+from storage.readmodel.database import ReadModel
+from storage.readmodel.dump import dump
+from storage.readmodel.fold import PositionRefused, read_cursor
+from storage.readmodel.projector import ReadModelEffect, run_projector
+from storage.readmodel.rebuild import rebuild
+from storage.readmodel.tables import cursor
+
+SETTINGS = StorageSettings(project_events=16)
+WAIT_S = 20.0
+
+
+def content(url: str, run: str = "tale") -> bytes:
+    model = ReadModel(url, run=run)
+    with model.reading() as connection:
+        found = b"".join(dump(connection)) + repr(read_cursor(connection)).encode()
+    model.close()
+    return found
+
+
+def position(url: str) -> int:
+    model = ReadModel(url, run="tale")
+    reached = model.position()
+    model.close()
+    return reached
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/readmodel.sqlite"
+
+
+class Killed(Exception):
+    pass
+
+
+async def grow(log: MemoryLog, whole: MemoryLog, until: int) -> None:
+    """Append what another log holds, up to a position."""
+    missing = whole.events[len(log.events) : until]
+    await log.append([Record(stored.subject, stored.data, stored.id) for stored in missing])
+
+
+async def project_growing(log: MemoryLog, whole: MemoryLog, url: str, until: int, *, step: int) -> None:
+    """Run the projector while the log grows; it is killed once it has come to `until`."""
+    caught_up = asyncio.Event()
+
+    def progress(reached: int) -> None:
+        caught_up.set()
+        if reached >= until:
+            raise Killed
+
+    async def grow_on() -> None:
+        await caught_up.wait()
+        while len(log.events) < until:
+            await grow(log, whole, min(until, len(log.events) + step))
+
+    try:
+        async with asyncio.timeout(WAIT_S), asyncio.TaskGroup() as group:
+            group.create_task(run_projector(log, url, SETTINGS, on_progress=progress))
+            group.create_task(grow_on())
+    except* Killed:
+        assert position(url) == until
+
+
+async def test_it_follows_a_log_that_grows(url: str) -> None:
+    whole, recordeds = await recorded_run(1)
+    log = MemoryLog("tale")
+    await grow(log, whole, 10)
+    await project_growing(log, whole, url, len(recordeds), step=13)
+    report = await rebuild(log, url)
+    assert (report.identical, report.position, report.filled) == (True, len(recordeds), 0)
+
+
+async def test_stopped_and_started_anywhere_it_loses_nothing_and_doubles_nothing(
+    url: str, tmp_path: Path
+) -> None:
+    whole, recordeds = await recorded_run(2, groups=5)
+    straight = f"sqlite:///{tmp_path}/straight.sqlite"
+    await run_projector(whole, straight, SETTINGS, until=len(recordeds))
+    log = MemoryLog("tale")
+    for until in [*range(7, len(recordeds), 31), len(recordeds)]:
+        await grow(log, whole, until - 3)  # written while it was away: caught up with at its start
+        await project_growing(log, whole, url, until, step=2)
+    assert content(url) == content(straight)
+
+
+async def test_a_failed_transaction_leaves_position_and_rows_where_they_were(url: str) -> None:
+    log, recordeds = await recorded_run(1)
+    await run_projector(log, url, SETTINGS, until=40)
+    before = content(url)
+    model = ReadModel(url, run="tale")
+    effect = ReadModelEffect(model)
+    assert await effect.position() == 40
+    broken = [*recordeds[40:60], "no event"]
+    with pytest.raises(AttributeError):
+        await effect.apply(broken, 61)  # type: ignore[list-item]
+    assert content(url) == before
+    await effect.apply(recordeds[40:60], 60)
+    model.close()
+    assert position(url) == 60
+
+
+async def test_two_projectors_on_one_database_are_found_out(url: str) -> None:
+    log, recordeds = await recorded_run(1)
+    await run_projector(log, url, SETTINGS, until=10)
+    one, other = ReadModel(url, run="tale"), ReadModel(url, run="tale")
+    first, second = ReadModelEffect(one), ReadModelEffect(other)
+    assert await first.position() == await second.position() == 10
+    await first.apply(recordeds[10:20], 20)
+    with pytest.raises(PositionRefused, match="two projectors"):
+        await second.apply(recordeds[10:20], 20)
+    one.close()
+    other.close()
+
+
+async def test_another_log_under_the_same_name_is_refused(url: str) -> None:
+    log, recordeds = await recorded_run(1)
+    await run_projector(log, url, SETTINGS, until=len(recordeds))
+    before = content(url)
+    foreign, _ = await recorded_run(2, groups=6)
+    with pytest.raises(ForeignLog, match="begins with another event"):
+        await run_projector(foreign, url, SETTINGS, until=len(recordeds) + 1)
+    with pytest.raises(ForeignLog):
+        await rebuild(foreign, url)
+    assert content(url) == before
+
+
+async def test_a_log_that_lost_its_end_is_refused(url: str) -> None:
+    log, recordeds = await recorded_run(1)
+    await run_projector(log, url, SETTINGS, until=len(recordeds))
+    shorter = MemoryLog("tale")
+    await record(shorter, a_run(1)[:50])
+    with pytest.raises(ForeignLog, match="ends at position 50"):
+        await run_projector(shorter, url, SETTINGS, until=len(recordeds) + 1)
+    with pytest.raises(ForeignLog):
+        await rebuild(shorter, url)
+
+
+async def test_a_log_written_anew_after_losing_its_end_is_refused(url: str) -> None:
+    log, _ = await recorded_run(1)
+    await run_projector(log, url, SETTINGS, until=60)
+    other, _ = await recorded_run(1, groups=6)
+    changed = other.events[59]
+    other.events[59] = Stored(60, changed.subject, changed.data + b"\x00", changed.id)
+    with pytest.raises(ForeignLog, match="another event at position 60"):
+        await run_projector(other, url, SETTINGS, until=len(other.events))
+
+
+async def test_a_read_model_of_an_older_schema_is_folded_again_with_a_notice(
+    url: str, tmp_path: Path
+) -> None:
+    log, recordeds = await recorded_run(1)
+    await run_projector(log, url, SETTINGS, until=len(recordeds))
+    before = content(url)
+    model = ReadModel(url, run="tale")
+    with model.writing() as connection:
+        connection.execute(update(cursor).values(schema_version=0))
+    model.close()
+    with capture_logs() as said:
+        await run_projector(log, url, SETTINGS, until=len(recordeds))
+    assert any("schema version 0" in str(line["event"]) for line in said)
+    assert content(url) == before

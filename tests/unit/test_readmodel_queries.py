@@ -1,0 +1,214 @@
+"""What the read model answers, against a count by hand over the events themselves."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import Connection
+from synthetic_run import SECOND_NS, recorded_run
+
+from core.statistics import wilson
+from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied
+from events.envelope import Recorded
+from storage.readmodel.asking import NotInReadModel
+from storage.readmodel.database import ReadModel
+from storage.readmodel.fold import apply
+from storage.readmodel.queries import (
+    list_episodes,
+    list_policies,
+    list_tasks,
+    run_summary,
+    show_episode,
+    success_by_version,
+    throughput,
+    training_judge,
+)
+
+
+@pytest.fixture
+async def recordeds() -> list[Recorded]:
+    return (await recorded_run(4, groups=12))[1]
+
+
+@pytest.fixture
+def asked(recordeds: list[Recorded], tmp_path: Path) -> Iterator[Connection]:
+    model = ReadModel(f"sqlite:///{tmp_path}/r.sqlite", run="tale")
+    model.prepare()
+    with model.writing() as connection:
+        apply(connection, recordeds)
+    with model.reading() as connection:
+        yield connection
+    model.close()
+
+
+def test_the_success_curve_counts_each_verdict_of_the_training_judge_once(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    origins = {r.fact.episode: r.fact.origin for r in recordeds if isinstance(r.fact, EpisodeRequested)}
+    versions = {r.fact.episode: r.fact.policy_versions for r in recordeds if isinstance(r.fact, EpisodeEnded)}
+    outcomes: Counter[tuple[int, str]] = Counter()
+    for fact in (r.fact for r in recordeds if isinstance(r.fact, EpisodeJudged)):
+        if fact.judge.name == "rules" and origins[fact.episode] == "online":
+            outcomes[versions[fact.episode][0], fact.judgment.outcome] += 1
+    points = success_by_version(asked)
+    assert sum(outcomes.values()) > 10
+    assert {point.version for point in points} == {version for version, _ in outcomes}
+    for point in points:
+        successes, failures = outcomes[point.version, "success"], outcomes[point.version, "failure"]
+        assert (point.success.successes, point.success.judged) == (successes, successes + failures)
+        assert point.success.undecided == outcomes[point.version, "undecided"]
+        interval = wilson(successes, successes + failures)
+        assert (point.success.rate, point.success.low, point.success.high) == (
+            interval.rate,
+            interval.low,
+            interval.high,
+        )
+        assert point.mean_reward == (point.success.rate if point.success.judged else None)
+
+
+def test_origins_are_never_mixed_in_one_rate(asked: Connection) -> None:
+    points = success_by_version(asked, origin=None)
+    assert {point.origin for point in points} == {"online", "demonstration", "evaluation"}
+    assert len({(point.version, point.origin) for point in points}) == len(points)
+    online = [point for point in points if point.origin == "online"]
+    assert online == success_by_version(asked)
+
+
+def test_an_episode_that_newer_weights_joined_is_counted_as_mixed(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    judged = {r.fact.episode for r in recordeds if isinstance(r.fact, EpisodeJudged)}
+    ended = [r.fact for r in recordeds if isinstance(r.fact, EpisodeEnded) and r.fact.episode in judged]
+    mixed = sum(fact.policy_versions[0] != fact.policy_versions[1] for fact in ended)
+    assert mixed > 0
+    assert sum(point.mixed for point in success_by_version(asked, origin=None)) == mixed
+
+
+def test_episodes_are_listed_latest_first_and_page_on_without_repeating(asked: Connection) -> None:
+    whole = [row.episode for row in list_episodes(asked, limit=1000)]
+    paged: list[str] = []
+    before = None
+    while page := list_episodes(asked, limit=7, before=before):
+        paged += [row.episode for row in page]
+        before = page[-1].requested_position
+    assert paged == whole
+    assert len(set(whole)) == len(whole) == 48
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("state", "ended"),
+        ("outcome", "success"),
+        ("origin", "online"),
+        ("family", "checkout"),
+        ("environment", "store"),
+    ],
+)
+def test_episodes_can_be_filtered(asked: Connection, name: str, value: str) -> None:
+    everything = list_episodes(asked, limit=1000)
+    kept = list_episodes(asked, limit=1000, **{name: value})  # type: ignore[arg-type]
+    assert kept == [row for row in everything if getattr(row, name) == value]
+    assert 0 < len(kept) < len(everything)
+
+
+def test_an_episode_shows_its_steps_verdicts_and_the_updates_it_went_into(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    trained = next(
+        row
+        for row in list_episodes(asked, limit=1000)
+        for b in show_episode(asked, row.episode).batches
+        if b.trained
+    )
+    detail = show_episode(asked, trained.episode)
+    taken = [r for r in recordeds if isinstance(r.fact, StepTaken) and r.fact.episode == trained.episode]
+    assert [step.position for step in detail.steps] == [r.position for r in taken]
+    assert [step.answer for step in detail.steps] == [
+        r.fact.answer for r in taken if isinstance(r.fact, StepTaken)
+    ]
+    assert detail.verdicts[0].judge == "rules"
+    (part,) = [batch for batch in detail.batches if batch.trained]
+    assert part.samples == len(taken)
+    applied = {
+        r.fact.update for r in recordeds if isinstance(r.fact, UpdateApplied) and r.fact.batch == part.batch
+    }
+    assert set(part.updates) <= applied
+
+
+def test_an_episode_that_is_not_there_is_a_worded_error(asked: Connection) -> None:
+    with pytest.raises(NotInReadModel, match=r"no episode 'ep_none'.*hindcast episode list"):
+        show_episode(asked, "ep_none")
+    first = list_episodes(asked, limit=1000)[-1]
+    assert first.requested_position is not None
+    with pytest.raises(NotInReadModel):
+        show_episode(asked, first.episode, as_of=first.requested_position - 1)
+
+
+def test_a_position_beyond_the_read_model_is_a_worded_error(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    with pytest.raises(NotInReadModel, match=f"positions 0 to {len(recordeds)}"):
+        run_summary(asked, as_of=len(recordeds) + 1)
+    with pytest.raises(NotInReadModel, match="nothing of the run"):
+        run_summary(asked, as_of=0)
+
+
+def test_tasks_carry_their_attempts_and_success(asked: Connection, recordeds: list[Recorded]) -> None:
+    rows = list_tasks(asked, limit=1000)
+    requested = Counter(r.fact.task.id for r in recordeds if isinstance(r.fact, EpisodeRequested))
+    assert {row.task: row.episodes for row in rows if row.episodes} == dict(requested)
+    assert {row.state for row in rows} == {"admitted", "rejected", "unlisted"}
+    assert sum(row.success.judged + row.success.undecided for row in rows) == sum(
+        isinstance(r.fact, EpisodeJudged) and r.fact.judge.name == "rules" for r in recordeds
+    )
+
+
+def test_policies_say_who_samples_from_them_and_whether_their_weights_are_kept(asked: Connection) -> None:
+    policies = list_policies(asked)
+    assert [policy.version for policy in policies] == list(range(len(policies) - 1, -1, -1))
+    assert policies[0].adopted_by == ("actor.1", "actor.2")
+    assert all(policy.adopted_by == () for policy in policies[1:])
+    assert [policy.version for policy in policies if policy.released] == [1]
+    assert policies[-1].at_update == 0
+
+
+def test_the_summary_adds_up(asked: Connection, recordeds: list[Recorded]) -> None:
+    summary = run_summary(asked)
+    types = Counter(r.envelope.type for r in recordeds)
+    assert summary.position == len(recordeds)
+    assert sum(summary.episodes.values()) == types["episode.requested"]
+    assert summary.episodes["ended"] == types["episode.ended"]
+    assert (summary.steps, summary.updates, summary.batches) == (
+        types["step.taken"],
+        types["update.applied"],
+        types["batch.planned"],
+    )
+    assert summary.skipped_updates == types["update.skipped"]
+    assert (summary.state, summary.finished_reason, summary.goal) == ("sealed", "updates=5", {"updates": 5})
+    assert summary.policy_version == types["weights.published"]
+    assert summary.sampling_from == {"actor.1": summary.policy_version, "actor.2": summary.policy_version}
+    assert summary.notices["wait.exceeded"] == 1
+
+
+def test_throughput_counts_what_happened_in_the_window(asked: Connection, recordeds: list[Recorded]) -> None:
+    newest = max(
+        r.envelope.occurred_ns
+        for r in recordeds
+        if isinstance(r.fact, StepTaken | EpisodeJudged | UpdateApplied)
+    )
+    since = newest - 60 * SECOND_NS
+    steps = [r for r in recordeds if isinstance(r.fact, StepTaken) and r.envelope.occurred_ns > since]
+    rates = throughput(asked, window_s=60)
+    assert rates.window_s == 60
+    assert rates.steps == len(steps) > 0
+    assert rates.steps_per_second == pytest.approx(len(steps) / 60)
+    assert rates.mean_generate_ms == pytest.approx(40.25)
+    young = throughput(asked, window_s=10**6)
+    assert young.window_s == pytest.approx((newest - recordeds[0].envelope.occurred_ns) / SECOND_NS)
+    assert young.updates == sum(isinstance(r.fact, UpdateApplied) for r in recordeds)
+
+
+def test_the_judge_that_training_uses_is_the_first_of_the_settings(asked: Connection) -> None:
+    assert training_judge(asked) == "rules"
