@@ -13,11 +13,10 @@ import structlog
 
 from actors.environments.base import EpisodeWorld, TaskSource
 from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
+from actors.environments.demonstrator import DEMONSTRATORS
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.store.demonstrators import DEMONSTRATORS as STORE
 from actors.environments.store.evaluators import evaluate as evaluate_store
 from actors.environments.store.tasks import StoreTasks
 from app.evaluation import store_running
@@ -76,7 +75,7 @@ async def record(families: dict[str, int], path: Path, *, settings: Settings, fi
 
 async def demonstrate(world: EpisodeWorld, task: Task) -> tuple[Sample, ...]:
     """The steps of one demonstrated episode; none when it did not succeed. Raises EnvironmentFailed."""
-    next_action = (STORE | MINIWOB)[(task.environment, task.family)]
+    next_action = DEMONSTRATORS[(task.environment, task.family)]
     start = await world.reset(task)
     observation = start.observation
     actions: list[Action] = []

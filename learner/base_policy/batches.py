@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.seeds import derive_seed
 from learner.base_policy.lookups import Sample, lookup
+from learner.base_policy.mix import Mix
 from learner.base_policy.questions import questions
 from learner.base_policy.samples import Encoded, encode
 
@@ -28,16 +29,6 @@ class Batch(NamedTuple):
     ids: torch.Tensor  # [samples, length] int64
     answer: torch.Tensor  # [samples, length - 1] bool: the next token belongs to the answer
     prompt: torch.Tensor  # [samples, length - 1] bool: the next token belongs to the prompt
-
-
-class Mix(NamedTuple):
-    """What is trained on."""
-
-    demonstrations: Sequence[Sample]
-    share: float
-    """Of demonstrations among all samples; the rest are look-ups."""
-    vocabulary: tuple[str, ...]
-    """Words of the sites, for look-ups."""
 
 
 def batches(folder: Path, mix: Mix, *, seed: int, tokens: int) -> Iterator[Batch]:
@@ -63,16 +54,27 @@ class _Batches(IterableDataset[Batch]):
         while True:
             pool = []
             for _ in range(POOL):
-                if names and random.random() < self._mix.share:
-                    sample = random.choice(families[random.choice(names)])
-                else:
-                    sample = lookup(random, self._mix.vocabulary)
-                further = questions(random, sample.page, random.randint(0, MOST_QUESTIONS))
+                sample, least = self._draw(random, families, names)
+                further = questions(random, sample.page, random.randint(least, MOST_QUESTIONS))
                 pool.append(encode(tokenizer, sample, further))
             cut = list(_cut(sorted(pool, key=_length), self._tokens))
             random.shuffle(cut)
             for part in cut:
                 yield collate(part, pad=int(tokenizer.pad_token_id))
+
+    def _draw(
+        self, random: Random, families: dict[str, list[Sample]], names: Sequence[str]
+    ) -> tuple[Sample, int]:
+        """A sample of some kind, and how many further questions about its page it needs at least."""
+        draw = random.random()
+        if names and draw < self._mix.share:
+            return random.choice(families[random.choice(names)]), 0
+        if self._mix.pages and draw < self._mix.share + self._mix.page_share:
+            page = random.choice(self._mix.pages)
+            asked = questions(random, page, 1)
+            if asked:
+                return Sample(asked[0][0], (), page, asked[0][1], "reading"), 2
+        return lookup(random, self._mix.vocabulary), 0
 
 
 def _length(sample: Encoded) -> int:

@@ -24,7 +24,7 @@ def questions(random: Random, page: Page, most: int) -> list[tuple[str, Action]]
     counts = Counter(node.text for node in page.nodes)
     possible = [index for index, node in enumerate(page.nodes) if node.text and counts[node.text] == 1]
     random.shuffle(possible)
-    asked = []
+    asked: list[tuple[str, Action]] = []
     for index in possible:
         if len(asked) == most:
             break

@@ -20,8 +20,9 @@ from torch import distributed, nn
 from torch.nn import functional
 
 from core.seeds import derive_seed
-from learner.base_policy.batches import Batch, Mix, batches
+from learner.base_policy.batches import Batch, batches
 from learner.base_policy.folder import load_model, save_model
+from learner.base_policy.mix import Mix
 
 PROMPT_SHARE = 0.25
 """Prompt tokens whose loss is computed: a random quarter gives the same gradient on average, a fifth sooner."""
