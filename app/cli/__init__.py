@@ -1,7 +1,8 @@
 """The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged, 4 judge unavailable.
 
 A command is a function of a module here; each module has its own `app`, and `PARTS` is the whole assembly. Every command
-takes `--json`, shows an example in its help, and works without a terminal. What goes wrong in a way we know is one
+takes `--json`, shows an example in its help, and works without a terminal. What is slow to import (torch) is imported
+by the command that needs it. What goes wrong in a way we know is one
 message on stderr; a traceback is a fault of ours.
 """
 
@@ -11,15 +12,19 @@ from collections.abc import Sequence
 import structlog
 import typer
 
-from app.cli import config, episode, log, policy, rebuild, run, task
+from app.cli import config, doctor, episode, evaluate, log, policy, rebuild, run, start, task, verify
 from core.errors import HindcastError
 
 PARTS: tuple[typer.Typer, ...] = (
+    start.app,
+    doctor.app,
     run.app,
     episode.app,
     task.app,
     policy.app,
     log.app,
+    evaluate.app,
+    verify.app,
     rebuild.app,
     config.app,
 )

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
@@ -10,7 +11,9 @@ from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs import RunHandle, open_run
 from core.errors import ReplayDiverged
-from learner.verify import VerifyReport, verify
+
+if TYPE_CHECKING:
+    from learner.verify import VerifyReport
 
 app = typer.Typer()
 
@@ -23,7 +26,7 @@ def verify_run(run: RunName = None, as_json: Json = False) -> None:
 
     Example: hindcast verify run-1 --json
     """
-    from core.models.policy import policy_folder  # loads torch
+    from core.models.policy import policy_folder  # loads torch: other commands must not wait for it
 
     handle = open_run(run)
     report = asyncio.run(_verify(handle, policy_folder(handle.settings.policy.base)))
@@ -35,12 +38,14 @@ def verify_run(run: RunName = None, as_json: Json = False) -> None:
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _verify(handle: RunHandle, policy: Path) -> VerifyReport:
+async def _verify(handle: RunHandle, policy: Path) -> "VerifyReport":
+    from learner.verify import verify  # loads torch: only once it is needed
+
     async with handle.connect_log() as log:
         return await verify(log, handle.blobs, policy=policy, code_rev=handle.code_rev)
 
 
-def _print_report(report: VerifyReport) -> None:
+def _print_report(report: "VerifyReport") -> None:
     print_text(
         f"run {report.run}: {report.events} events, {report.updates} updates, {report.weights} weight versions and "
         f"{report.checkpoints} checkpoints recomputed in {report.wall_s:.1f} s"
