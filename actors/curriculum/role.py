@@ -103,6 +103,7 @@ class _Curriculum:
             curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
         )
         self._state: CurriculumState = self._projection.initial()
+        self._pool_admitted = False
         self._stopped = False
         self._changed = asyncio.Condition()
         self._changes = 0
@@ -130,8 +131,8 @@ class _Curriculum:
         while not self._stopped and not finished(self._state, self._until_episodes):
             seen = self._changes
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
-            admitted = await self._admit_pool()
-            if not (expired or admitted or await self._request()):
+            admitting = not self._pool_admitted and await self._admit_pool()
+            if not (expired or admitting or await self._request()):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
 
@@ -142,15 +143,16 @@ class _Curriculum:
         """
         state = self._state
         phase = state.phase or 0
-        tasks = [task for family in self._pool.values() for task in family.values()]
-        new = [task for task in tasks if task.id not in state.proposed]
-        waiting = [task for task in tasks if task.id not in state.admitted and task.id not in state.rejected]
+        tasks = [item for family in self._pool.values() for item in family.items()]
+        new = [(key, task) for key, task in tasks if key not in state.proposed]
+        waiting = [key for key, _ in tasks if key not in state.admitted and key not in state.rejected]
         facts: list[tuple[Fact, str]] = []
         if state.phase is None:
             facts.append((PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}"))
-        facts += [(TaskProposed(task=task, source="seeded"), task.id) for task in new]
-        facts += [(TaskAdmitted(task_id=task.id, phase=phase), task.id) for task in waiting]
+        facts += [(TaskProposed(task=task, source="seeded"), key) for key, task in new]
+        facts += [(TaskAdmitted(task_id=key, phase=phase), key) for key in waiting]
         if not facts:
+            self._pool_admitted = True
             return False
         first, entity = facts[0]
         if await self._decide(first, entity=entity, last=state.last_curriculum) is not None:
@@ -183,7 +185,10 @@ class _Curriculum:
             )
         except ExpectationFailed:
             logger.info("decision refused: its family has a newer event", entity=entity, known=last)
+            known = self._state.position
             await self._caught_up((await self._log.identity()).last)
+            if self._state.position == known:
+                await self._change(self._changes, within_s=TICK_S)
             return None
 
     async def _abandon(self, expired: Sequence[Lease]) -> bool:

@@ -1,0 +1,250 @@
+"""The curriculum's process: what it appends, what it survives, and that only one decides."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from curriculum_story import SOURCES, settings_of
+from virtual_time import clock_ns, clock_s, run_virtually
+
+from actors.curriculum.role import run_curriculum
+from core.errors import BrokerUnreachable, SettingsError
+from core.evidence import Evidence
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    PhaseStarted,
+    TaskAdmitted,
+    TaskProposed,
+    TaskRejected,
+    WaitExceeded,
+)
+from events.envelope import Fact, Stored
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
+
+TASKS = 16
+"""4 families with 4 tasks each."""
+
+
+class Bench:
+    """A log in memory, in virtual time."""
+
+    def __init__(self, **curriculum: Any) -> None:
+        self.settings = settings_of(curriculum=curriculum, log={"append_timeout_s": 20})
+        self.log = MemoryLog("r", clock=clock_s)
+
+    def publisher(self, name: str) -> Publisher:
+        return Publisher(self.log, producer=name, code_rev="", settings=self.settings.log, clock_ns=clock_ns)
+
+    async def tell(self, *facts: Fact) -> None:
+        async with self.publisher("story") as publisher:
+            for fact in facts:
+                await publisher.decide(fact, entity=getattr(fact, "episode", "e"))
+
+    async def decide(
+        self,
+        *,
+        for_s: float = 5,
+        name: str = "curriculum.1",
+        until_episodes: int | None = None,
+        log: Any = None,
+    ) -> None:
+        stop = asyncio.Event()
+        async with self.publisher(name) as publisher, asyncio.TaskGroup() as tasks:
+            tasks.create_task(
+                run_curriculum(
+                    log=log or self.log,
+                    publisher=publisher,
+                    sources=SOURCES,
+                    settings=self.settings,
+                    stop=stop,
+                    clock_ns=clock_ns,
+                    until_episodes=until_episodes,
+                )
+            )
+            await asyncio.sleep(for_s)
+            stop.set()
+
+    async def facts(self, *kinds: type[Fact]) -> list[Any]:
+        return [recorded.fact async for recorded in read(self.log) if isinstance(recorded.fact, kinds)]
+
+
+def ended(request: EpisodeRequested) -> EpisodeEnded:
+    return EpisodeEnded(
+        episode=request.episode,
+        task_id=request.task.id,
+        actor="actor.1",
+        reason="done",
+        steps=0,
+        evidence=Evidence(answer=None, final_url="", probes={}),
+        final_observation=None,
+        policy_versions=(0, 0),
+        duration_ms=1.0,
+    )
+
+
+def test_the_pool_is_admitted_once_however_often_the_curriculum_starts() -> None:
+    async def main() -> None:
+        bench = Bench()
+        for _ in range(3):
+            await bench.decide(for_s=2)
+        first, *_ = await bench.facts(Fact)
+        assert first == PhaseStarted(phase=0, reference_version=0)
+        proposed = [fact.task.id for fact in await bench.facts(TaskProposed)]
+        assert len(proposed) == len(set(proposed)) == TASKS
+        assert [fact.task_id for fact in await bench.facts(TaskAdmitted)] == proposed
+        assert len(await bench.facts(PhaseStarted)) == 1
+
+    run_virtually(main())
+
+
+def test_a_pool_of_which_a_part_was_proposed_is_completed_and_what_was_rejected_stays_out() -> None:
+    async def main() -> None:
+        bench = Bench()
+        first, second = SOURCES["shop"].task("buy", 0), SOURCES["shop"].task("buy", 1)
+        await bench.tell(TaskProposed(task=first, source="seeded"))
+        await bench.tell(
+            TaskProposed(task=second, source="seeded"), TaskRejected(task_id=second.id, reason="too hard")
+        )
+        await bench.decide()
+        proposed = Counter(fact.task.id for fact in await bench.facts(TaskProposed))
+        assert set(proposed.values()) == {1}
+        admitted = [fact.task_id for fact in await bench.facts(TaskAdmitted)]
+        assert len(admitted) == TASKS - 1
+        assert second.id not in admitted
+
+    run_virtually(main())
+
+
+def test_an_expired_lease_is_abandoned_recorded_as_a_wait_and_tried_again() -> None:
+    async def main() -> None:
+        bench = Bench(lease_s=30, max_running=4)
+        await bench.decide(for_s=1)
+        first, second, *_ = await bench.facts(EpisodeRequested)
+        await bench.tell(EpisodeStarted(episode=first.episode, actor="actor.9", instruction="", renderer=""))
+        await bench.tell(ended(second))
+        await bench.decide(for_s=32)
+        gone = {fact.episode: fact for fact in await bench.facts(EpisodeAbandoned)}
+        assert second.episode not in gone
+        assert gone[first.episode].reason == "lease_expired"
+        assert gone[first.episode].detail == "actor.9 started it and did not end it within 30 s"
+        waits = await bench.facts(WaitExceeded)
+        assert {wait.setting for wait in waits} == {"curriculum.lease_s"}
+        assert len(waits) == len(gone)
+        retries = [fact for fact in await bench.facts(EpisodeRequested) if fact.attempt == 1]
+        assert {(fact.group, fact.member) for fact in retries} >= {(first.group, 0)}
+
+    run_virtually(main())
+
+
+def test_a_group_that_was_cut_short_by_a_crash_is_completed_first() -> None:
+    async def main() -> None:
+        bench = Bench(max_running=100)
+        whole = Bench(max_running=100)
+        await whole.decide()
+        kept = [r async for r in read(whole.log) if not isinstance(r.fact, EpisodeRequested)]
+        requests = await whole.facts(EpisodeRequested)
+        await bench.tell(*(recorded.fact for recorded in kept), *requests[:6])
+        await bench.decide()
+        assert await bench.facts(EpisodeRequested) == requests
+
+    run_virtually(main())
+
+
+def test_two_curricula_at_once_request_nothing_twice() -> None:
+    async def main() -> None:
+        bench = Bench(max_running=12)
+
+        async def finish_everything() -> None:
+            done: set[str] = set()
+            for _ in range(40):
+                await asyncio.sleep(0.5)
+                for request in await bench.facts(EpisodeRequested):
+                    if request.episode not in done:
+                        done.add(request.episode)
+                        await bench.tell(
+                            EpisodeAbandoned(
+                                episode=request.episode, task_id="", reason="error", detail="", steps=0
+                            )
+                        )
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(finish_everything())
+            tasks.create_task(bench.decide(for_s=25, name="curriculum.1"))
+            tasks.create_task(bench.decide(for_s=25, name="curriculum.2"))
+        requests = await bench.facts(EpisodeRequested)
+        assert len(requests) > 50
+        assert len({request.episode for request in requests}) == len(requests)
+        places = Counter((request.group, request.member, request.attempt) for request in requests)
+        assert set(places.values()) == {1}
+        producers = Counter([r.envelope.producer async for r in read(bench.log)])
+        assert producers["curriculum.1"]
+        assert producers["curriculum.2"]
+
+    run_virtually(main())
+
+
+def test_a_finite_run_returns_by_itself() -> None:
+    async def main() -> None:
+        bench = Bench()
+
+        async def play() -> None:
+            done: set[str] = set()
+            while True:
+                await asyncio.sleep(1)
+                for request in await bench.facts(EpisodeRequested):
+                    if request.episode not in done:
+                        done.add(request.episode)
+                        await bench.tell(ended(request))
+
+        async with asyncio.TaskGroup() as tasks:
+            playing = tasks.create_task(play())
+            before = clock_s()
+            async with bench.publisher("curriculum.1") as publisher:
+                await run_curriculum(
+                    log=bench.log,
+                    publisher=publisher,
+                    sources=SOURCES,
+                    settings=bench.settings,
+                    stop=asyncio.Event(),
+                    clock_ns=clock_ns,
+                    until_episodes=6,
+                )
+            playing.cancel()
+        assert clock_s() - before < 20
+        assert len(await bench.facts(EpisodeEnded)) == 8
+
+    run_virtually(main())
+
+
+def test_a_log_that_takes_events_and_delivers_none_is_an_error_and_no_hang() -> None:
+    class Deaf(MemoryLog):
+        async def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:  # type: ignore[override]
+            await asyncio.sleep(1_000_000)
+            yield []
+
+    async def main() -> None:
+        bench = Bench()
+        bench.log = Deaf("r", clock=clock_s)
+        with pytest.raises(ExceptionGroup) as caught:
+            await bench.decide(for_s=60)
+        assert caught.group_contains(BrokerUnreachable, match="nothing came for 20 s")
+
+    run_virtually(main())
+
+
+def test_a_family_that_does_not_exist_is_a_worded_error_before_anything_is_appended() -> None:
+    async def main() -> None:
+        bench = Bench(families=("shop/steal",))
+        with pytest.raises(ExceptionGroup) as caught:
+            await bench.decide()
+        assert caught.group_contains(SettingsError, match="shop/steal")
+        assert not bench.log.events
+
+    run_virtually(main())
