@@ -4,6 +4,7 @@ Every prompt is read by itself, without padding; decoding is one forward pass fo
 generator, so an answer does not depend on who shares the batch, except through the last bits of floating point.
 """
 
+from collections import OrderedDict
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -13,6 +14,9 @@ from transformers import DynamicCache
 from actors.engines.base import Generation
 from actors.engines.slots import SlotCache
 from core.sampling import Sampling
+
+KEPT_PROMPTS = 16
+"""Prompts whose states are kept: the episodes of a group begin with the same page, mostly at about the same time."""
 
 Key = TypeVar("Key")
 """Whatever the caller tells its requests apart by."""
@@ -48,6 +52,7 @@ class Batch(Generic[Key]):
         self._slots = slots
         self._cache = SlotCache(model, slots)
         self._rows: list[Row[Key]] = []
+        self._read: OrderedDict[tuple[int, ...], tuple[DynamicCache, torch.Tensor]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,12 +70,9 @@ class Batch(Generic[Key]):
     @torch.inference_mode()
     def admit(self, key: Key, prompt_ids: list[int], sampling: Sampling, version: int) -> Row[Key] | None:
         """Read a prompt and draw its first token; returns the row if that ended it already."""
-        cache = DynamicCache(config=self._model.config)
-        output = self._model(
-            input_ids=torch.tensor([prompt_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1
-        )
+        cache, logits = self._prefill(tuple(prompt_ids))
         row = Row(key, sampling)
-        if self._extend([row], output.logits[:, -1].float(), version):
+        if self._extend([row], logits, version):
             return row
         self._cache.admit(cache, len(prompt_ids))
         self._rows.append(row)
@@ -92,6 +94,25 @@ class Batch(Generic[Key]):
             if row.key is key:
                 self._remove(row)
                 return
+
+    def forget_prompts(self) -> None:
+        """To be called when the weights change."""
+        self._read.clear()
+
+    def _prefill(self, prompt_ids: tuple[int, ...]) -> tuple[DynamicCache, torch.Tensor]:
+        """States after a prompt and the logits that follow  # [1, vocabulary]. A prompt read lately is not read again."""
+        known = self._read.get(prompt_ids)
+        if known is None:
+            cache = DynamicCache(config=self._model.config)
+            output = self._model(
+                input_ids=torch.tensor([prompt_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1
+            )
+            known = cache, output.logits[:, -1].float()
+            self._read[prompt_ids] = known
+            if len(self._read) > KEPT_PROMPTS:
+                self._read.popitem(last=False)
+        self._read.move_to_end(prompt_ids)
+        return known
 
     def _remove(self, row: Row[Key]) -> None:
         slot = self._rows.index(row)

@@ -132,6 +132,23 @@ async def test_weights_that_do_not_fit_are_refused_and_the_old_ones_go_on(
     assert await engine.generate(*request) == before
 
 
+async def test_a_prompt_read_before_gives_the_same_answer_until_the_weights_change(
+    engine: InProcessEngine, folder: Path, tmp_path: Path
+) -> None:
+    save_weights(tiny_model(folder, seed=2), tmp_path / "second.safetensors")
+    prompt = list(range(10, 60))
+    first, second = [
+        await engine.generate(prompt, Sampling(temperature=1.0, max_tokens=8, seed=1)) for _ in range(2)
+    ]
+    assert first == second
+    await engine.adopt(1, tmp_path / "second.safetensors")
+    third = await engine.generate(prompt, Sampling(temperature=1.0, max_tokens=8, seed=1))
+    async with InProcessEngine(folder, PolicySettings(threads=1)) as fresh:
+        await fresh.adopt(1, tmp_path / "second.safetensors")
+        assert third == await fresh.generate(prompt, Sampling(temperature=1.0, max_tokens=8, seed=1))
+    assert third.token_ids != first.token_ids
+
+
 async def test_a_cancelled_call_leaves_room_for_others(engine: InProcessEngine) -> None:
     long = Sampling(temperature=1.0, max_tokens=1500, seed=1)
     calls = [asyncio.create_task(engine.generate([5, number], long)) for number in range(4, 12)]
