@@ -17,6 +17,7 @@ from actors.environments.demonstrator import DEMONSTRATORS
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
+from actors.environments.site import Site
 from actors.environments.store.evaluators import evaluate as evaluate_store
 from actors.environments.store.tasks import StoreTasks
 from app.evaluation import store_running
@@ -46,7 +47,7 @@ async def record(families: dict[str, int], path: Path, *, settings: Settings, fi
     steps = 0
     lock = asyncio.Lock()
     async with store_running(settings) as store, BrowserHost(settings.actors) as host:
-        sites = {"store": store, "miniwob": MiniwobSite()}
+        sites: dict[str, Site] = {"store": store, "miniwob": MiniwobSite()}
 
         async def work() -> None:
             nonlocal steps
