@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NoReturn
 
 import structlog
 import uvloop
@@ -80,7 +81,7 @@ async def work(role: str, name: str) -> None:
         report(folder, name=name, pid=os.getpid(), state="ready", restarts=restarts, detail=detail)
 
     async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(ROLES[role](name, stop, ready), name=name)  # type: ignore[arg-type]
+        working = tasks.create_task(ROLES[role](name, stop, ready), name=name)
         stopping = tasks.create_task(_cancel_late(stop, working))
         working.add_done_callback(lambda _: stopping.cancel())
 
@@ -103,8 +104,15 @@ def _explain(error: BaseException) -> int:
     return 1
 
 
+def leave(status: int) -> NoReturn:
+    """End the process now. Everything that must last is in the log by then; a computation in a thread is not waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
 def main() -> int:
-    """Run the role and name on the command line."""
+    """Run the role and name on the command line; returns the exit status."""
     role, name = sys.argv[1:3]
     configure_logging()
     structlog.contextvars.bind_contextvars(process=name)
@@ -118,4 +126,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

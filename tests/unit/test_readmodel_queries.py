@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 from synthetic_run import SECOND_NS, recorded_run
 
 from core.statistics import wilson
-from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied
+from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied, UpdateSkipped
 from events.envelope import Recorded
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.database import ReadModel
@@ -196,7 +196,7 @@ def test_throughput_counts_what_happened_in_the_window(asked: Connection, record
     newest = max(
         r.envelope.occurred_ns
         for r in recordeds
-        if isinstance(r.fact, StepTaken | EpisodeJudged | UpdateApplied)
+        if isinstance(r.fact, StepTaken | EpisodeJudged | UpdateApplied | UpdateSkipped)
     )
     since = newest - 60 * SECOND_NS
     steps = [r for r in recordeds if isinstance(r.fact, StepTaken) and r.envelope.occurred_ns > since]

@@ -1,0 +1,42 @@
+"""A home with a run whose log stands in a real broker, written by roles that may write what they write."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from itertools import groupby
+from pathlib import Path
+
+from synthetic_run import Told
+
+from app.configuration import resolve
+from app.runs import RunHandle, create_run
+from core.settings import LogSettings
+from events.broker import PUBLISHES
+from events.publisher import Publisher
+from events.registry import BY_CLASS
+
+ROLES = ("learner", "actor", "judge", "curriculum", "control", "admin")
+
+
+def role_for(told: Told) -> str:
+    """A role that may append this fact."""
+    family = BY_CLASS[type(told.fact)].family
+    return next(role for role in ROLES if family in PUBLISHES[role])
+
+
+async def make_home(home: Path, facts: Sequence[Told], *, run: str = "tale") -> RunHandle:
+    """Append the facts in their order; the broker is stopped again afterwards."""
+    handle = create_run(resolve(environment={}, folder=home.parent), home=home, name=run)
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(handle.connect_log("admin"))
+        publishers: dict[tuple[str, str], Publisher] = {}
+        for key, group in groupby(facts, key=lambda told: (role_for(told), told.producer)):
+            if key not in publishers:
+                log = await stack.enter_async_context(handle.connect_log(key[0]))
+                publisher = Publisher(
+                    log, producer=key[1], code_rev="test", settings=LogSettings(linger_ms=0)
+                )
+                publishers[key] = await stack.enter_async_context(publisher)
+            for told in group:
+                await publishers[key].publish(told.fact, entity=told.entity, correlation=told.entity)
+            await publishers[key].commit()
+    return handle

@@ -1,0 +1,107 @@
+"""Runs of a home: names, which one is meant, and what lies where."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from app.configuration import resolve
+from app.launch import Launch, write_launch
+from app.runs import NoSuchRun, code_revision, create_run, current_run, list_runs, open_run
+from core.errors import BrokerUnreachable, SettingsError
+
+
+def new(home: Path, name: str | None = None, *overrides: str) -> str:
+    return create_run(resolve(environment={}, folder=home, overrides=overrides), home=home, name=name).name
+
+
+def test_unnamed_runs_are_numbered(tmp_path: Path) -> None:
+    assert [new(tmp_path), new(tmp_path, "mine"), new(tmp_path), new(tmp_path, "run-9"), new(tmp_path)] == [
+        "run-1",
+        "mine",
+        "run-2",
+        "run-9",
+        "run-10",
+    ]
+
+
+def test_without_a_name_the_run_started_last_is_meant_else_the_newest(tmp_path: Path) -> None:
+    for age, name in enumerate(("c", "a", "b")):
+        new(tmp_path, name)
+        os.utime(tmp_path / "runs" / name / "settings.toml", (age, age))
+    assert list_runs(tmp_path) == ["c", "a", "b"]
+    assert open_run(home=tmp_path).name == "b"
+    write_launch(tmp_path, Launch(run="a"))
+    assert open_run(home=tmp_path).name == current_run(tmp_path).name == "a"
+    write_launch(tmp_path, Launch(run="removed"))
+    assert open_run(home=tmp_path).name == "b"
+
+
+def test_a_run_keeps_its_settings_and_recipe(tmp_path: Path) -> None:
+    new(tmp_path, "mine", "learner.learning_rate=1e-6", "log.max_bytes=12345678")
+    opened = open_run("mine", home=tmp_path)
+    assert (
+        opened.settings
+        == resolve(
+            environment={},
+            folder=tmp_path,
+            overrides=["learner.learning_rate=1e-6", "log.max_bytes=12345678"],
+        ).settings
+    )
+    assert opened.recipe == "mgrpo"
+    assert opened.folder == tmp_path / "runs" / "mine"
+    assert opened.database_url == f"sqlite:///{tmp_path}/runs/mine/readmodel.sqlite"
+
+
+def test_the_database_can_be_elsewhere(tmp_path: Path) -> None:
+    new(tmp_path, "mine", "storage.database=postgresql+psycopg://me@host/name")
+    assert open_run("mine", home=tmp_path).database_url == "postgresql+psycopg://me@host/name"
+
+
+def test_the_home_comes_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new(tmp_path, "mine")
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    assert open_run().name == "mine"
+
+
+def test_a_run_that_is_not_there_names_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(NoSuchRun, match=r"no run in .* yet\. Run: hindcast start"):
+        open_run(home=tmp_path)
+    new(tmp_path, "one")
+    new(tmp_path, "two")
+    with pytest.raises(NoSuchRun, match=r"no run 'three' .*: one, two"):
+        open_run("three", home=tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "Big", "a b", "../up", "a.b", "a*", "-a", "x" * 49])
+def test_a_name_that_cannot_stand_in_a_subject_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SettingsError, match="cannot be a run's name"):
+        new(tmp_path, name)
+    assert list_runs(tmp_path) == []
+
+
+def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
+    new(tmp_path, "mine")
+    with pytest.raises(SettingsError, match="there is a run 'mine'"):
+        new(tmp_path, "mine")
+
+
+def test_a_run_with_damaged_settings_is_a_worded_error(tmp_path: Path) -> None:
+    new(tmp_path, "mine")
+    (tmp_path / "runs" / "mine" / "settings.toml").write_text("[learner]\nclip_low = 7\n")
+    with pytest.raises(SettingsError, match=r"settings\.toml: learner\.clip_low = 7 must be less than 1"):
+        open_run("mine", home=tmp_path)
+
+
+async def test_a_broker_that_is_not_there_is_a_worded_error(tmp_path: Path) -> None:
+    new(tmp_path, "mine", "log.url=nats://127.0.0.1:1", "log.connect_timeout_s=0.5")
+    (tmp_path / "secrets").mkdir()
+    (tmp_path / "secrets" / "reader").write_text("secret")
+    (tmp_path / "secrets" / "reader").chmod(0o600)
+    with pytest.raises(BrokerUnreachable, match=r"127\.0\.0\.1:1 does not answer"):
+        async with open_run("mine", home=tmp_path).connect_log():
+            pass
+
+
+def test_the_code_names_its_revision() -> None:
+    assert code_revision() not in ("", "unknown")
