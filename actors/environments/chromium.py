@@ -108,7 +108,7 @@ class Chromium:
     @property
     def alive(self) -> bool:
         """Whether the browser can still be spoken to."""
-        return not self._killed and self.browser.is_connected()
+        return not self._killed and self.browser.is_connected() and all(map(_runs, self._leaders))
 
     async def new_context(self, *, origins: tuple[str, ...], viewport: tuple[int, int]) -> BrowserContext:
         """A fresh, isolated context that reaches only the allowed origins. Raises Playwright's errors."""
@@ -190,6 +190,12 @@ def _group_leaders(token: str) -> list[psutil.Process]:
             if any(token in part for part in process.cmdline()) and os.getpgid(process.pid) == process.pid:
                 leaders.append(process)
     return leaders
+
+
+def _runs(process: psutil.Process) -> bool:
+    with suppress(psutil.Error):
+        return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
+    return False
 
 
 def _kill_groups(leaders: list[psutil.Process]) -> None:

@@ -30,6 +30,7 @@ class Tab:
         """As of the last snapshot; a background tab is not asked."""
         self.navigations = 0
         """Navigations of the main frame that committed or came to nothing."""
+        self.devtools: CDPSession | None = None
         self.failed = ""
         """Why the last one came to nothing, such as `net::ERR_CONNECTION_REFUSED`; empty when it committed."""
 
@@ -56,7 +57,6 @@ class Window:
         self.spoiled = ""
         """Why this window must not serve another episode; empty while it may."""
         self._changed = asyncio.Event()
-        self._devtools: CDPSession | None = None
 
     @property
     def tab(self) -> Tab:
@@ -85,25 +85,34 @@ class Window:
 
     async def forget_history(self) -> None:
         """Drop the active tab's history, so that going back cannot leave the episode."""
-        if self._devtools is None:
-            self._devtools = await self.context.new_cdp_session(self.tabs[0].page)
-        await self._devtools.send("Page.resetNavigationHistory")
+        await (await self._devtools(self.tab)).send("Page.resetNavigationHistory")
+
+    async def stop_loading(self) -> None:
+        """Give up whatever the active tab is loading. Until then Chromium holds back every question to the page."""
+        await (await self._devtools(self.tab)).send("Page.stopLoading")
+
+    async def _devtools(self, tab: Tab) -> CDPSession:
+        if tab.devtools is None:
+            tab.devtools = await self.context.new_cdp_session(tab.page)
+        return tab.devtools
 
     async def wipe(self) -> None:
         """Bring the window back to one tab without cookies and storage, fit for another episode of its site."""
-        for tab in self.tabs[1:]:
-            await tab.page.close()
+        while len(self.tabs) > 1:
+            await self.tabs[-1].page.close()
         self.focus(0)
+        if self.tab.page.url == "about:blank":
+            self.spoiled = "the site's document is gone, and with it the way to its session storage"
+            return
         await self.context.clear_cookies()
         await self.tab.page.evaluate(
             "() => { for (const store of ['localStorage', 'sessionStorage']) "
             "{ try { window[store].clear(); } catch { /* this document has none */ } } window.name = ''; }"
         )
+        devtools = await self._devtools(self.tab)
         for origin in self.origins:
-            if self._devtools is not None and origin.startswith("http"):
-                await self._devtools.send(
-                    "Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"}
-                )
+            if origin.startswith("http"):
+                await devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
         self.blocked.clear()
         self.opened = 0
 
@@ -159,7 +168,7 @@ class Window:
 
     def _request_failed(self, request: Request) -> None:
         with suppress(PlaywrightError):
-            if not request.is_navigation_request() or request.frame.parent_frame is not None:
+            if not _opens_page(request):
                 return
             for tab in self.tabs:
                 if tab.page is request.frame.page:
@@ -174,10 +183,21 @@ class Window:
             if is_allowed(request.url, self.origins) or request.url.startswith("data:"):
                 await route.continue_()
                 return
-            if request.is_navigation_request() and request.frame.parent_frame is None:
+            if _opens_page(request):
                 self.blocked.append(request.url)
                 self.spoiled = f"a page tried to go to {request.url[:200]}"
+                self._changed.set()
             await route.abort("aborted")
+
+
+def _opens_page(request: Request) -> bool:
+    """Whether a request loads the document of a tab, not of a frame in it."""
+    if not request.is_navigation_request():
+        return False
+    try:
+        return request.frame.parent_frame is None
+    except PlaywrightError:
+        return True  # a new tab's first document has no frame yet
 
 
 async def _answer_dialog(dialog: Dialog) -> None:

@@ -244,6 +244,7 @@ class BrowserWorld:
             pass
         try:
             async with asyncio.timeout(LAST_LOOK_S):
+                await window.stop_loading()
                 found = await take_snapshot(window.tab.page, stay=True)
         except TimeoutError:
             raise PageHung from None
@@ -309,7 +310,7 @@ class BrowserWorld:
 
 
 def _has_opened(window: Window, opened: int) -> bool:
-    return window.opened != opened
+    return window.opened != opened or bool(window.blocked)
 
 
 def _has_moved(window: Window, tab: Tab, navigations: int) -> bool:
