@@ -219,15 +219,14 @@ def _parse(url: str) -> URL:
         return make_url(url)
     except ArgumentError as error:
         raise SettingsError(
-            f"storage.database = {url!r} is not a database address; it looks like postgresql+psycopg://user@host/name "
-            "or sqlite:////folder/file.sqlite"
+            "storage.database is not a database address; it looks like postgresql+psycopg://user@host/name or "
+            "sqlite:////folder/file.sqlite"
         ) from error
 
 
 def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    connection.isolation_level = (
-        None  # the driver would begin only before a change, so two SELECTs could disagree
-    )
+    # Left to itself the driver begins a transaction only before a change, so two SELECTs of one reading could disagree.
+    connection.isolation_level = None
     for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
 

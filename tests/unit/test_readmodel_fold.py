@@ -148,6 +148,17 @@ async def test_the_position_and_its_effect_are_kept_together_or_not_at_all(model
     fold(model, recordeds[20:])
 
 
+async def test_all_questions_of_one_reading_see_the_same_state(model: ReadModel) -> None:
+    _, recordeds = await recorded_run(1)
+    fold(model, recordeds[:30])
+    with model.reading() as connection:
+        before = whole(connection)
+        fold(model, recordeds[30:])
+        assert whole(connection) == before
+    with model.reading() as connection:
+        assert whole(connection) != before
+
+
 def test_a_read_model_of_another_schema_version_is_emptied_and_says_so(model: ReadModel) -> None:
     with model.writing() as connection:
         connection.execute(update(cursor).values(schema_version=0, position=77))
@@ -210,10 +221,10 @@ def test_an_address_that_is_none_is_a_worded_error(url: str, words: str) -> None
         ReadModel(url, run="tale")
 
 
-def test_a_password_in_the_address_is_never_shown() -> None:
-    pytest.importorskip("sqlalchemy")
+@pytest.mark.parametrize("url", ["oracle+nothing://me:secret@host/name", "postgresql me:secret@host/name"])
+def test_a_password_in_the_address_is_never_shown(url: str) -> None:
     with pytest.raises(SettingsError) as raised:
-        ReadModel("oracle+nothing://me:secret@host/name", run="tale")
+        ReadModel(url, run="tale")
     assert "secret" not in str(raised.value)
 
 

@@ -4,13 +4,25 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import Connection
-from synthetic_run import SECOND_NS, recorded_run
+from synthetic_run import SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
+from core.evidence import Judgment, Outcome
 from core.statistics import wilson
-from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied, UpdateSkipped
+from events.catalogue import (
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    StepTaken,
+    UpdateApplied,
+    UpdateSkipped,
+)
+from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Recorded
+from events.memory import MemoryLog
+from events.reader import read
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
@@ -212,3 +224,31 @@ def test_throughput_counts_what_happened_in_the_window(asked: Connection, record
 
 def test_the_judge_that_training_uses_is_the_first_of_the_settings(asked: Connection) -> None:
     assert training_judge(asked) == "rules"
+
+
+async def test_where_a_judge_spoke_twice_its_first_verdict_counts(tmp_path: Path) -> None:
+    def verdict(version: str, outcome: Outcome) -> Told:
+        judgment = Judgment(outcome=outcome, reward=float(outcome == "success"), reason="")
+        judge = JudgeIdentity(name="rules", version=version)
+        fact = EpisodeJudged(episode="ep_1", task_id=TASKS[0].id, judge=judge, judgment=judgment)
+        return Told("judge.1", f"ep_1.rules.{version}", fact)
+
+    facts = a_run(4)
+    ended = next(told.fact for told in facts if isinstance(told.fact, EpisodeEnded))
+    ended = msgspec.structs.replace(ended, episode="ep_1")
+    requested = next(told.fact for told in facts if isinstance(told.fact, EpisodeRequested))
+    requested = msgspec.structs.replace(requested, episode="ep_1", origin="online")
+    log = MemoryLog("tale")
+    story = [Told("curriculum.1", "ep_1", requested), Told("actor.1", "ep_1", ended)]
+    await record(log, [facts[0], *story, verdict("1", "failure"), verdict("2", "success")])
+    model = ReadModel(f"sqlite:///{tmp_path}/twice.sqlite", run="tale")
+    model.prepare()
+    with model.writing() as connection:
+        apply(connection, [recorded async for recorded in read(log)])
+    with model.reading() as connection:
+        (point,) = success_by_version(connection)
+        (row,) = list_episodes(connection)
+        assert len(show_episode(connection, "ep_1").verdicts) == 2
+    model.close()
+    assert (point.success.judged, point.success.successes) == (1, 0)
+    assert row.outcome == "failure"
