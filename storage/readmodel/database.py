@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
-from sqlalchemy.schema import CreateSchema, CreateTable
+from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
 from core.errors import ForeignLog, HindcastError, SettingsError
 from storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
@@ -130,10 +130,10 @@ class ReadModel:
             self._create(connection)
 
     def drop(self) -> None:
-        """Remove the tables; a SQLite file goes as a whole."""
-        if self.file is None:
+        """Remove it: the whole file, or the whole schema."""
+        if self._schema:
             with self.writing() as connection:
-                metadata.drop_all(connection)
+                connection.execute(DropSchema(self._schema, cascade=True, if_exists=True))
         self.close()
         if self.file is not None:
             for ending in ("", "-wal", "-shm"):

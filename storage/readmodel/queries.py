@@ -248,7 +248,10 @@ def list_tasks(
         .limit(limit)
     )
     return [
-        TaskRow(**only(row, TaskRow, without=("success",)), success=success_of({one: row[one] or 0 for one in OUTCOMES}))
+        TaskRow(
+            **only(row, TaskRow, without=("success",)),
+            success=success_of({one: row[one] or 0 for one in OUTCOMES}),
+        )
         for row in connection.execute(statement).mappings()
     ]
 
@@ -307,7 +310,7 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
     ).one()
 
     def per(count: float, unit_s: float) -> float:
-        return count * unit_s / seconds if seconds else 0.0
+        return float(count) * unit_s / seconds if seconds else 0.0  # PostgreSQL sums to decimals
 
     return Throughput(
         window_s=seconds,
