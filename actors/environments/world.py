@@ -162,6 +162,9 @@ class BrowserWorld:
         if action.name == "exit":
             return "exit", ""
         limit = self._settings.page_timeout_s if action.name in LOADING else self._settings.action_timeout_s
+        if not window.tabs:
+            self._check_alive(window)
+            return "page_closed", f"the page had closed itself before {action.name}"
         tab = window.tab
         try:
             async with asyncio.timeout(limit):
@@ -171,7 +174,7 @@ class BrowserWorld:
         except TimeoutError:
             window.spoiled = "an action did not end in time"
             return "timeout", f"{action.name} took longer than {limit:g} s"
-        except PlaywrightError as error:
+        except (PlaywrightError, IndexError) as error:
             self._check_alive(window)
             if tab not in window.tabs:
                 return "page_closed", f"the page closed during {action.name}"

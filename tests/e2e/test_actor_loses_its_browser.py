@@ -1,0 +1,114 @@
+"""A real Chromium is killed under an actor: its episodes are abandoned with a reason, and the actor goes on."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import psutil
+from curriculum_story import settings_of
+from role_simulation import Mishaps, ScriptedEngine
+
+from actors.actor import run_actor
+from actors.engines.base import Generation
+from actors.environments.browser import BrowserHost
+from actors.environments.miniwob.site import MiniwobSite
+from actors.environments.miniwob.tasks import MiniwobTasks
+from core.sampling import Sampling
+from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
+from events.envelope import Fact
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read, tail
+from storage.blobs import BlobStore
+
+SETTINGS = settings_of(actors={"contexts": 2})
+
+
+class Scrolling(ScriptedEngine):
+    """Never gets anywhere, so that every episode takes all of its steps."""
+
+    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+        await asyncio.sleep(0.2)
+        ids = [*map(ord, 'do(action="Scroll Down")'), self.tokenizer.eos_token_id]
+        return Generation(token_ids=ids, logprobs=[-1.0] * len(ids), versions=[0] * len(ids), finish="stop")
+
+
+def requested(number: int) -> EpisodeRequested:
+    return EpisodeRequested(
+        episode=f"ep_{number}",
+        task=MiniwobTasks().task("click-tab-2", number),
+        group=f"g_{number}",
+        member=0,
+        group_size=1,
+        attempt=0,
+        origin="online",
+        temperature=1.0,
+        phase=0,
+        min_version=0,
+        lease_s=60.0,
+    )
+
+
+def my_browser() -> psutil.Process:
+    """The main process of the Chromium that this test started, among this process's own descendants."""
+    return next(
+        child
+        for child in psutil.Process().children(recursive=True)
+        if "chrom" in child.exe() and "--type=" not in " ".join(child.cmdline())
+    )
+
+
+async def seen(log: MemoryLog, kind: type[Fact], number: int) -> None:
+    async with asyncio.timeout(60), aclosing(tail(log, after=0)) as events:
+        async for recorded in events:
+            number -= isinstance(recorded.fact, kind)
+            if number <= 0:
+                return
+
+
+async def test_episodes_of_a_killed_browser_are_abandoned_and_the_next_ones_are_played(
+    tmp_path: Path,
+) -> None:
+    log = MemoryLog("r")
+    stop = asyncio.Event()
+
+    async def act(publisher: Publisher) -> None:
+        async with BrowserHost(SETTINGS.actors) as host:
+            await run_actor(
+                name="actor.1",
+                log=log,
+                publisher=publisher,
+                queue=await log.open_queue("actors", family="request"),
+                engine=Scrolling(Mishaps(1, 0.0)),
+                host=host,
+                sites={"miniwob": MiniwobSite()},
+                blobs=BlobStore(tmp_path),
+                settings=SETTINGS,
+                stop=stop,
+            )
+
+    async with (
+        Publisher(log, producer="actor.1", code_rev="", settings=SETTINGS.log) as publisher,
+        Publisher(log, producer="story", code_rev="", settings=SETTINGS.log) as story,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for number in range(2):
+            await story.decide(requested(number), entity=f"ep_{number}")
+        tasks.create_task(act(publisher))
+        await seen(log, StepTaken, 2)
+        os.kill(my_browser().pid, signal.SIGKILL)
+        await seen(log, EpisodeAbandoned, 2)
+        for number in range(2, 5):
+            await story.decide(requested(number), entity=f"ep_{number}")
+        await seen(log, EpisodeEnded, 3)
+        stop.set()
+
+    facts = [recorded.fact async for recorded in read(log)]
+    gone = [fact for fact in facts if isinstance(fact, EpisodeAbandoned)]
+    ended = [fact for fact in facts if isinstance(fact, EpisodeEnded)]
+    assert [fact.reason for fact in gone] == ["browser_died"] * 2
+    assert {fact.episode for fact in gone} == {"ep_0", "ep_1"}
+    assert {fact.episode for fact in ended} == {"ep_2", "ep_3", "ep_4"}
