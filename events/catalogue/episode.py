@@ -94,7 +94,8 @@ class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
     episode: str
     task_id: str
     reason: str
-    """`lease_expired`, `browser_died`, `environment_failed`, `engine_failed`, `error`."""
+    """`lease_expired`, `episode_timeout`, `browser_died`, `environment_failed`, `engine_failed`, `actor_stopped`,
+    `actor_restarted`, `error`."""
     detail: str
     steps: int
 
