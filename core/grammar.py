@@ -43,10 +43,11 @@ def parse_answer(text: str) -> Action | ParseFailure:
             return _webrl(positional, named)
         if name == "exit":
             return Action(name="exit", argument=_only(positional, named, "message"))
-        reader = _BROWSERGYM.get(name)
-        if reader is None:
-            raise _Unreadable(f"expected do(…) or exit(…), found {_show(name)}(…)")
-        return reader(positional, named)
+        if name in _BROWSERGYM:
+            return _BROWSERGYM[name](positional, named)
+        if _fold(name) in _NAMES and not positional:
+            return _webrl([name], named)
+        raise _Unreadable(f"expected do(…) or exit(…), found {_show(name)}(…)")
     except _Unreadable as unreadable:
         return ParseFailure(reason=str(unreadable))
 
@@ -89,7 +90,7 @@ def _quote(text: str) -> str:
 
 def _outside_fences(text: str) -> list[str]:
     """The answer's lines without Markdown's code fences."""
-    return [line for line in text.splitlines() if not line.lstrip().startswith("```")]
+    return [line for line in text.split("\n") if not line.lstrip().startswith("```")]
 
 
 def _show(text: str) -> str:
@@ -171,7 +172,11 @@ def _element_number(value: str) -> int:
     return int(match.group(1))
 
 
-_NAMES = {name.lower().replace("_", " "): name for name in ACTIONS}
+def _fold(name: str) -> str:
+    return name.strip().lower().replace("_", " ")
+
+
+_NAMES = {_fold(name): name for name in ACTIONS}
 
 
 def _webrl(positional: list[str], named: dict[str, str]) -> Action:
@@ -186,12 +191,14 @@ def _webrl(positional: list[str], named: dict[str, str]) -> Action:
         raise _Unreadable(f"do(…) takes action, element and argument, found {_show(min(unknown))}")
     if "action" not in named:
         raise _Unreadable('do(…) lacks its action, such as action="Click"')
-    name = _NAMES.get(named["action"].strip().lower().replace("_", " "))
-    if name is None:
-        raise _Unreadable(f"unknown action {_show(named['action'])}; known are {', '.join(ACTIONS)}")
+    asked = named["action"].strip()
     argument = named.get("argument", named.get("message"))
-    element = named.get("element")
-    return _action(name, element, argument)
+    if asked.lower().startswith("press "):  # WebRL's prompt names the key here: do(action="Press Enter")
+        asked, argument = "Press", asked[len("press ") :]
+    name = _NAMES.get(_fold(asked))
+    if name is None:
+        raise _Unreadable(f"unknown action {_show(asked)}; known are {', '.join(ACTIONS)}")
+    return _action(name, named.get("element"), argument)
 
 
 def _action(name: str, element: str | None, argument: str | None) -> Action:

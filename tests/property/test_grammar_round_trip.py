@@ -1,0 +1,67 @@
+"""Whatever a policy answers, parsing gives a value; and what demonstrations say is read back as it was meant."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.action import ACTIONS, Action, ParseFailure
+from core.grammar import ELEMENT_TEXT_CHARS, format_answer, parse_answer
+from core.observation import Node, Page
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
+
+
+@st.composite
+def actions(draw: st.DrawFn) -> Action:
+    name = draw(st.sampled_from(sorted(ACTIONS)))
+    takes = ACTIONS[name]
+    number = st.integers(0, 999_999)
+    element = {"required": number, "optional": st.none() | number, "none": st.none()}[takes.element]
+    argument = {"required": TEXT, "optional": st.none() | TEXT, "none": st.none()}[takes.argument]
+    return Action(name=name, element=draw(element), argument=draw(argument))
+
+
+@st.composite
+def pages(draw: st.DrawFn) -> Page:
+    texts = draw(st.lists(TEXT, max_size=4))
+    nodes = tuple(Node(kind="link", tag="a", text=text, id=at + 1) for at, text in enumerate(texts))
+    return Page(url="", title="", nodes=nodes)
+
+
+@given(actions(), pages())
+def test_a_formatted_action_is_read_back_unchanged(action: Action, page: Page) -> None:
+    assert parse_answer(format_answer(action, page)) == action
+
+
+@given(actions(), pages())
+def test_a_formatted_action_names_its_element_in_one_short_comment_line(action: Action, page: Page) -> None:
+    lines = format_answer(action, page).split("\n")
+    assert len(lines) == (1 if action.element is None else 2)
+    if action.element is not None:
+        assert lines[0].startswith("# Element: ")
+        assert lines[0].endswith(f"[{action.element}]")
+        assert len(lines[0]) <= len("# Element: ") + ELEMENT_TEXT_CHARS + len(f" [{action.element}]")
+
+
+PIECES = st.sampled_from(
+    ["do", "exit", "click", "fill", "scroll", "(", ")", "=", ",", '"', "'", "\\", "\n", "#", "action", "element",
+     "argument", "Click", "Type", "7", "[7]", "-1", "1e9", "True", " ", "```", "\u2028", "٣", "__import__('os')"]
+)  # fmt: skip
+
+
+@given(st.text(max_size=200) | st.lists(PIECES, max_size=20).map("".join))
+def test_parsing_never_raises_and_gives_an_action_of_the_table_or_a_reason(text: str) -> None:
+    parsed = parse_answer(text)
+    if isinstance(parsed, ParseFailure):
+        assert parsed.reason
+        return
+    takes = ACTIONS[parsed.name]
+    for value, need in ((parsed.element, takes.element), (parsed.argument, takes.argument)):
+        assert value is None or need != "none"
+        assert value is not None or need != "required"
+
+
+@given(actions(), pages(), st.integers(min_value=0))
+def test_an_answer_cut_short_is_never_read_as_another_action(action: Action, page: Page, cut: int) -> None:
+    answer = format_answer(action, page)
+    parsed = parse_answer(answer[: cut % len(answer)])
+    assert isinstance(parsed, ParseFailure) or parsed == action

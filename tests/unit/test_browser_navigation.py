@@ -1,0 +1,105 @@
+"""Which addresses an episode may visit, and what of an address a digest depends on."""
+
+import socket
+
+import pytest
+
+from actors.environments.navigation import DeadEnd, bypass_list, is_allowed, resolve
+from actors.environments.snapshot import decode_snapshot, page_digest, plain_address
+from core.errors import EnvironmentFailed
+from core.observation import Node, Page
+
+SITE = ("http://127.0.0.1:8000", "https://shop.example")
+
+ALLOWED = (
+    "http://127.0.0.1:8000",
+    "http://127.0.0.1:8000/a?b=http://evil.example",
+    "https://shop.example:443/x",
+    "HTTPS://SHOP.EXAMPLE/x",
+    "about:blank",
+    "about:blank#x",
+    "blob:http://127.0.0.1:8000/1-2-3",
+)
+REFUSED = (
+    "http://127.0.0.1:8001/",
+    "http://127.0.0.1/",
+    "https://127.0.0.1:8000/",
+    "http://127.0.0.1:8000.evil.example/",
+    "http://127.0.0.1:8000@evil.example/",
+    "http://shop.example/",
+    "https://shop.example.evil.example/",
+    "https://evil.example/https://shop.example/",
+    "http://127.0.0.1:99999/",
+    "file:///etc/passwd",
+    "data:text/html,x",
+    "javascript:alert(1)",
+    "blob:http://evil.example/1",
+    "chrome-error://chromewebdata/",
+    "about:version",
+)
+
+
+@pytest.mark.parametrize("url", ALLOWED)
+def test_addresses_of_the_site_are_allowed(url: str) -> None:
+    assert is_allowed(url, SITE)
+
+
+@pytest.mark.parametrize("url", REFUSED)
+def test_other_addresses_are_not(url: str) -> None:
+    assert not is_allowed(url, SITE)
+
+
+def test_a_folder_on_disk_does_not_reach_beyond_itself() -> None:
+    folder = ("file:///srv/pages%20x",)
+    assert is_allowed("file:///srv/pages%20x/a.html?q#f", folder)
+    for url in (
+        "file:///srv/pages%20xy/a.html",
+        "file:///srv/pages%20x/../secret",
+        "file:///srv/pages%20x/%2e%2e/secret",
+        "file://host/srv/pages%20x/a.html",
+        "file:///etc/passwd",
+    ):
+        assert not is_allowed(url, folder), url
+
+
+def test_what_an_agent_types_becomes_an_address() -> None:
+    here = "http://127.0.0.1:8000/shop/item?id=1"
+    for typed, url in (
+        ("/cart", "http://127.0.0.1:8000/cart"),
+        (" ?id=2 ", "http://127.0.0.1:8000/shop/item?id=2"),
+        ("../x", "http://127.0.0.1:8000/x"),
+        ("cart", "http://127.0.0.1:8000/shop/cart"),
+        ("shop.example/x", "http://shop.example/x"),
+        ("127.0.0.1:8000/x", "http://127.0.0.1:8000/x"),
+        ("https://shop.example", "https://shop.example"),
+    ):
+        assert resolve(typed, current=here) == url
+
+
+def test_a_digest_depends_on_the_page_and_not_on_where_it_is_served() -> None:
+    def page(url: str, text: str = "x") -> Page:
+        return Page(url=url, title="t", nodes=(Node(kind="text", tag="p", text=text),))
+
+    here, there = page("http://127.0.0.1:4711/a?b=1#c"), page("https://other.example/a?b=1#c")
+    assert page_digest(here) == page_digest(there)
+    assert page_digest(page("file:///one/place/a.html")) == page_digest(page("file:///another/a.html"))
+    assert page_digest(here) != page_digest(page("http://127.0.0.1:4711/a?b=2#c"))
+    assert page_digest(here) != page_digest(page(here.url, "y"))
+    assert plain_address("about:blank") == "about:blank"
+
+
+@pytest.mark.parametrize(
+    "found", [None, 7, {"page": 1}, "", "[1]", '{"page": {"url": 3}}', '{"page": "x"}', "\ud800"]
+)
+def test_what_is_no_snapshot_is_refused_in_words(found: object) -> None:
+    with pytest.raises(EnvironmentFailed, match="snapshot"):
+        decode_snapshot(found)
+
+
+def test_the_dead_end_refuses_connections_and_is_in_nobodys_way() -> None:
+    with DeadEnd() as dead_end:
+        port = int(dead_end.url.rsplit(":", 1)[1])
+        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
+            client.connect(("127.0.0.1", port))
+    assert bypass_list(SITE) == "<-loopback>,127.0.0.1:8000,shop.example"
+    assert bypass_list(("file:///srv",)) == "<-loopback>"
