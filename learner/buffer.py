@@ -317,21 +317,24 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
 
 
 def _use_up(state: BufferState, fact: BatchPlanned) -> None:
-    epochs = state.settings.learner.cloning_epochs if fact.algorithm == "cloning" else 1
-    for name in dict.fromkeys(planned.episode for planned in fact.episodes):
+    """Groups are compared once; in cloning an episode takes part in several batches."""
+    planned = dict.fromkeys(planned.episode for planned in fact.episodes)
+    if fact.algorithm != "cloning":
+        for name in (*planned, *fact.consumed):
+            if name in state.episodes:
+                _settle(state, state.episodes[name].group)
+        return
+    for name in planned:
         episode = state.episodes[name]
         episode.uses += 1
-        if episode.uses >= epochs:
-            _drop(state, episode, whole_group=fact.algorithm != "cloning")
+        if episode.uses >= state.settings.learner.cloning_epochs:
+            _drop(state, episode)
     for name in fact.consumed:
         if name in state.episodes:
-            _drop(state, state.episodes[name], whole_group=fact.algorithm != "cloning")
+            _drop(state, state.episodes[name])
 
 
-def _drop(state: BufferState, episode: Episode, *, whole_group: bool) -> None:
-    if whole_group and episode.group in state.groups:
-        _settle(state, episode.group)
-        return
+def _drop(state: BufferState, episode: Episode) -> None:
     episode.swept = True
     episode.samples = []
     _resolve(state, episode)

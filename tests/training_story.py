@@ -1,0 +1,294 @@
+"""A tiny policy and made-up episodes in a real log: what the learner's tests train on.
+
+Token ids are random, log-probabilities are the tiny policy's own, so that importance ratios start at 1.
+"""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import Lfm2Config, Lfm2ForCausalLM, PreTrainedTokenizerFast
+
+from core.action import Action
+from core.arrays import pack_floats, pack_ids
+from core.evidence import Evidence, Judgment, Outcome
+from core.models.policy import WEIGHTS, load_policy, save_weights
+from core.models.scoring import Scored, score
+from core.sampling import Sampling
+from core.settings import LogSettings, Settings
+from core.task import Task
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    EpisodeStarted,
+    RunStarted,
+    StepTaken,
+)
+from events.catalogue.run import Fingerprint
+from events.catalogue.verdict import JudgeIdentity
+from events.envelope import BlobRef, Fact, Recorded
+from events.log import EventLog
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
+from learner.buffer import BufferState, ReplayBuffer
+from learner.numerics import configure, fingerprint
+from storage.blobs import BlobStore
+
+RUN = "r_test"
+VOCABULARY = 40
+QUICK = LogSettings(linger_ms=0)
+LEARNER = {
+    "group_batch": 2,
+    "minibatches": 2,
+    "max_staleness": 50,
+    "learning_rate": 3e-3,
+    "warmup_updates": 2,
+    "tokens_per_forward": 256,
+}
+
+
+def tiny_policy(folder: Path, *, seed: int = 0) -> Path:
+    """A model folder like the shipped one, with about 10 000 random weights."""
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="w1", eos_token="w2")
+    fast.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    fast.save_pretrained(folder)
+    config = Lfm2Config(
+        vocab_size=VOCABULARY,
+        hidden_size=24,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        layer_types=["conv", "full_attention"],
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        conv_L_cache=3,
+        max_position_embeddings=256,
+        block_auto_adjust_ff_dim=False,
+        tie_word_embeddings=True,
+        pad_token_id=1,
+        bos_token_id=2,
+        eos_token_id=2,
+        dtype="float32",
+    )
+    config.architectures = ["Lfm2ForCausalLM"]
+    config.save_pretrained(folder)
+    torch.manual_seed(seed)
+    save_weights(Lfm2ForCausalLM(config).eval(), folder / WEIGHTS)
+    return folder
+
+
+class Member(NamedTuple):
+    """One episode to be told."""
+
+    reward: float
+    steps: int
+    outcome: Outcome | None = None
+    """Of the judge; None: by the reward."""
+    abandoned: bool = False
+    version: int = 0
+    tokens: int = 4
+    origin: str = "online"
+
+
+class Told(NamedTuple):
+    """A fact, who records it, and of what."""
+
+    role: str
+    entity: str
+    fact: Fact
+
+
+def settings_with(**learner: Any) -> Settings:
+    """Small settings, the learner's as given."""
+    return Settings.model_validate(
+        {"run": {"seed": 3}, "curriculum": {"group_size": 4, "max_attempts": 1}, "learner": {**LEARNER, **learner}}
+    )
+
+
+class Story:
+    """Tells facts; the same seed tells the same."""
+
+    def __init__(self, policy: Path, *, seed: int = 5) -> None:
+        self.random = Random(seed)
+        self.policy = policy
+        self.model = load_policy(policy).model
+        self.groups = 0
+
+    def start(self, blobs: BlobStore, settings: Settings, *, fingerprint_: Fingerprint | None = None) -> Told:
+        """run.started, with the base weights in the blob store."""
+        fact = RunStarted(
+            settings=settings.model_dump(mode="json"),
+            recipe="test",
+            run_seed=settings.run.seed,
+            packages={},
+            fingerprint=fingerprint_ or fingerprint(settings.learner.threads),
+            base_policy=blobs.put((self.policy / WEIGHTS).read_bytes()),
+            base_policy_name="tiny",
+            behaviour={},
+        )
+        return Told("app", RUN, fact)
+
+    def group(self, *members: Member, name: str | None = None) -> list[Told]:
+        """A group from requests to verdicts."""
+        group = name or f"group_{self.groups}"
+        self.groups += 1
+        task = Task(
+            environment="store", family="find", seed=self.groups, instruction="find it", goal={}, max_steps=9
+        )
+        told = [self.request(task, group, index, len(members), member) for index, member in enumerate(members)]
+        for index, member in enumerate(members):
+            told += self.episode(task, f"ep_{group}_{index}", member)
+        return told
+
+    def request(self, task: Task, group: str, index: int, size: int, member: Member, *, attempt: int = 0) -> Told:
+        """One episode.requested."""
+        episode = f"ep_{group}_{index}" + (f"_{attempt}" if attempt else "")
+        fact = EpisodeRequested(
+            episode=episode,
+            task=task,
+            group=group,
+            member=index,
+            group_size=size,
+            attempt=attempt,
+            origin=member.origin,
+            temperature=1.0,
+            phase=0,
+            min_version=0,
+            lease_s=60.0,
+        )
+        return Told("curriculum", episode, fact)
+
+    def episode(self, task: Task, episode: str, member: Member) -> list[Told]:
+        """An episode from its start to its verdict."""
+        started = EpisodeStarted(episode=episode, actor="actor.1", instruction="find it", renderer="lines/1")
+        told = [Told("actor", episode, started)]
+        told += [Told("actor", episode, self.step(episode, index, member)) for index in range(member.steps)]
+        if member.abandoned:
+            lost = EpisodeAbandoned(
+                episode=episode, task_id=task.id, reason="browser_died", detail="", steps=member.steps
+            )
+            return [*told, Told("actor", episode, lost)]
+        ended = EpisodeEnded(
+            episode=episode,
+            task_id=task.id,
+            actor="actor.1",
+            reason="exit",
+            steps=member.steps,
+            evidence=Evidence(answer=None, final_url="", probes={}),
+            final_observation=None,
+            policy_versions=(member.version, member.version),
+            duration_ms=1.0,
+        )
+        outcome: Outcome = member.outcome or ("success" if member.reward > 0 else "failure")
+        judged = EpisodeJudged(
+            episode=episode,
+            task_id=task.id,
+            judge=JudgeIdentity(name="rules", version="1"),
+            judgment=Judgment(outcome=outcome, reward=member.reward, reason=""),
+        )
+        return [*told, Told("actor", episode, ended), Told("judge", f"{episode}.rules", judged)]
+
+    def step(self, episode: str, index: int, member: Member) -> StepTaken:
+        """A step whose log-probabilities are the tiny policy's."""
+        prompt = [self.random.randrange(3, VOCABULARY) for _ in range(self.random.randrange(5, 20))]
+        action = [self.random.randrange(3, VOCABULARY) for _ in range(member.tokens + self.random.randrange(3))]
+        with torch.no_grad():
+            (logprobs,) = score(self.model, [Scored(prompt, action)], temperature=1.0, tokens_per_forward=64)
+        return StepTaken(
+            episode=episode,
+            index=index,
+            observation_digest="",
+            observation=None,
+            url="",
+            world_ordinal=0,
+            prompt_ids=pack_ids(prompt),
+            action_ids=pack_ids(action),
+            logprobs=pack_floats(logprobs.numpy()),
+            versions=pack_ids([member.version] * len(action)),
+            sampling=Sampling(temperature=1.0, max_tokens=64, seed=1),
+            prompt_truncated=False,
+            answer="",
+            action=Action(name="Wait"),
+            result="ok",
+            detail="",
+            observe_ms=1.0,
+            generate_ms=1.0,
+            act_ms=1.0,
+        )
+
+
+async def tell(log: EventLog, told: Sequence[Told]) -> None:
+    """Append facts in this order, each by its role; every call is a new start of every role."""
+    async with AsyncExitStack() as stack:
+        publishers: dict[str, Publisher] = {}
+        for role in dict.fromkeys(entry.role for entry in told):
+            publisher = Publisher(log, producer=f"{role}.1", code_rev="test", settings=QUICK)
+            publishers[role] = await stack.enter_async_context(publisher)
+        previous = None
+        for role, entity, fact in told:
+            if previous is not None and previous != role:
+                await publishers[previous].commit()
+            await publishers[role].publish(fact, entity=entity)
+            previous = role
+
+
+def informative(*, steps: int = 2, version: int = 0) -> tuple[Member, ...]:
+    """Members of a group that differ."""
+    return (
+        Member(1.0, steps, version=version),
+        Member(0.0, steps + 1, version=version),
+        Member(1.0, steps, version=version),
+        Member(0.0, steps + 2, version=version),
+    )
+
+
+class Bench(NamedTuple):
+    """A log ready for a learner."""
+
+    log: MemoryLog
+    blobs: BlobStore
+    policy: Path
+    story: Story
+
+
+async def bench(folder: Path, *, batches: int = 3, settings: Settings | None = None) -> Bench:
+    """A log with enough groups for `batches` batches, some that agree between them, before any learner started."""
+    configure(1)
+    policy = tiny_policy(folder / "policy")
+    blobs = BlobStore(folder / "blobs")
+    story, log = Story(policy), MemoryLog(RUN)
+    chosen = settings or settings_with()
+    told = [story.start(blobs, chosen)]
+    for index in range(batches * chosen.learner.group_batch):
+        told += story.group(*informative(steps=1 + index % 3))
+        if index % 2:
+            told += story.group(*(Member(1.0, 1) for _ in range(4)))
+    await tell(log, told)
+    return Bench(log, blobs, policy, story)
+
+
+async def events_of(log: EventLog) -> list[Recorded]:
+    """Everything in the log, checked."""
+    return [recorded async for recorded in read(log, after=0)]
+
+
+async def folded(log: EventLog) -> BufferState:
+    """The learner's buffer at the end of the log."""
+    buffer, state = ReplayBuffer(), ReplayBuffer().initial()
+    for recorded in await events_of(log):
+        state = buffer.apply(state, recorded)
+    return state
+
+
+def unused_blob() -> BlobRef:
+    """A reference to nothing."""
+    return BlobRef("0" * 64, 0)
