@@ -6,7 +6,7 @@ optimiser are scripted. Processes are killed as by signal 9: whatever they appen
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,6 +20,7 @@ from actors.engines.base import Generation
 from actors.environments.base import Start, StepOutcome
 from actors.judge.role import run_judge
 from actors.judge.rules import RuleJudge
+from actors.leases import LeaseBook
 from core.action import Action, ParseFailure
 from core.arrays import unpack_ids
 from core.errors import (
@@ -282,6 +283,20 @@ class Simulation:
             if await self._one_life(name, role, log, stop, done, life):
                 return
             await asyncio.sleep(self.random.uniform(0.1, 3))
+
+    async def die_for_good(self, name: str, role: Role) -> None:
+        """Run an actor, kill it in the middle of an episode, and never start it again: only leases tell."""
+        log, never = MortalLog(self.log), asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            process = tasks.create_task(self._process(name, role, log, never))
+            leases, begun = LeaseBook(), clock_s()
+            async with aclosing(tail(self.log, after=0)) as events:
+                async for recorded in events:
+                    leases.apply(recorded)
+                    if clock_s() > begun + 3 and leases.started_by(name):
+                        break
+            log.killed = True
+            process.cancel()
 
     async def _one_life(
         self,

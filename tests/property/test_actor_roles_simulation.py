@@ -65,6 +65,8 @@ async def simulate(
             ("learner.1", simulation.learner()),
         ):
             tasks.create_task(simulation.live(name, role, done, life_s=life))
+        if deadly:
+            tasks.create_task(simulation.die_for_good("actor.3", simulation.actor("actor.3")))
         await simulation.live("curriculum.1", simulation.curriculum(episodes), reached, life_s=life)
         simulation.mishaps.probability = 0.0
         await come_to_rest(simulation)
@@ -115,6 +117,15 @@ def check_ended_episodes_have_all_steps(history: list[Recorded]) -> None:
             assert {step.envelope.incarnation for step in mine} == {recorded.envelope.incarnation}
 
 
+def check_steps_are_taken_by_who_started_the_episode(history: list[Recorded]) -> None:
+    owners: dict[str, str] = {}
+    for recorded in history:
+        if isinstance(recorded.fact, EpisodeStarted):
+            owners[recorded.fact.episode] = recorded.envelope.incarnation
+        elif isinstance(recorded.fact, StepTaken):
+            assert owners.get(recorded.fact.episode) == recorded.envelope.incarnation
+
+
 def check_limits(history: list[Recorded], settings: Settings) -> None:
     projection = CurriculumProjection(
         curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
@@ -146,6 +157,7 @@ def check(simulation: Simulation, history: list[Recorded], episodes: int) -> Non
     check_every_episode_ends_once(history)
     check_nothing_is_judged_twice(history)
     check_ended_episodes_have_all_steps(history)
+    check_steps_are_taken_by_who_started_the_episode(history)
     check_limits(history, simulation.settings)
     check_only_known_versions_sampled(history)
     online = {
