@@ -10,7 +10,10 @@ Only types that SQLite and PostgreSQL share. Structured values are JSON text wit
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table, Text
 
 SCHEMA_VERSION = 1
-"""A read model of another version is dropped and folded again: no migrations, the log has everything."""
+"""A read model of another version is dropped and folded again: no migrations, the log has everything.
+
+To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
+"""
 
 OPEN = 2**63 - 1
 """`valid_to` of a row that still holds."""

@@ -13,7 +13,7 @@ from app.runs import RunHandle
 from storage.readmodel.rebuild import rebuild
 
 ROOT = Path(__file__).parents[2]
-KILLS = 4
+KILLS = 3
 WAIT_S = 60.0
 PROJECTOR = """
 import asyncio

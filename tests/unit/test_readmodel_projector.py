@@ -3,13 +3,15 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 import pytest
 from sqlalchemy import update
 from structlog.testing import capture_logs
 from synthetic_run import a_run, record, recorded_run
 
-from core.errors import ForeignLog
+from core.errors import ForeignLog, UnknownVersion
 from core.settings import StorageSettings
+from events.codec import encode
 from events.envelope import Record, Stored
 from events.memory import MemoryLog
 from storage.readmodel.database import ReadModel
@@ -173,3 +175,28 @@ async def test_a_read_model_of_an_older_schema_is_folded_again_with_a_notice(
         await run_projector(log, url, SETTINGS, until=len(recordeds))
     assert any("schema version 0" in str(line["event"]) for line in said)
     assert content(url) == before
+
+
+async def test_a_type_of_a_newer_version_is_passed_over_live_and_refused_in_a_rebuild(url: str) -> None:
+    whole, recordeds = await recorded_run(1)
+    log = MemoryLog("tale")
+    await grow(log, whole, 40)
+    heard = recordeds[0].envelope
+    unheard = msgspec.structs.replace(
+        heard, id="new", type="thing.invented", incarnation="new-1", producer_seq=0
+    )
+    await log.append([Record("run.tale.thing.new-1", encode(unheard), "new")])
+    later = [Record(stored.subject, stored.data, stored.id) for stored in whole.events[40:60]]
+    await run_projector(log, url, SETTINGS, until=41)
+    assert position(url) == 41
+    await log.append(later)
+    await run_projector(log, url, SETTINGS, until=61)
+    assert position(url) == 61
+    model = ReadModel(url, run="tale")
+    with model.reading() as connection:
+        standing = read_cursor(connection)
+    model.close()
+    assert standing is not None
+    assert standing.last_position == 61
+    with pytest.raises(UnknownVersion, match=r"position 41 holds a 'thing\.invented'"):
+        await rebuild(log, url)
