@@ -171,6 +171,8 @@ async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
         f'{shlex.quote(node)} --title={token} "$@"\n'
     )
     wrapper.chmod(0o700)
+    if not os.access(wrapper, os.X_OK):  # a temporary folder from which nothing may be executed
+        return await resources.enter_async_context(async_playwright())
     before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
     os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(wrapper)
     try:
@@ -217,6 +219,8 @@ def _why_not_started(path: str | None, error: BaseException) -> str:
             f"({reason}). Install one with `apt-get install chromium-headless-shell` (Debian), or "
             "`playwright install --only-shell chromium`, or set actors.browser_path."
         )
+    if "sandbox" in str(error).lower() and os.geteuid() != 0:
+        reason += " (its sandbox needs user namespaces, which this system may forbid)"
     return (
         f"The browser {path} did not start: {reason}. Try `{path} --headless --version` in a terminal; "
         "another browser can be named with actors.browser_path."

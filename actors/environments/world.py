@@ -70,6 +70,8 @@ class BrowserWorld:
 
     async def reset(self, task: Task) -> Start:
         """Enter the site. Raises EnvironmentFailed when it does not load in time, BrowserUnavailable."""
+        if self._window is not None:
+            await self.close()
         window = await self._windows.acquire(self._site, task)
         self._window, self._task, self._entry = window, task, window.tab.page
         limit = self._settings.page_timeout_s

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+import sys
 import time
 from collections.abc import AsyncIterator
 
@@ -260,7 +261,7 @@ async def test_a_browser_that_hangs_is_killed_and_replaced(server: PageServer) -
             with pytest.raises(BrowserUnavailable):
                 await visit.do("Click", "Form")
             assert time.monotonic() - began < 30
-        assert not any(leader.is_running() and leader.status() != psutil.STATUS_ZOMBIE for leader in leaders)
+        assert not any(map(runs, leaders))
         async with visiting(host, site, "start.html") as visit:
             assert visit.page.title == "Start"
 
@@ -298,7 +299,7 @@ async def test_nothing_is_left_running_when_the_host_closes(server: PageServer) 
         assert len(leaders) == 2, "driver and browser lead their own process groups"
         assert all(os.getpgid(leader.pid) != os.getpgrp() for leader in leaders)
     await asyncio.sleep(0.2)
-    assert not any(leader.is_running() and leader.status() != psutil.STATUS_ZOMBIE for leader in leaders)
+    assert not any(map(runs, leaders))
     await world.close()
 
 
@@ -314,3 +315,45 @@ async def test_a_missing_browser_is_said_with_what_to_install(monkeypatch: pytes
     with pytest.raises(BrowserUnavailable, match="apt-get install chromium"):
         async with BrowserHost(SETTINGS):
             pass
+
+
+def runs(process: psutil.Process) -> bool:
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+
+
+def wait_until_gone(processes: list[psutil.Process], *, limit_s: float = 20) -> None:
+    end = time.monotonic() + limit_s
+    while any(map(runs, processes)) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+ORPHANS = """
+import asyncio, sys, time
+from actors.environments.browser import BrowserHost
+from core.settings import ActorSettings
+
+async def main():
+    async with BrowserHost(ActorSettings()) as host:
+        chromium = await host._chromium()
+        print(*(leader.pid for leader in chromium._leaders), flush=True)
+        await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+async def test_driver_and_browser_end_with_a_process_that_is_killed() -> None:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ORPHANS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.DEVNULL
+    )
+    assert process.stdout is not None
+    line = b""
+    while not line.replace(b" ", b"").strip().isdigit():
+        line = await asyncio.wait_for(process.stdout.readline(), 60)
+        assert line, "the process ended early"
+    leaders = [psutil.Process(int(number)) for number in line.split()]
+    assert len(leaders) == 2
+    process.kill()
+    await process.wait()
+    await asyncio.to_thread(wait_until_gone, leaders)
+    assert not any(map(runs, leaders))

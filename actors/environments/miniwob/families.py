@@ -8,8 +8,6 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
     max_steps: int
     """About twice what the demonstrator needs on the hardest seeds."""
-    reload: bool = False
-    """The page does not start over in place: it must be loaded for every episode."""
 
 
 FAMILIES: dict[str, Family] = {

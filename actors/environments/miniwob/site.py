@@ -41,9 +41,7 @@ class MiniwobSite:
                 f"MiniWoB++ has no family {task.family!r} here; known are {', '.join(FAMILIES)}."
             )
         address = (_FOLDER / "miniwob" / f"{task.family}.html").as_uri()
-        fresh = page.url != address or FAMILIES[task.family].reload
-        if fresh:
-            await page.goto("about:blank")
+        if page.url.split("#")[0] != address:
             await page.goto(address, wait_until="load")
         instruction = await page.evaluate(self._begin, task.seed)
         if not isinstance(instruction, str) or not instruction:
