@@ -107,9 +107,9 @@ class Connection(Client):
             self._pending_data_size = 0
         await super().close()
         if self._transport:  # an attempt to connect that was cut short counts as closed before it is
-            self._transport.close()
+            self._transport.close()  # type: ignore[no-untyped-call]
             with suppress(OSError):
-                await self._transport.wait_closed()
+                await self._transport.wait_closed()  # type: ignore[no-untyped-call]
 
     async def on_error(self, error: Exception) -> None:
         """Called by the client library for everything that concerns no single call."""
