@@ -27,8 +27,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, SettingsError
-from core.settings import Settings
+from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -43,7 +42,6 @@ from events.publisher import Publisher
 from events.reader import Bookmark, tail_batches
 from events.subjects import family_wildcard
 from learner.buffer import BufferState, ReplayBuffer
-from learner.numerics import configure
 from learner.planning import minibatches_of, plan, sweep
 from learner.restoring import Restored, restore
 from learner.retention import Release, is_checkpoint_due, releases
@@ -77,14 +75,13 @@ async def run_learner(
     Raises:
         ExpectationFailed: another learner writes to this run.
         ReplayDiverged: updates after the checkpoint come out differently here than they were recorded.
-        SettingsError, ForeignLog, CorruptEvent, ModelFileError, BlobMissing, BrokerUnreachable: see their messages.
+        ForeignLog, CorruptEvent, ModelFileError, BlobMissing, BrokerUnreachable: see their messages.
 
     """
     stop = Event()
     executor = ThreadPoolExecutor(1, thread_name_prefix="learner")
     try:
         restored = await restore(log, blobs, policy=policy, executor=executor, stop=stop)
-        check_settings(restored.state.settings)
         learner = Learner(log, blobs, publisher=publisher, restored=restored, executor=executor)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(learner.follow(), name="learner follows the log")
@@ -96,20 +93,6 @@ async def run_learner(
         stop.set()
         executor.shutdown(wait=False, cancel_futures=True)
     return learner.report()
-
-
-def check_settings(settings: Settings) -> None:
-    """Refuse settings under which nothing could ever be trained.
-
-    Raises:
-        SettingsError: naming the setting and what to set instead.
-
-    """
-    if settings.learner.algorithm == "grpo" and settings.curriculum.group_size < 2:
-        raise SettingsError(
-            "curriculum.group_size is 1, but grpo compares the members of a group: set it to 2 or more, or "
-            "learner.algorithm to cloning"
-        )
 
 
 def _first(failed: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -309,6 +292,3 @@ class Learner:
     async def _compute(self, work: Callable[[], T]) -> T:
         """Run blocking work in the one worker thread; the event loop stays free."""
         return await asyncio.get_running_loop().run_in_executor(self._executor, work)
-
-
-__all__ = ["Learner", "LearnerReport", "check_settings", "configure", "run_learner"]

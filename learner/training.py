@@ -4,6 +4,7 @@ Deterministic: the same plans on the same `Fingerprint` give the same digests. E
 from one worker thread. Packing into forward passes follows from the samples alone.
 """
 
+import copy
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -59,13 +60,12 @@ class Training:
             ModelFileError, BlobMissing, BlobCorrupt: the model cannot be built.
 
         """
-        self._folder = folder
         self._base = base
         self._blobs = blobs
         self._settings = settings
         self._stop = stop or Event()
         self._algorithm = algorithm_for(settings)
-        self._model = self._load()
+        self._model = self._load_base(load_policy(folder).model)
         self._reference: Any = None
         self._optimizer = torch.optim.AdamW(
             self._model.parameters(),
@@ -83,9 +83,8 @@ class Training:
         self._parts: list[Minibatch] = []
         self._terms: list[list[SampleTerms]] = []
 
-    def _load(self) -> Any:
-        """A model with the base weights."""
-        model = load_policy(self._folder).model
+    def _load_base(self, model: Any) -> Any:
+        """The model, with the base weights."""
         self._blobs.get(self._base)
         load_weights(model, self._blobs.path(self._base))
         return model
@@ -108,7 +107,7 @@ class Training:
             reference = None
             if plan.reference_version is not None:
                 if self._reference is None:
-                    self._reference = self._load().requires_grad_(False)
+                    self._reference = self._load_base(copy.deepcopy(self._model)).requires_grad_(False)
                 reference = self._log_probs(self._reference, samples)
             self._terms.append(
                 sample_terms(

@@ -10,13 +10,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import Lfm2Config, Lfm2ForCausalLM, PreTrainedTokenizerFast
+from tiny_policy import write_tiny_policy
 
 from core.action import Action
 from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence, Judgment, Outcome
-from core.models.policy import WEIGHTS, load_policy, save_weights
+from core.models.policy import WEIGHTS, load_policy
 from core.models.scoring import Scored, score
 from core.sampling import Sampling
 from core.settings import LogSettings, Settings
@@ -32,7 +31,7 @@ from events.catalogue import (
 )
 from events.catalogue.run import Fingerprint
 from events.catalogue.verdict import JudgeIdentity
-from events.envelope import BlobRef, Fact, Recorded
+from events.envelope import Fact, Recorded
 from events.log import EventLog
 from events.memory import MemoryLog
 from events.publisher import Publisher
@@ -42,7 +41,8 @@ from learner.numerics import configure, fingerprint
 from storage.blobs import BlobStore
 
 RUN = "r_test"
-VOCABULARY = 40
+TOKENS = range(10, 200)
+"""Ids that prompts and answers are made of."""
 QUICK = LogSettings(linger_ms=0)
 LEARNER = {
     "group_batch": 2,
@@ -52,38 +52,6 @@ LEARNER = {
     "warmup_updates": 2,
     "tokens_per_forward": 256,
 }
-
-
-def tiny_policy(folder: Path, *, seed: int = 0) -> Path:
-    """A model folder like the shipped one, with about 10 000 random weights."""
-    folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = Tokenizer(models.WordLevel({f"w{i}": i for i in range(VOCABULARY)}, unk_token="w0"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="w1", eos_token="w2")
-    fast.chat_template = "{% for m in messages %}{{ m['content'] }}{% endfor %}"
-    fast.save_pretrained(folder)
-    config = Lfm2Config(
-        vocab_size=VOCABULARY,
-        hidden_size=24,
-        intermediate_size=32,
-        num_hidden_layers=2,
-        layer_types=["conv", "full_attention"],
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        conv_L_cache=3,
-        max_position_embeddings=256,
-        block_auto_adjust_ff_dim=False,
-        tie_word_embeddings=True,
-        pad_token_id=1,
-        bos_token_id=2,
-        eos_token_id=2,
-        dtype="float32",
-    )
-    config.architectures = ["Lfm2ForCausalLM"]
-    config.save_pretrained(folder)
-    torch.manual_seed(seed)
-    save_weights(Lfm2ForCausalLM(config).eval(), folder / WEIGHTS)
-    return folder
 
 
 class Member(NamedTuple):
@@ -110,7 +78,11 @@ class Told(NamedTuple):
 def settings_with(**learner: Any) -> Settings:
     """Small settings, the learner's as given."""
     return Settings.model_validate(
-        {"run": {"seed": 3}, "curriculum": {"group_size": 4, "max_attempts": 1}, "learner": {**LEARNER, **learner}}
+        {
+            "run": {"seed": 3},
+            "curriculum": {"group_size": 4, "max_attempts": 1},
+            "learner": {**LEARNER, **learner},
+        }
     )
 
 
@@ -144,12 +116,16 @@ class Story:
         task = Task(
             environment="store", family="find", seed=self.groups, instruction="find it", goal={}, max_steps=9
         )
-        told = [self.request(task, group, index, len(members), member) for index, member in enumerate(members)]
+        told = [
+            self.request(task, group, index, len(members), member) for index, member in enumerate(members)
+        ]
         for index, member in enumerate(members):
             told += self.episode(task, f"ep_{group}_{index}", member)
         return told
 
-    def request(self, task: Task, group: str, index: int, size: int, member: Member, *, attempt: int = 0) -> Told:
+    def request(
+        self, task: Task, group: str, index: int, size: int, member: Member, *, attempt: int = 0
+    ) -> Told:
         """One episode.requested."""
         episode = f"ep_{group}_{index}" + (f"_{attempt}" if attempt else "")
         fact = EpisodeRequested(
@@ -199,8 +175,8 @@ class Story:
 
     def step(self, episode: str, index: int, member: Member) -> StepTaken:
         """A step whose log-probabilities are the tiny policy's."""
-        prompt = [self.random.randrange(3, VOCABULARY) for _ in range(self.random.randrange(5, 20))]
-        action = [self.random.randrange(3, VOCABULARY) for _ in range(member.tokens + self.random.randrange(3))]
+        prompt = [self.random.choice(TOKENS) for _ in range(self.random.randrange(5, 20))]
+        action = [self.random.choice(TOKENS) for _ in range(member.tokens + self.random.randrange(3))]
         with torch.no_grad():
             (logprobs,) = score(self.model, [Scored(prompt, action)], temperature=1.0, tokens_per_forward=64)
         return StepTaken(
@@ -263,7 +239,7 @@ class Bench(NamedTuple):
 async def bench(folder: Path, *, batches: int = 3, settings: Settings | None = None) -> Bench:
     """A log with enough groups for `batches` batches, some that agree between them, before any learner started."""
     configure(1)
-    policy = tiny_policy(folder / "policy")
+    policy = write_tiny_policy(folder / "policy")
     blobs = BlobStore(folder / "blobs")
     story, log = Story(policy), MemoryLog(RUN)
     chosen = settings or settings_with()
@@ -287,8 +263,3 @@ async def folded(log: EventLog) -> BufferState:
     for recorded in await events_of(log):
         state = buffer.apply(state, recorded)
     return state
-
-
-def unused_blob() -> BlobRef:
-    """A reference to nothing."""
-    return BlobRef("0" * 64, 0)
