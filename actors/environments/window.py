@@ -30,6 +30,8 @@ class Tab:
         """As of the last snapshot; a background tab is not asked."""
         self.navigations = 0
         """Navigations of the main frame that committed or came to nothing."""
+        self.crashed = False
+        """Whether the page's process died; it answers nothing but being closed."""
         self.devtools: CDPSession | None = None
         self.failed = ""
         """Why the last one came to nothing, such as `net::ERR_CONNECTION_REFUSED`; empty when it committed."""
@@ -155,8 +157,8 @@ class Window:
 
     def _crashed(self, tab: Tab) -> None:
         tab.navigations += 1
-        tab.failed = "the page's process crashed"
-        self.spoiled = tab.failed
+        tab.crashed = True
+        self.spoiled = "the page's process crashed"
         self._changed.set()
 
     def _navigated(self, tab: Tab, frame: Frame) -> None:

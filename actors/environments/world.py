@@ -208,7 +208,10 @@ class BrowserWorld:
                 continue
             except (PlaywrightError, IndexError) as error:
                 self._check_alive(window)
-                if result == "ok":
+                if window.tabs and window.tab.crashed:
+                    await self._bounded(window, window.tab.page.close)
+                    result, detail = "page_closed", "the page's process crashed"
+                elif result == "ok":
                     result, detail = "page_closed", _first_line(error)
                 continue
             if window.blocked:

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
 import psutil
 import pytest
@@ -233,6 +234,21 @@ async def test_a_killed_browser_ends_its_episodes_and_is_replaced(server: PageSe
                     os.killpg(leader.pid, signal.SIGKILL)
             with pytest.raises(BrowserUnavailable, match="ended in the middle"):
                 await visit.do("Click", "Form")
+        async with visiting(host, site, "start.html") as visit:
+            assert visit.page.title == "Start"
+
+
+async def test_a_page_whose_process_dies_is_replaced_by_an_empty_tab(server: PageServer) -> None:
+    site = PageSite(server, reusable=True)
+    async with BrowserHost(SETTINGS) as host:
+        async with visiting(host, site, "start.html") as visit:
+            for leader in visit.world._entered().chromium._leaders:
+                for process in leader.children(recursive=True):
+                    with suppress(psutil.Error):  # some end by themselves meanwhile
+                        if any("--type=renderer" in part for part in process.cmdline()):
+                            process.kill()
+            outcome = await visit.do("Click", "Form")
+            assert (outcome.result, visit.page.url) == ("page_closed", "about:blank")
         async with visiting(host, site, "start.html") as visit:
             assert visit.page.title == "Start"
 
