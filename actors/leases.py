@@ -86,6 +86,10 @@ class LeaseBook:
         """Leases that have run out at `now_ns`, in the order of their requests."""
         return [lease for lease in self._open.values() if lease.deadline_ns <= now_ns]
 
+    def waiting(self) -> list[Lease]:
+        """Open episodes nobody has started, in the order of their requests."""
+        return [lease for lease in self._open.values() if lease.actor is None]
+
     def started_by(self, actor: str) -> list[Lease]:
         """Open episodes this actor started."""
         return [lease for lease in self._open.values() if lease.actor == actor]

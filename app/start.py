@@ -23,7 +23,7 @@ from app.progress import Progress
 from app.runs import RunHandle
 from app.supervisor import die_with_parent
 from core.errors import HindcastError
-from events.catalogue import ControlRequested, RunFinished, RunResumed, RunStarted
+from events.catalogue import ControlApplied, ControlRequested, RunFinished, RunResumed, RunStarted
 from events.envelope import Fact
 from events.publisher import Publisher
 from events.reader import tail
@@ -185,11 +185,11 @@ async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
         handle, "control", ControlRequested(command="drain", arguments={}, author="start", reason=reason)
     )
     async with handle.connect_log(role="reader") as log:
-        with contextlib.suppress(TimeoutError):
+        with contextlib.suppress(TimeoutError):  # what is still open then has a lease
             async with asyncio.timeout(DRAIN_S):
                 async for recorded in tail(log, after=progress.position):
                     progress.apply(recorded)
-                    if recorded.envelope.type == "control.applied":
+                    if isinstance(recorded.fact, ControlApplied) or not progress.running:
                         break
     finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
     await _record(handle, "admin", finished)

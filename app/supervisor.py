@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from threading import Event
 
 from app.processes import report
 
@@ -44,7 +45,7 @@ class Supervisor:
         self.folder = folder
         self.restarts = 0
         self._command = command
-        self._stopping = False
+        self._stop_asked = Event()
         self._worker: subprocess.Popen[bytes] | None = None
 
     def catch_signals(self) -> None:
@@ -53,12 +54,11 @@ class Supervisor:
             signal.signal(number, self._stop)
 
     def _stop(self, _number: int, _frame: object) -> None:
-        self._stopping = True
+        self._stop_asked.set()
 
-    @property
-    def stopping(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether somebody has asked for a stop."""
-        return self._stopping
+        return self._stop_asked.is_set()
 
     def run(
         self,
@@ -72,14 +72,14 @@ class Supervisor:
         `before_stop` may wait for others before the worker is told to stop.
         """
         attempt = 0
-        while not self._stopping:
+        while not self.is_stopping():
             began = time.monotonic()
             status = on_started(self._start())
             if status != 0:
                 self._terminate()
                 return status
             status = self._wait()
-            if self._stopping:
+            if self.is_stopping():
                 break
             self._reap()
             if status == USAGE:
@@ -112,7 +112,7 @@ class Supervisor:
 
     def _wait(self) -> int:
         assert self._worker is not None
-        while not self._stopping:
+        while not self.is_stopping():
             status = self._worker.poll()
             if status is not None:
                 return status
@@ -122,12 +122,12 @@ class Supervisor:
     def idle(self) -> None:
         """There is nothing to keep alive: stay, since leaving would stop all the others."""
         self._say("finished", "")
-        while not self._stopping:
+        while not self.is_stopping():
             time.sleep(POLL_S)
 
     def _sleep(self, pause_s: float) -> None:
         until = time.monotonic() + pause_s
-        while not self._stopping and time.monotonic() < until:
+        while not self.is_stopping() and time.monotonic() < until:
             time.sleep(POLL_S)
 
     def _terminate(self) -> None:

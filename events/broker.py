@@ -25,7 +25,7 @@ CONFIG_NAME = "nats-server.conf"
 
 PUBLISHES: dict[str, tuple[str, ...]] = {
     "admin": ("run",),
-    "curriculum": ("curriculum", "request", "episode_end", "notice"),
+    "curriculum": ("curriculum", "request", "episode_end", "notice", "control"),
     "actor": ("episode", "episode_end", "step", "adoption", "notice"),
     "judge": ("verdict", "notice"),
     "learner": ("learner", "storage", "notice"),

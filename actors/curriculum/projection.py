@@ -8,12 +8,15 @@ from core.settings import CurriculumSettings, LearnerSettings
 from core.staleness import is_stale
 from events.catalogue import (
     BatchPlanned,
+    ControlApplied,
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
     PhaseStarted,
+    RunResumed,
     SamplesSwept,
     TaskAdmitted,
     TaskProposed,
@@ -25,11 +28,13 @@ from events.catalogue import (
 from events.envelope import Recorded
 from events.registry import BY_CLASS
 
-FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner"}
+FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
 """Families of events that the state follows from."""
 
 ONLINE = "online"
 DEMONSTRATION = "demonstration"
+DRAIN = "drain"
+"""`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
 
 def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings) -> int:
@@ -72,6 +77,12 @@ class CurriculumProjection:
                 state.rejected.add(fact.task_id)
             case PhaseStarted() as fact:
                 state.phase = fact.phase
+            case ControlRequested(command=drain) if drain == DRAIN:
+                state.draining, state.drained = True, False
+            case ControlApplied(command=drain) if drain == DRAIN:
+                state.drained = True
+            case RunResumed():
+                state.draining = state.drained = False
             case EpisodeRequested() as fact:
                 self._requested(state, fact)
             case EpisodeEnded() as fact:

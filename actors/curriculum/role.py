@@ -5,7 +5,8 @@
                             └────────── leases, clock ──> episode.abandoned   (created if absent)
 
 Consumes everything but page content; waits for the state to change, at most `TICK_S` because leases run out by the
-clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded.
+clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded, and on a
+drain episode.cancelled for what nobody has started, then control.applied.
 
 Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
 again from the newer state, so that a second curriculum can request nothing twice. Invariant "Every episode ends once":
@@ -20,7 +21,7 @@ from contextlib import aclosing
 import structlog
 
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool
-from actors.curriculum.projection import FAMILIES, CurriculumProjection
+from actors.curriculum.projection import DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import TaskSource
@@ -29,7 +30,9 @@ from actors.leases import Lease
 from core.errors import BrokerUnreachable, ExpectationFailed
 from core.settings import Settings
 from events.catalogue import (
+    ControlApplied,
     EpisodeAbandoned,
+    EpisodeCancelled,
     PhaseStarted,
     TaskAdmitted,
     TaskProposed,
@@ -132,7 +135,8 @@ class _Curriculum:
             seen = self._changes
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
-            if not (expired or admitting or await self._request()):
+            draining = self._state.draining and not self._state.drained and await self._drain()
+            if not (expired or admitting or draining or await self._request()):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
 
@@ -215,6 +219,27 @@ class _Curriculum:
             await self._publisher.commit()
             await self._caught_up((await self._log.identity()).last)
         return bool(expired)
+
+    async def _drain(self) -> bool:
+        """Cancel what nobody has started, then say so. An episode that an actor takes meanwhile ends as cancelled."""
+        waiting = self._state.leases.waiting()
+        for lease in waiting:
+            fact = EpisodeCancelled(
+                episode=lease.episode,
+                task_id=lease.task_id,
+                reason=DRAIN,
+                detail="the run was asked to begin nothing more",
+            )
+            try:
+                await self._publisher.decide(
+                    fact, entity=lease.episode, causation=lease.causation, correlation=lease.episode
+                )
+            except ExpectationFailed:
+                continue
+        await self._publisher.publish(ControlApplied(command=DRAIN, role="curriculum"), entity=self._log.run)
+        await self._caught_up(await self._publisher.commit())
+        logger.info("drained", cancelled=len(waiting))
+        return True
 
     async def _caught_up(self, position: int) -> None:
         """Wait until the state knows the log up to `position`, or for `stop`."""

@@ -79,6 +79,10 @@ class CurriculumState:
         self.tasks: dict[str, Tally] = {}
         self.families: dict[str, FamilyTally] = {}
         self.leases = LeaseBook()
+        self.draining = False
+        """Somebody asked to begin nothing more; until the run is resumed."""
+        self.drained = False
+        """What was waiting then has been cancelled."""
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:
         """Members of the groups under way, of these origins or of all."""

@@ -13,7 +13,10 @@ from actors.curriculum.role import run_curriculum
 from core.errors import BrokerUnreachable, SettingsError
 from core.evidence import Evidence
 from events.catalogue import (
+    ControlApplied,
+    ControlRequested,
     EpisodeAbandoned,
+    EpisodeCancelled,
     EpisodeEnded,
     EpisodeRequested,
     EpisodeStarted,
@@ -248,3 +251,24 @@ def test_a_family_that_does_not_exist_is_a_worded_error_before_anything_is_appen
         assert not bench.log.events
 
     run_virtually(main())
+
+
+def test_a_drain_cancels_what_nobody_started_and_is_answered_once() -> None:
+    bench = Bench()
+
+    async def story() -> None:
+        await bench.decide()
+        requests = await bench.facts(EpisodeRequested)
+        taken, waiting = requests[0], requests[1:]
+        await bench.tell(
+            EpisodeStarted(episode=taken.episode, actor="actor.1", instruction="", renderer="lines/1"),
+            ControlRequested(command="drain", arguments={}, author="test", reason="goal reached"),
+        )
+        await bench.decide()
+        await bench.decide()
+        cancelled = await bench.facts(EpisodeCancelled)
+        assert [fact.episode for fact in cancelled] == [request.episode for request in waiting]
+        assert await bench.facts(ControlApplied) == [ControlApplied(command="drain", role="curriculum")]
+        assert await bench.facts(EpisodeRequested) == requests
+
+    run_virtually(story())

@@ -5,7 +5,14 @@ from curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, 
 
 from actors.curriculum.pool import configured_pool
 from core.errors import SettingsError
-from events.catalogue import EpisodeCancelled, EpisodeRequested, RunResumed, SamplesSwept
+from events.catalogue import (
+    ControlApplied,
+    ControlRequested,
+    EpisodeCancelled,
+    EpisodeRequested,
+    RunResumed,
+    SamplesSwept,
+)
 from events.catalogue.verdict import JudgeIdentity
 
 
@@ -79,6 +86,20 @@ def test_a_cancelled_member_is_not_tried_again() -> None:
     story.tell(EpisodeCancelled(episode=first, task_id="", reason="stale", detail=""))
     assert story.state.owed == 0
     assert story.state.discarded == 1
+
+
+def test_a_drained_run_requests_nothing_until_it_is_resumed() -> None:
+    story = Story(settings_of())
+    group(story)
+    story.tell(ControlRequested(command="drain", arguments={}, author="test", reason="goal reached"))
+    assert story.wanted() == []
+    assert story.state.draining
+    assert not story.state.drained
+    story.tell(ControlApplied(command="drain", role="curriculum"))
+    assert story.state.drained
+    fingerprint = story.history[0].fact.fingerprint  # type: ignore[attr-defined]
+    story.tell(RunResumed(after_position=1, fingerprint=fingerprint, until={}))
+    assert story.wanted()
 
 
 def test_only_the_first_judge_of_the_settings_counts() -> None:
