@@ -9,10 +9,10 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
-from transformers import DynamicCache
 
 from actors.engines.base import Generation
-from actors.engines.slots import SlotCache
+from actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
+from actors.engines.slots import CacheSlots, Slots
 from core.sampling import Sampling
 
 KEPT_PROMPTS = 16
@@ -47,12 +47,11 @@ class Batch(Generic[Key]):
     """Answers that are decoded together."""
 
     def __init__(self, model: Any, *, end: int, slots: int) -> None:
-        self._model = model
         self.end = end
-        self._slots = slots
-        self._cache = SlotCache(model, slots)
+        self._room = slots
+        self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
         self._rows: list[Row[Key]] = []
-        self._read: OrderedDict[tuple[int, ...], tuple[DynamicCache, torch.Tensor]] = OrderedDict()
+        self._read: OrderedDict[tuple[int, ...], tuple[Any, torch.Tensor]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -65,23 +64,23 @@ class Batch(Generic[Key]):
     @property
     def full(self) -> bool:
         """Whether no further request fits."""
-        return len(self._rows) >= self._slots
+        return len(self._rows) >= self._room
 
     @torch.inference_mode()
     def admit(self, key: Key, prompt_ids: list[int], sampling: Sampling, version: int) -> Row[Key] | None:
         """Read a prompt and draw its first token; returns the row if that ended it already."""
-        cache, logits = self._prefill(tuple(prompt_ids))
+        states, logits = self._read_prompt(tuple(prompt_ids))
         row = Row(key, sampling)
         if self._extend([row], logits, version):
             return row
-        self._cache.admit(cache, len(prompt_ids))
+        self._slots.admit(states, len(prompt_ids))
         self._rows.append(row)
         return None
 
     @torch.inference_mode()
     def step(self, version: int) -> list[Row[Key]]:
         """Draw one more token for every row; returns those that ended, which have left the batch."""
-        logits = self._cache.step(self._model, torch.tensor([row.tokens[-1] for row in self._rows]))
+        logits = self._slots.step(torch.tensor([row.tokens[-1] for row in self._rows]))
         ended = self._extend(self._rows, logits, version)
         for row in ended:
             self._remove(row)
@@ -95,20 +94,17 @@ class Batch(Generic[Key]):
                 self._remove(row)
                 return
 
-    def forget_prompts(self) -> None:
-        """To be called when the weights change."""
+    @torch.inference_mode()
+    def refresh(self) -> None:
+        """The model's weights have changed; to be called when the batch is empty."""
         self._read.clear()
+        self._slots.refresh()
 
-    def _prefill(self, prompt_ids: tuple[int, ...]) -> tuple[DynamicCache, torch.Tensor]:
-        """States after a prompt and the logits that follow  # [1, vocabulary]. A prompt read lately is not read again."""
+    def _read_prompt(self, prompt_ids: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
+        """States after a prompt and the logits that follow. A prompt read lately is not read again."""
         known = self._read.get(prompt_ids)
         if known is None:
-            cache = DynamicCache(config=self._model.config)
-            output = self._model(
-                input_ids=torch.tensor([prompt_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1
-            )
-            known = cache, output.logits[:, -1].float()
-            self._read[prompt_ids] = known
+            known = self._read[prompt_ids] = self._slots.read(prompt_ids)
             if len(self._read) > KEPT_PROMPTS:
                 self._read.popitem(last=False)
         self._read.move_to_end(prompt_ids)
@@ -116,7 +112,7 @@ class Batch(Generic[Key]):
 
     def _remove(self, row: Row[Key]) -> None:
         slot = self._rows.index(row)
-        moved = self._cache.release(slot)
+        moved = self._slots.release(slot)
         self._rows[slot] = self._rows[moved]
         self._rows.pop()
 

@@ -183,7 +183,7 @@ class InProcessEngine:
         except HindcastError as error:
             request.fail(error)
             return
-        self._batch.forget_prompts()
+        self._batch.refresh()
         self._version = request.version
         request.resolve(lambda future: future.set_result(None))
 

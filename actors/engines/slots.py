@@ -1,11 +1,11 @@
-"""A key-value cache of slots: answers join and leave the batch at any step, and nothing is shifted or copied.
+"""Key-value caches of slots: answers join and leave the batch at any step, and nothing is shifted or copied.
 
 Each slot holds one sequence from its position 0 on; rows differ in length and a mask hides what lies behind each.
 Full attention and short convolutions are supported: layers whose state is either one row per position, or a fixed
 window.
 """
 
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from transformers import DynamicCache
@@ -17,55 +17,114 @@ GROWTH = 256
 """Positions by which buffers grow."""
 
 
-class SlotCache:
-    """The states of up to `slots` sequences; the first `active` slots are in use. To be used in inference mode."""
+class Slots(Protocol):
+    """A model with the states of several sequences. To be used in inference mode."""
+
+    def read(self, prompt_ids: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
+        """States after a prompt and the logits that follow  # [1, vocabulary]. Changes nothing; states may be admitted twice."""
+        ...
+
+    def admit(self, states: Any, length: int) -> int:
+        """Copy one sequence into a slot; returns the slot. Active slots are always the first ones."""
+        ...
+
+    def release(self, slot: int) -> int:
+        """Free a slot; the last active one moves into it. Returns the slot that moved, which may be the same."""
+        ...
+
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
+        """Feed one token to every active slot  # [active]; returns the next logits  # [active, vocabulary] float32."""
+        ...
+
+    def refresh(self) -> None:
+        """The model's weights have changed; no slot is active."""
+        ...
+
+
+class SlotCounter:
+    """Which slots are in use, and how long their sequences are."""
+
+    def __init__(self, slots: int) -> None:
+        self._lengths = torch.zeros(slots, dtype=torch.long)
+        self._active = 0
+
+    @property
+    def lengths(self) -> torch.Tensor:
+        """Of the active slots  # [active]."""
+        return self._lengths[: self._active]
+
+    def admit(self, length: int) -> int:
+        """Take the next slot."""
+        self._lengths[self._active] = length
+        self._active += 1
+        return self._active - 1
+
+    def release(self, slot: int) -> int:
+        """Give a slot back; the last one takes its place. Returns the last one."""
+        self._active -= 1
+        self._lengths[slot] = self._lengths[self._active]
+        return self._active
+
+    def advance(self) -> None:
+        """Every sequence has grown by one."""
+        self._lengths[: self._active] += 1
+
+
+class CacheSlots:
+    """`Slots` over any causal model of transformers with full attention and short convolutions, through its cache."""
 
     def __init__(self, model: Any, slots: int) -> None:
-        self._config = model.config
+        self._model = model
         self._slots = slots
         self._capacity = 0
         self._layers: list[_Attention | _Window] = []
-        self.lengths = torch.zeros(slots, dtype=torch.long)  # [slots]
-        self.active = 0
+        self._counter = SlotCounter(slots)
 
-    def admit(self, prefilled: DynamicCache, length: int) -> int:
-        """Take over the states of one sequence after its prompt; returns its slot."""
+    def refresh(self) -> None:
+        """Nothing is derived from the weights."""
+
+    def read(self, prompt_ids: tuple[int, ...]) -> tuple[DynamicCache, torch.Tensor]:
+        """States after a prompt and the logits that follow  # [1, vocabulary]."""
+        cache = DynamicCache(config=self._model.config)
+        output = self._model(
+            input_ids=torch.tensor([prompt_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1
+        )
+        return cache, output.logits[:, -1].float()
+
+    def admit(self, states: DynamicCache, length: int) -> int:
+        """Copy one sequence into a slot; returns the slot. Raises ModelFileError for a model that cannot be served."""
         if not self._layers:
-            self._layers = [_new_layer(layer, self._slots) for layer in prefilled.layers]
-        slot = self.active
+            self._layers = [_new_layer(layer, self._slots) for layer in states.layers]
         self._reserve(length + 1)
-        for own, other in zip(self._layers, prefilled.layers, strict=True):
+        slot = self._counter.admit(length)
+        for own, other in zip(self._layers, states.layers, strict=True):
             own.fill(slot, other)
-        self.lengths[slot] = length
-        self.active += 1
         return slot
 
     def release(self, slot: int) -> int:
         """Free a slot; the last active one moves into it. Returns the slot that moved, which may be the same."""
-        last = self.active - 1
+        last = self._counter.release(slot)
         if slot != last:
             for layer in self._layers:
                 layer.move(last, slot)
-            self.lengths[slot] = self.lengths[last]
-        self.active = last
         return last
 
-    def step(self, model: Any, tokens: torch.Tensor) -> torch.Tensor:
+    def step(self, tokens: torch.Tensor) -> torch.Tensor:
         """Feed one token to every active slot; returns the next logits  # [active, vocabulary] float32."""
-        lengths = self.lengths[: self.active]
+        lengths = self._counter.lengths
         longest = int(lengths.max()) + 1
         self._reserve(longest)
-        cache = DynamicCache(config=self._config)
+        cache = DynamicCache(config=self._model.config)
         cache.layers = [layer.view(lengths, longest) for layer in self._layers]
         mask = torch.arange(longest) <= lengths[:, None]  # [active, longest]
-        output = model(
+        output = self._model(
             input_ids=tokens[:, None],
             attention_mask=mask[:, None, None, :],
             position_ids=lengths[:, None],
             past_key_values=cache,
             use_cache=True,
         )
-        self.lengths[: self.active] += 1
+        self._counter.advance()
         logits: torch.Tensor = output.logits[:, -1].float()
         return logits
 
