@@ -6,14 +6,14 @@ Imports of torch, the browser and SQL stay inside the role that needs them: seve
 import asyncio
 import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import structlog
 
 from actors.environments.base import TaskSource
 from app.launch import read_launch
-from app.processes import read_json, write_json
+from app.processes import others_working, read_json, write_json
 from app.runs import RunHandle, open_run
 from app.supervisor import home_folder
 from app.worker import wait_for_bus
@@ -26,6 +26,10 @@ HOST = "127.0.0.1"
 SITE_FILE = "site.json"
 SITE_WAIT_S = 60.0
 """How long an actor waits for the store's first answer."""
+LAST_WORDS_S = 2.8
+"""How long the projector outlasts a stop; honcho kills 5 s after the first process has left."""
+SETTLE_S = 0.2
+"""From the last word of the others to the projector's own end."""
 POLL_S = 0.1
 
 Ready = Callable[[str], None]
@@ -203,7 +207,22 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
     handle = open_run(home=home)
     async with handle.connect_log(role="projector") as log:
         ready(handle.database_url)
-        await until_stopped(run_projector(log, handle.database_url, handle.settings.storage), stop)
+        outlasted = asyncio.Event()
+        async with asyncio.TaskGroup() as tasks:
+            lasting = tasks.create_task(_outlast_others(home, stop, outlasted))
+            await until_stopped(run_projector(log, handle.database_url, handle.settings.storage), outlasted)
+            lasting.cancel()
+
+
+async def _outlast_others(home: Path, stop: asyncio.Event, outlasted: asyncio.Event) -> None:
+    """Set `outlasted` when the others have said what they had to say after `stop`, so that the tables show it."""
+    await stop.wait()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(LAST_WORDS_S):
+            while others_working(home / "processes", besides=("bus", "projector", "site")):  # noqa: ASYNC110 - files
+                await asyncio.sleep(POLL_S)
+            await asyncio.sleep(SETTLE_S)
+    outlasted.set()
 
 
 async def until_stopped(work: Awaitable[object], stop: asyncio.Event) -> None:

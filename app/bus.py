@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from app.broker import plan_broker
-from app.processes import list_processes, report, write_json
+from app.processes import others_working, report, write_json
 from app.selection import choose_run
 from app.supervisor import Supervisor, home_folder
 from core.errors import HindcastError
@@ -65,7 +65,7 @@ def _run(name: str, folder: Path, home: Path) -> int:
 
     def before_stop() -> None:
         until = time.monotonic() + OTHERS_S
-        while time.monotonic() < until and _others_alive(folder, name):
+        while time.monotonic() < until and others_working(folder, besides=("bus",)):
             time.sleep(POLL_S)
 
     return supervisor.run(on_started=on_started, before_stop=before_stop)
@@ -91,10 +91,3 @@ def prepare(name: str) -> int:
     except subprocess.TimeoutExpired:
         sys.stderr.write(f"opening the run took longer than {PREPARE_S:.0f} s\n")
         return 1
-
-
-def _others_alive(folder: Path, name: str) -> bool:
-    working = ("starting", "ready", "restarting")
-    return any(
-        other.alive for other in list_processes(folder) if other.name != name and other.state in working
-    )

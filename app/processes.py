@@ -7,6 +7,7 @@ invariant 1, the log is the truth.
 import json
 import os
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -75,3 +76,14 @@ def list_processes(folder: Path) -> list[ProcessState]:
         if content is not None:
             found.append(msgspec.convert(content, ProcessState))
     return found
+
+
+WORKING = ("starting", "ready", "restarting")
+
+
+def others_working(folder: Path, *, besides: Collection[str]) -> bool:
+    """Whether a process of another role than those `besides` is still there."""
+    return any(
+        entry.alive and entry.state in WORKING and entry.name.split(".")[0] not in besides
+        for entry in list_processes(folder)
+    )

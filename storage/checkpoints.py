@@ -38,7 +38,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode_checkpoint(tensors: Tensors, counters: Counters) -> bytes:
     """The bytes of a checkpoint: the same for equal tensors and counters, in any order of the names."""
-    ordered = {name: np.ascontiguousarray(tensors[name]) for name in sorted(tensors)}
+    ordered = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
     content: bytes = save(ordered, metadata={_KEY: json.dumps(msgspec.to_builtins(counters), sort_keys=True)})
     return content
 

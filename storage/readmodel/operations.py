@@ -20,6 +20,8 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     table: str
     key: tuple[Any, ...]
     values: Values
+    final: dict[str, tuple[str, ...]] = {}
+    """Values that stay, by column: a state that has been left for good is not entered again by a late fact."""
 
 
 class Ensure(msgspec.Struct, frozen=True, gc=False):

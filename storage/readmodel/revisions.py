@@ -51,6 +51,12 @@ class Revisions:
             named = dict(zip(self._names, key, strict=True))
             self._open(position, key, {**BLANK[self._table.name], **named, **values})
             return
+        if isinstance(operation, Put):
+            values = {
+                name: value
+                for name, value in values.items()
+                if row[name] not in operation.final.get(name, ())
+            }
         if isinstance(operation, Ensure) or all(row[name] == value for name, value in values.items()):
             return
         if row["valid_from"] == position:

@@ -10,8 +10,13 @@ from sqlalchemy.schema import CreateIndex, CreateTable
 from synthetic_run import recorded_run
 
 from core.errors import ForeignLog, SettingsError
+from core.settings import LogSettings
+from events.catalogue import EpisodeCancelled, EpisodeRequested, EpisodeStarted
 from events.chain import RollingDigest
 from events.envelope import Recorded
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
 from storage.readmodel.database import ReadModel, ReadModelUnavailable
 from storage.readmodel.dump import dump
 from storage.readmodel.fold import PositionRefused, Span, apply, read_cursor
@@ -61,6 +66,23 @@ async def test_an_episode_passes_through_its_states(model: ReadModel) -> None:
         life = select(episodes.c.state).where(episodes.c.episode == ended).order_by(episodes.c.valid_from)
         states = list(connection.scalars(life))
     assert states[:3] == ["requested", "started", "ended"]
+
+
+async def test_an_episode_that_is_cancelled_while_an_actor_takes_it_stays_cancelled(model: ReadModel) -> None:
+    _, recordeds = await recorded_run(1, groups=2)
+    taken = next(recorded.fact for recorded in recordeds if isinstance(recorded.fact, EpisodeRequested))
+    late = [
+        EpisodeCancelled(episode=taken.episode, task_id=taken.task.id, reason="drain", detail=""),
+        EpisodeStarted(episode=taken.episode, actor="actor.9", instruction="", renderer="lines/1"),
+    ]
+    own = MemoryLog("tale")
+    async with Publisher(own, producer="story", code_rev="", settings=LogSettings()) as publisher:
+        for fact in (recordeds[0].fact, taken, *late):
+            await publisher.publish(fact, entity=taken.episode)
+    fold(model, [recorded async for recorded in read(own)])
+    with model.reading() as connection:
+        row = connection.execute(select(episodes).where(episodes.c.valid_to == OPEN)).mappings().one()
+    assert (row["state"], row["actor"]) == ("cancelled", "actor.9")
 
 
 @pytest.mark.parametrize("size", [1, 2, 7, 50])

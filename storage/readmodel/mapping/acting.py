@@ -21,6 +21,8 @@ from events.envelope import Recorded
 from storage.readmodel.operations import Ensure, Insert, Operation, Put, Values
 from storage.readmodel.values import clean_text, finite, small_integer, to_json
 
+TERMINAL = ("ended", "abandoned", "cancelled")
+"""States of an episode that no later fact changes: an actor may take a request that is cancelled at that moment."""
 ID_BYTES = 4
 """Token ids and versions are packed as int32."""
 
@@ -95,7 +97,7 @@ def _episode_started(recorded: Recorded, fact: EpisodeStarted) -> Iterable[Opera
         "renderer": fact.renderer,
         "started_ns": recorded.envelope.occurred_ns,
     }
-    return (Put("episodes", (fact.episode,), values),)
+    return (Put("episodes", (fact.episode,), values, final={"state": TERMINAL}),)
 
 
 def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
