@@ -111,10 +111,12 @@ class MemoryLog:
 
     async def _store(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
         known = [self._by_id[record.id] for record in batch if record.id in self._by_id]
-        if known:
-            return Committed(known) if len(batch) == 1 else Repeated()
+        if known and len(batch) > 1:
+            return Repeated()
         if expect is not None and self._position_under(expect.subject) != expect.last:
-            return Refused()
+            return Refused()  # before a single repeated id is recognised, as JetStream does
+        if known:
+            return Committed(known)
         size = sum(len(record.data) for record in batch)
         if self.max_bytes is not None and self._bytes + size > self.max_bytes:
             return Full()

@@ -1,0 +1,232 @@
+"""Whatever happens between writers, broker and consumers: view == fold(log), nothing acknowledged is lost, nothing is twice.
+
+A Hypothesis state machine over the in-memory log with a lossy link: publish, commit, rival decisions, crashed and
+restarted producers, an unreachable broker, a full log, consumers killed before and after their effect. Time is
+virtual: bounds of seconds pass at once, and a hang is an error.
+"""
+
+import asyncio
+import copy
+from collections.abc import Coroutine, Sequence
+from random import Random
+from typing import Any, TypeVar
+
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from virtual_time import VirtualLoop
+
+from core.errors import BrokerUnreachable, ExpectationFailed, LogFull
+from core.settings import LogSettings
+from events.catalogue import EpisodeAbandoned, TaskAdmitted
+from events.consumer import Retries, consume
+from events.envelope import Recorded
+from events.memory import Faults, MemoryLog
+from events.projection import fold
+from events.publisher import Publisher
+from events.reader import read
+
+T = TypeVar("T")
+SETTINGS = LogSettings(linger_ms=0, batch_events=4, append_timeout_s=5)
+PRODUCERS = ("curriculum.1", "actor.1")
+EPISODES = ("ep_a", "ep_b", "ep_c", "ep_d")
+
+
+class Tally:
+    """The projection of this test: how often each fact was seen, by its entity."""
+
+    def initial(self) -> dict[str, int]:
+        return {}
+
+    def apply(self, state: dict[str, int], recorded: Recorded) -> dict[str, int]:
+        entity = recorded.envelope.entity
+        state[entity] = state.get(entity, 0) + 1
+        return state
+
+
+class View:
+    """A consumer's durable state: the fold and its position, changed together. `deaths` says when applying dies."""
+
+    def __init__(self) -> None:
+        self.durable: tuple[dict[str, int], int] = ({}, 0)
+        self.deaths: list[str] = []
+
+    async def position(self) -> int:
+        return self.durable[1]
+
+    async def apply(self, recordeds: Sequence[Recorded], position: int) -> None:
+        death = self.deaths.pop() if self.deaths else ""
+        if death == "before":
+            raise OSError("killed before the effect")
+        self.durable = (fold(Tally(), recordeds, copy.copy(self.durable[0])), position)
+        if death == "after":
+            raise KeyboardInterrupt("killed after the effect")
+
+
+class LogMachine(RuleBasedStateMachine):
+    @initialize(seed=st.integers(0, 2**16), severity=st.sampled_from([0.0, 0.2, 0.5]))
+    def begin(self, seed: int, severity: float) -> None:
+        self.runner = asyncio.Runner(loop_factory=VirtualLoop)
+        faults = Faults(
+            seed=seed,
+            lost_request=severity,
+            lost_reply=severity,
+            duplicate=severity,
+            delay=severity,
+            tries=40,
+        )
+        self.log = MemoryLog("r", faults=faults)
+        self.view = View()
+        self.acknowledged: set[str] = set()
+        self.decided: set[str] = set()
+        self.attempted: set[str] = set()
+        self.count = 0
+        self.random = Random(seed)
+
+    def publisher(self, producer: str) -> Publisher:
+        """A new start of a producer."""
+        return Publisher(
+            self.log,
+            producer=producer,
+            code_rev="t",
+            settings=SETTINGS,
+            clock_ns=lambda: 0,
+            randomness=self.random.randbytes,
+        )
+
+    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(coroutine)
+
+    @rule(producer=st.sampled_from(PRODUCERS), count=st.integers(1, 9))
+    def publish_and_commit(self, producer: str, count: int) -> None:
+        """One life of a producer: every fact it committed is acknowledged, whatever the link lost."""
+
+        async def work() -> None:
+            async with self.publisher(producer) as publisher:
+                for _ in range(count):
+                    self.count += 1
+                    name = f"fact_{self.count}"
+                    self.attempted.add(name)
+                    await publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+                await publisher.commit()
+
+        before = self.count
+        try:
+            self.run(work())
+        except (BrokerUnreachable, LogFull):
+            return
+        self.acknowledged |= {f"fact_{number}" for number in range(before + 1, self.count + 1)}
+
+    @rule(producer=st.sampled_from(PRODUCERS), count=st.integers(1, 9), turns=st.integers(0, 12))
+    def crash_while_publishing(self, producer: str, count: int, turns: int) -> None:
+        """A producer killed somewhere: what it had not committed may be stored or not, but never twice."""
+
+        async def work() -> None:
+            publisher = self.publisher(producer)
+            await publisher.__aenter__()
+            for _ in range(count):
+                self.count += 1
+                name = f"fact_{self.count}"
+                self.attempted.add(name)
+                await publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            raise KeyboardInterrupt("kill -9: no drain, no goodbye")
+
+        loop = self.runner.get_loop()
+        task = loop.create_task(work())
+        try:
+            loop.run_until_complete(task)
+        except KeyboardInterrupt:
+            for left in asyncio.all_tasks(loop):
+                left.cancel()
+            loop.run_until_complete(asyncio.sleep(0))
+
+    @rule(episode=st.sampled_from(EPISODES), reason=st.sampled_from(["lease_expired", "error"]))
+    def decide(self, episode: str, reason: str) -> None:
+        """The first terminal fact of an episode wins; every later one is refused."""
+
+        async def work() -> None:
+            async with self.publisher("actor.1") as publisher:
+                fact = EpisodeAbandoned(episode=episode, task_id="t", reason=reason, detail="", steps=0)
+                try:
+                    await publisher.decide(fact, entity=episode)
+                finally:
+                    self.count += 1
+                    after = f"fact_{self.count}"
+                    self.attempted.add(after)
+                    await publisher.publish(TaskAdmitted(task_id=after, phase=0), entity=after)
+
+        try:
+            self.run(work())
+        except ExpectationFailed:
+            assert episode in self.attempted, "refused although nobody had tried before"
+        except (BrokerUnreachable, LogFull):
+            self.attempted.add(episode)
+        else:
+            assert episode not in self.decided, "decided twice"
+            self.decided.add(episode)
+            self.attempted.add(episode)
+            self.acknowledged.add(episode)
+
+    @rule(deaths=st.lists(st.sampled_from(["before", "after", ""]), max_size=3))
+    def consume_with_kills(self, deaths: list[str]) -> None:
+        """A consumer that dies around its effect and comes back reaches the end with the same view."""
+        self.view.deaths = list(deaths)
+        end = len(self.log.events)
+        quick = Retries(tries=5, first_wait_s=0.0001, max_wait_s=0.0001)
+        while self.view.durable[1] < end:
+            try:
+                self.run(consume(self.log, self.view, name="view", until=end, retries=quick))
+            except KeyboardInterrupt:
+                continue
+
+    @precondition(lambda self: self.log.reachable)
+    @rule()
+    def broker_goes(self) -> None:
+        self.log.reachable = False
+
+    @precondition(lambda self: not self.log.reachable)
+    @rule()
+    def broker_comes(self) -> None:
+        self.log.reachable = True
+
+    @rule(room=st.integers(0, 3000))
+    def log_fills(self, room: int) -> None:
+        self.log.max_bytes = sum(len(stored.data) for stored in self.log.events) + room
+
+    @rule()
+    def log_gets_room(self) -> None:
+        self.log.max_bytes = None
+
+    @invariant()
+    def the_log_is_whole_and_holds_what_was_acknowledged_once(self) -> None:
+        if not hasattr(self, "log"):
+            return
+
+        async def everything() -> list[Recorded]:
+            return [recorded async for recorded in read(self.log)]
+
+        seen = fold(Tally(), self.run(everything()))
+        assert self.acknowledged <= seen.keys(), "an acknowledged fact is lost"
+        assert all(times == 1 for times in seen.values()), "a fact is stored twice"
+        assert seen.keys() <= self.attempted, "a fact nobody published"
+
+    @invariant()
+    def the_view_is_the_fold_of_the_log_up_to_its_position(self) -> None:
+        if not hasattr(self, "log"):
+            return
+        state, position = self.view.durable
+
+        async def prefix() -> list[Recorded]:
+            return [recorded async for recorded in read(self.log, until=position)]
+
+        assert state == fold(Tally(), self.run(prefix()))
+
+    def teardown(self) -> None:
+        if hasattr(self, "runner"):
+            self.runner.close()
+
+
+LogMachine.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=30, deadline=None)
+TestLogMachine = LogMachine.TestCase
