@@ -20,6 +20,21 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """As computed again."""
 
 
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+    """The first place where the log and its recomputation part."""
+
+    position: int
+    event: str
+    """Type of the event there, such as `update.applied`."""
+    what: What
+    expected: str
+    """As recorded."""
+    found: str
+    """As computed again."""
+    cause: str
+    """The likely cause, in words."""
+
+
 def compare_updates(
     recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
 ) -> Difference | None:

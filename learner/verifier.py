@@ -7,16 +7,15 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event
 
-import msgspec
-
-from core.arrays import unpack_positions
 from core.errors import CorruptEvent, ForeignLog
 from core.ids import digest_hex
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
+    EpisodeJudged,
     RunStarted,
     SamplesSwept,
+    StepTaken,
     UpdateApplied,
     UpdateSkipped,
     WeightsPublished,
@@ -24,7 +23,9 @@ from events.catalogue import (
 from events.catalogue.run import Fingerprint
 from events.envelope import Recorded
 from learner.buffer import ReplayBuffer
-from learner.comparison import Difference, What, compare_plans, compare_updates
+from learner.claims import Claims
+from learner.comparison import Difference, Divergence, What, compare_plans, compare_updates
+from learner.damage import ChainEnd
 from learner.numerics import configure, differences, fingerprint
 from learner.planning import plan, sweep
 from learner.training import Training
@@ -35,37 +36,11 @@ HEAVY = (RunStarted, BatchPlanned, UpdateApplied, UpdateSkipped, WeightsPublishe
 """Facts whose checking computes for long: done in a thread, so that the event loop stays free."""
 
 
-class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """The first place where the log and its recomputation part."""
-
-    position: int
-    event: str
-    """Type of the event there, such as `update.applied`."""
-    what: What
-    expected: str
-    """As recorded."""
-    found: str
-    """As computed again."""
-    cause: str
-    """The likely cause, in words."""
-
-
-class ChainEnd(msgspec.Struct, frozen=True):
-    """The last event of one producer incarnation."""
-
-    seq: int
-    digest: bytes
-    position: int
-    type: str
-
-
 class Verifier:
     """Follows a log and computes everything in it again."""
 
-    def __init__(
-        self, blobs: BlobStore, *, policy: Path, code_rev: str, points: set[int], stop: Event
-    ) -> None:
-        """`points`: positions to make plans at."""
+    def __init__(self, blobs: BlobStore, *, policy: Path, code_rev: str, claims: Claims, stop: Event) -> None:
+        """`claims`: what the log's plans say about the events before them."""
         self.position = 0
         self.updates = 0
         self.weights = 0
@@ -76,11 +51,14 @@ class Verifier:
         self._blobs = blobs
         self._policy = policy
         self._code_rev = code_rev
-        self._points = points
+        self._claims = claims
+        self._doubts: list[Divergence] = []
+        """Steps and verdicts that are not what a plan says they were."""
         self._stop = stop
         self._buffer = ReplayBuffer()
         self._state = self._buffer.initial()
-        self._plans: dict[int, BatchPlanned | None] = {}
+        self._plans: dict[int, tuple[BatchPlanned | None, bytes]] = {}
+        """Per position that a plan was made at: the plan that follows, and the rolling digest there."""
         self._training: Training | None = None
 
     @property
@@ -100,12 +78,15 @@ class Verifier:
             divergence = self._check_plan(recorded, fact)
         elif isinstance(fact, SamplesSwept):
             divergence = self._check_sweep(recorded, fact)
+        elif isinstance(fact, StepTaken | EpisodeJudged):
+            self._compare_with_claims(recorded, fact)
         if divergence is not None:
             return divergence
         self._state = self._buffer.apply(self._state, recorded)
         divergence = self._check_computed(recorded)
-        if recorded.position in self._points:
-            self._plans[recorded.position] = plan(self._state, self._state.settings)
+        if recorded.position in self._claims.points:
+            again = plan(self._state, self._state.settings)
+            self._plans[recorded.position] = again, self._state.digest.value
         envelope = recorded.envelope
         self.chains[envelope.incarnation] = ChainEnd(
             envelope.producer_seq, recorded.digest, recorded.position, envelope.type
@@ -143,43 +124,41 @@ class Verifier:
         return self._training
 
     def _check_plan(self, recorded: Recorded, fact: BatchPlanned) -> Divergence | None:
-        again = self._plans.pop(fact.as_of, None)
-        if again is not None and again.log_digest != fact.log_digest:
-            altered = self._altered_input(fact)
-            if altered is not None:
-                return altered
+        again, digest = self._plans.pop(fact.as_of, (None, b""))
+        if digest and digest != fact.log_digest and self._doubts:
+            return self._doubts[0]
         difference = compare_plans(fact, again)
         return None if difference is None else self._divergence(recorded, difference)
 
-    def _altered_input(self, fact: BatchPlanned) -> Divergence | None:
-        """The log before the plan is not the one the plan was made from: find the step or the verdict that changed."""
-        episodes = [
-            self._state.episodes[p.episode] for p in fact.episodes if p.episode in self._state.episodes
-        ]
-        digests = {sample.position: sample.digest for episode in episodes for sample in episode.samples}
-        for index, position in enumerate(unpack_positions(fact.positions).tolist()):
-            recorded = fact.sample_digests[8 * index : 8 * index + 8]
-            if position in digests and digests[position] != recorded:
-                return Divergence(
-                    position=position,
-                    event="step.taken",
-                    what="inputs",
-                    expected=f"a step whose bytes have sha256 {recorded.hex()}…, as batch {fact.batch} recorded",
-                    found=f"sha256 {digests[position].hex()}…",
-                    cause="The stored step was altered after the batch had been planned from it.",
+    def _compare_with_claims(self, recorded: Recorded, fact: StepTaken | EpisodeJudged) -> None:
+        """Remember what is not as a plan says. Step or plan was altered: the log's digest in the plan tells which."""
+        if isinstance(fact, StepTaken):
+            what: What = "inputs"
+            claimed, found = self._claims.steps.get(recorded.position), recorded.digest[:8]
+            same = claimed in (None, found)
+            texts = f"a step whose bytes have sha256 {(claimed or b'').hex()}…", f"sha256 {found.hex()}…"
+        else:
+            what = "advantages"
+            episode = self._state.episodes.get(fact.episode)
+            counts = episode is not None and episode.outcome is None and fact.judge.name == self._judge
+            claim = self._claims.rewards.get(fact.episode)
+            same = not counts or claim in (None, fact.judgment.reward)
+            texts = f"reward {claim!r} of {fact.episode}", f"reward {fact.judgment.reward!r}"
+        if not same:
+            self._doubts.append(
+                Divergence(
+                    position=recorded.position,
+                    event=recorded.envelope.type,
+                    what=what,
+                    expected=texts[0],
+                    found=texts[1],
+                    cause="The stored event was altered after a batch had been planned from it.",
                 )
-        for planned in fact.episodes:
-            episode = self._state.episodes.get(planned.episode)
-            if episode is not None and episode.reward != planned.reward:
-                return Divergence(
-                    position=episode.judged,
-                    event="episode.judged",
-                    what="advantages",
-                    expected=f"reward {planned.reward!r} of {planned.episode}, as batch {fact.batch} recorded",
-                    found=f"reward {episode.reward!r}",
-                    cause="The stored verdict was altered after the batch had been planned from it.",
-                )
-        return None
+            )
+
+    @property
+    def _judge(self) -> str:
+        return self._state.settings.judge.judges[0]
 
     def _check_sweep(self, recorded: Recorded, fact: SamplesSwept) -> Divergence | None:
         due = {s.reason: set(s.episodes) for s in sweep(self._state, self._state.settings)}.get(

@@ -16,18 +16,15 @@ from threading import Event
 
 import msgspec
 
-from core.errors import CorruptEvent, ForeignLog, HindcastError
-from events.catalogue import BatchPlanned
+from core.errors import CorruptEvent, ForeignLog, UnknownVersion
 from events.catalogue.run import Fingerprint
-from events.codec import decode, decode_envelope
-from events.envelope import Stored
 from events.log import EventLog
 from events.reader import read
-from learner.verifier import HEAVY, Divergence, Verifier
+from learner.claims import gather_claims
+from learner.comparison import Divergence
+from learner.damage import find_damage
+from learner.verifier import HEAVY, Verifier
 from storage.blobs import BlobStore
-
-READ_EVENTS = 1000
-"""Events per request when looking ahead for plans."""
 
 
 class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,9 +59,8 @@ async def verify(log: EventLog, blobs: BlobStore, *, policy: Path, code_rev: str
     began, cpu_began = time.perf_counter(), time.process_time()
     end = (await log.identity()).last
     stop = Event()
-    verifier = Verifier(
-        blobs, policy=policy, code_rev=code_rev, points=await _planning_points(log, end), stop=stop
-    )
+    claims = await gather_claims(log, end)
+    verifier = Verifier(blobs, policy=policy, code_rev=code_rev, claims=claims, stop=stop)
     divergence: Divergence | None = None
     try:
         async with aclosing(read(log, after=0, until=end, strict=True)) as recordeds:
@@ -75,8 +71,10 @@ async def verify(log: EventLog, blobs: BlobStore, *, policy: Path, code_rev: str
                     divergence = verifier.take(recorded)
                 if divergence is not None:
                     break
-    except CorruptEvent as error:
-        divergence = await _blame(log, verifier, error)
+    except (CorruptEvent, UnknownVersion, ForeignLog) as error:
+        divergence = await find_damage(log, after=verifier.position, chains=verifier.chains, error=error)
+        if divergence is None:
+            raise
     finally:
         stop.set()
     if verifier.started is None and divergence is None:
@@ -93,61 +91,6 @@ async def verify(log: EventLog, blobs: BlobStore, *, policy: Path, code_rev: str
         verified_on=verifier.now,
         wall_s=time.perf_counter() - began,
         cpu_s=time.process_time() - cpu_began,
-    )
-
-
-async def _planning_points(log: EventLog, end: int) -> set[int]:
-    """Positions that plans were made at. Damaged events are left to the reader that follows."""
-    prefix = f"run.{log.run}.learner."
-    points: set[int] = set()
-    after = 0
-    while after < end:
-        stored = await log.read(after=after, limit=READ_EVENTS)
-        if not stored:
-            break
-        for entry in stored:
-            if entry.subject.startswith(prefix):
-                try:
-                    recorded = decode(entry, strict=False)
-                except HindcastError:
-                    continue
-                if recorded is not None and isinstance(recorded.fact, BatchPlanned):
-                    points.add(recorded.fact.as_of)
-        after = stored[-1].position
-    return points
-
-
-async def _blame(log: EventLog, verifier: Verifier, error: CorruptEvent) -> Divergence:
-    """Which event a broken chain speaks of: the one whose bytes changed, else the one that does not fit."""
-    found = await log.read(after=verifier.position, limit=1)
-    if not found:
-        return _altered(verifier.position + 1, "", error)
-    stored = found[0]
-    if stored.position == verifier.position + 1:
-        try:
-            envelope = decode_envelope(stored)
-        except HindcastError:
-            return _altered(stored.position, _family(stored), error)
-        last = verifier.chains.get(envelope.incarnation)
-        if last is not None and envelope.producer_seq == last.seq + 1 and envelope.prev_hash != last.digest:
-            return _altered(last.position, last.type, error)
-        return _altered(stored.position, envelope.type, error)
-    return _altered(verifier.position + 1, "", error)
-
-
-def _family(stored: Stored) -> str:
-    """A damaged event's type as far as its subject tells it."""
-    return "step.taken" if ".step." in stored.subject else stored.subject.split(".")[2]
-
-
-def _altered(position: int, event: str, error: CorruptEvent) -> Divergence:
-    return Divergence(
-        position=position,
-        event=event,
-        what="inputs" if event == "step.taken" else "chain",
-        expected="the bytes that were appended",
-        found=str(error),
-        cause="Stored events were altered, lost or reordered after they were written.",
     )
 
 

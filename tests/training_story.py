@@ -3,12 +3,14 @@
 Token ids are random, log-probabilities are the tiny policy's own, so that importance ratios start at 1.
 """
 
+import shutil
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
+import msgspec
 import torch
 from tiny_policy import write_tiny_policy
 
@@ -21,22 +23,30 @@ from core.sampling import Sampling
 from core.settings import LogSettings, Settings
 from core.task import Task
 from events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    CheckpointSaved,
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
     RunStarted,
+    SamplesSwept,
     StepTaken,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
 )
 from events.catalogue.run import Fingerprint
 from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Fact, Recorded
+from events.envelope import Fact, Record, Recorded
 from events.log import EventLog
 from events.memory import MemoryLog
 from events.publisher import Publisher
 from events.reader import read
 from learner.buffer import BufferState, ReplayBuffer
+from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure, fingerprint
 from storage.blobs import BlobStore
 
@@ -263,3 +273,46 @@ async def folded(log: EventLog) -> BufferState:
     for recorded in await events_of(log):
         state = buffer.apply(state, recorded)
     return state
+
+
+async def learn(bench_: Bench, *, until: int | None = None, log: EventLog | None = None) -> LearnerReport:
+    """Run a learner on the bench's log, or on a log that stands before it."""
+    chosen = log or bench_.log
+    async with Publisher(chosen, producer="learner.1", code_rev="test", settings=QUICK) as publisher:
+        return await run_learner(
+            chosen, bench_.blobs, publisher=publisher, policy=bench_.policy, until_updates=until
+        )
+
+
+async def copy_of(bench_: Bench, folder: Path) -> Bench:
+    """The same log, byte for byte, and the same blobs, to be treated otherwise."""
+    log = MemoryLog(bench_.log.run)
+    for stored in bench_.log.events:
+        await log.append([Record(stored.subject, stored.data, stored.id)])
+    shutil.copytree(folder_of(bench_.blobs), folder)
+    return Bench(log, BlobStore(folder), bench_.policy, bench_.story)
+
+
+def folder_of(blobs: BlobStore) -> Path:
+    """Where a store keeps its blobs."""
+    return blobs._folder
+
+
+def what_was_learned(recordeds: Sequence[Recorded]) -> list[Any]:
+    """The learner's facts without what a second run of the same may change: ids, times, and the digest of those."""
+    facts: list[Any] = []
+    for recorded in recordeds:
+        match recorded.fact:
+            case BatchPlanned() as fact:
+                facts.append(msgspec.structs.replace(fact, log_digest=b""))
+            case UpdateApplied() as fact:
+                facts.append(msgspec.structs.replace(fact, duration_ms=0.0, cpu_ms=0.0))
+            case (
+                UpdateSkipped()
+                | SamplesSwept()
+                | WeightsPublished()
+                | CheckpointSaved()
+                | BlobReleased() as fact
+            ):
+                facts.append(fact)
+    return facts

@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from tiny_policy import write_tiny_policy
+from training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
 from core.errors import CorruptEvent
 from core.task import Task
@@ -13,8 +15,6 @@ from events.memory import MemoryLog
 from learner.buffer import BufferState
 from learner.planning import plan, sweep
 from storage.blobs import BlobStore
-from tiny_policy import write_tiny_policy
-from training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
 TASK = Task(environment="store", family="find", seed=1, instruction="find it", goal={}, max_steps=9)
 

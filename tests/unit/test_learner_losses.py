@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from training_story import settings_with
 
 from core.arrays import pack_floats, pack_ids
 from core.correction import CorrectionKind, correct
@@ -13,7 +14,6 @@ from core.losses import EpisodeTokens
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 from learner.episodes import Sample
-from training_story import settings_with
 
 
 def sample(tokens: int) -> Sample:

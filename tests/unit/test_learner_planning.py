@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from tiny_policy import write_tiny_policy
+from training_story import RUN, Member, Story, Told, events_of, folded, informative, settings_with, tell
 
 from core.advantages import group_advantages
 from core.arrays import pack_ids, unpack_ids, unpack_positions
@@ -18,8 +20,6 @@ from events.memory import MemoryLog
 from learner.buffer import BufferState, ReplayBuffer
 from learner.planning import Minibatch, config_digest, minibatches_of, plan, sweep
 from storage.blobs import BlobStore
-from tiny_policy import write_tiny_policy
-from training_story import RUN, Member, Story, Told, events_of, folded, informative, settings_with, tell
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +157,7 @@ async def test_only_fresh_online_episodes_that_are_too_old_are_stale(tmp_path: P
     (swept,) = sweep(state, settings)
     assert (swept.reason, swept.version) == ("stale", 2)
     # the members of the incomplete group too: whatever becomes of the last one, these are too old
-    assert swept.episodes == tuple(f"ep_group_0_{i}" for i in range(4)) + ("ep_group_2_0", "ep_group_2_1")
+    assert swept.episodes == (*(f"ep_group_0_{i}" for i in range(4)), "ep_group_2_0", "ep_group_2_1")
     cloning = settings_with(max_staleness=1, algorithm="cloning")
     assert "stale" not in {fact.reason for fact in sweep(state, cloning)}
 
