@@ -36,11 +36,11 @@ class Phase(NamedTuple):
 
 
 PHASES = (
-    Phase(minutes=20, rate=2e-3, share=0.0, page_share=0.0),
-    Phase(minutes=30, rate=1.5e-3, share=0.25, page_share=0.25),
-    Phase(minutes=10, rate=5e-4, share=0.25, page_share=0.25),
+    Phase(minutes=15, rate=2e-3, share=0.0, page_share=0.0),
+    Phase(minutes=20, rate=2e-3, share=0.25, page_share=0.2),
+    Phase(minutes=25, rate=1.6e-3, share=0.28, page_share=0.2),
 )
-"""Look-ups until copying has emerged, then everything, the rate started anew each time."""
+"""Look-ups until copying has emerged, then everything; the rate is started anew each time."""
 
 
 def build(

@@ -43,7 +43,7 @@ class Plan(NamedTuple):
     seed: int
     batch_tokens: int = 4096
     """Padded tokens in one worker's batch."""
-    prompt_weight: float = 0.5
+    prompt_weight: float = 0.3
     """Weight of the mean loss over prompt tokens beside the mean over answer tokens."""
     save_minutes: float = 3.0
     workers: int = 2
