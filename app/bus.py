@@ -18,6 +18,7 @@ from app.selection import choose_run
 from app.supervisor import Supervisor, home_folder
 from core.errors import HindcastError
 
+BUS_LOCK = "bus.lock"
 READY = "ready.json"
 PREPARE_S = 120.0
 """Opening the stream and recording the start; it loads torch to tell its version and instruction set."""
@@ -30,7 +31,7 @@ def run_bus(name: str, folder: Path) -> int:
     """Run the broker until a stop; returns the exit status for honcho."""
     home = home_folder()
     home.mkdir(parents=True, exist_ok=True)
-    with (home / "bus.lock").open("w") as lock:
+    with (home / BUS_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -6,6 +6,7 @@ Consumes the log's tail. Waits for every part to answer (`READY_S`), then for th
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import signal
@@ -17,6 +18,7 @@ from pathlib import Path
 
 import msgspec
 
+from app.bus import BUS_LOCK, READY
 from app.launch import Launch
 from app.processes import list_processes, read_json
 from app.progress import Progress
@@ -53,6 +55,18 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
 
 
+def check_home_is_free(home: Path) -> None:
+    """Raise StartFailed when a system already runs in this home."""
+    home.mkdir(parents=True, exist_ok=True)
+    with (home / BUS_LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartFailed(
+                f"another system runs in {home}. Stop it first, or set HINDCAST_HOME to another folder."
+            ) from None
+
+
 class System:
     """honcho and everything under it."""
 
@@ -72,7 +86,7 @@ class System:
         }
         for stale in (self.home / "processes").glob("*.json"):
             stale.unlink()
-        (self.home / "ready.json").unlink(missing_ok=True)
+        (self.home / READY).unlink(missing_ok=True)
         concurrency = f"all=1,actor={self.actors}"
         with self.output.open("ab") as output:
             self._honcho = subprocess.Popen(
@@ -225,7 +239,7 @@ async def run_system(
     try:
         await wait_until_ready(system, say, stop)
         if not stop.is_set():
-            ready = read_json(home / "ready.json") or {}
+            ready = read_json(home / READY) or {}
             if as_json:
                 sys.stdout.write(
                     json.dumps({"ready": True, "run": launch.run, "home": str(home), **ready}) + "\n"

@@ -27,8 +27,8 @@ BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
 POLL_S = 0.05
 RESTARTS = "HINDCAST_RESTARTS"
 """Environment variable that tells a worker how often it was started again."""
-USAGE = 2
-"""Exit status of a worker that no restart can help: its settings are wrong."""
+HOPELESS = 2
+"""Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 
 
 def die_with_parent() -> None:
@@ -82,9 +82,9 @@ class Supervisor:
             if self.is_stopping():
                 break
             self._reap()
-            if status == USAGE:
-                self._say("failed", "its settings are wrong; see its message above")
-                return USAGE
+            if status == HOPELESS:
+                self._say("failed", "no restart can help; see its message above")
+                return HOPELESS
             if status == 0:
                 self.idle()
                 return 0

@@ -1,7 +1,7 @@
 """The work behind one Procfile line: `python -m app.worker ROLE NAME`, started by its supervisor.
 
 Crash-only: it folds what it needs from the log at every start. SIGTERM sets `stop`; the role records what it must and
-leaves within `STOP_S`. Exit status 0: the work is done or was stopped; 2: the settings are wrong; else it crashed.
+leaves within `STOP_S`. Exit status 0: the work is done or was stopped; 2: no restart can help; else it crashed.
 """
 
 import asyncio
@@ -18,14 +18,35 @@ import structlog
 import uvloop
 
 from app.processes import pid_alive, read_json, report
-from app.supervisor import RESTARTS, home_folder
-from core.errors import BrokerUnreachable, HindcastError
+from app.supervisor import HOPELESS, RESTARTS, home_folder
+from core.errors import (
+    BrokerDenied,
+    BrokerUnreachable,
+    BrowserUnavailable,
+    CorruptEvent,
+    ForeignLog,
+    HindcastError,
+    ModelFileError,
+    ReplayDiverged,
+    SettingsError,
+    UnknownVersion,
+)
 
 STOP_S = 3.5
 """From SIGTERM to the moment the role is cancelled; its supervisor kills after 4 s."""
 READY_WAIT_S = 150.0
 """How long a role waits for the bus to open the run."""
 POLL_S = 0.1
+BEYOND_RESTART = (
+    BrokerDenied,
+    CorruptEvent,
+    ForeignLog,
+    ModelFileError,
+    ReplayDiverged,
+    SettingsError,
+    UnknownVersion,
+)
+"""Errors that come again at every start until a person does something: the whole system stops and says so."""
 
 Ready = Callable[[str], None]
 Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
@@ -99,7 +120,9 @@ def _explain(error: BaseException) -> int:
         return max(statuses, default=1)
     if isinstance(error, HindcastError):
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
-        return error.exit_code
+        # a browser that worked before may work again; one that is missing at the very first start will not
+        missing = isinstance(error, BrowserUnavailable) and os.environ.get(RESTARTS, "0") == "0"
+        return HOPELESS if missing or isinstance(error, BEYOND_RESTART) else 1
     logger.error("crashed", exc_info=error)
     return 1
 

@@ -12,7 +12,7 @@ from app.cli.output import print_json, print_text
 from app.launch import Launch, parse_until, write_launch
 from app.runs import open_run
 from app.selection import select_run
-from app.start import Summary, run_system
+from app.start import Summary, check_home_is_free, run_system
 from app.supervisor import home_folder
 
 app = typer.Typer()
@@ -45,7 +45,7 @@ def start(
     Example: hindcast start --recipe mgrpo --until updates=5 --json
     """
     home = home_folder()
-    home.mkdir(parents=True, exist_ok=True)
+    check_home_is_free(home)
     goals = parse_until(until or [])
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=overrides or [])
     launch = Launch(run=handle.name, until=goals, actors=actors)

@@ -1,0 +1,105 @@
+"""A whole system for tests: the real command, under the real honcho, in a home of its own."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from app.processes import list_processes, read_json
+
+ROOT = Path(__file__).parents[1]
+COMMAND = [sys.executable, "-c", "from app.cli import main; main()"]
+START_S = 240.0
+FAMILIES = (
+    "miniwob/click-link,miniwob/click-dialog-2,miniwob/click-button-sequence,miniwob/click-collapsible-2"
+)
+SMALL = {
+    "curriculum.families": json.dumps(FAMILIES.split(",")),
+    "curriculum.task_pool": "6",
+    "curriculum.group_size": "4",
+    "curriculum.max_running": "16",
+    "curriculum.lease_s": "60",
+    "actors.episode_timeout_s": "40",
+    "actors.temperature": "1.4",
+    "learner.group_batch": "2",
+    "learner.minibatches": "2",
+}
+"""Short episodes, and enough chance that the members of a group differ."""
+
+
+class Home:
+    """A HINDCAST_HOME and the commands run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {**os.environ, "HINDCAST_HOME": str(folder), "OMP_NUM_THREADS": "1"}
+
+    def run(self, *arguments: str, timeout_s: float = 120.0) -> "subprocess.CompletedProcess[str]":
+        """One command to its end."""
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+        )
+
+    def json(self, *arguments: str, timeout_s: float = 120.0, status: int = 0) -> Any:
+        """The last line a command prints, as JSON; its exit status must be `status`."""
+        done = self.run(*arguments, "--json", timeout_s=timeout_s)
+        assert done.returncode == status, (
+            f"{arguments}: {done.returncode}\n{done.stdout}\n{done.stderr}\n{self.words()}"
+        )
+        return json.loads(done.stdout.splitlines()[-1])
+
+    def start(self, *arguments: str) -> "subprocess.Popen[str]":
+        """`hindcast start` in the background; returns when every part has answered."""
+        process = subprocess.Popen(
+            [*COMMAND, "start", "--json", *arguments],
+            cwd=ROOT,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        assert line, f"nothing came up:\n{self.words()}"
+        assert json.loads(line)["ready"]
+        return process
+
+    def words(self) -> str:
+        """The end of what the processes said."""
+        output = self.folder / "honcho.log"
+        return (
+            "\n".join(output.read_text(errors="replace").splitlines()[-40:])
+            if output.exists()
+            else "no output"
+        )
+
+    def pid(self, name: str) -> int:
+        """The worker's process id."""
+        content = read_json(self.folder / "processes" / f"{name}.json")
+        assert content is not None, name
+        return int(content["pid"])
+
+    def restarts(self, name: str) -> int:
+        """How often a worker was started again."""
+        return {entry.name: entry.restarts for entry in list_processes(self.folder / "processes")}[name]
+
+    def wait_for(self, what: str, condition: Any, *, timeout_s: float = START_S) -> None:
+        """Poll until the condition holds."""
+        until = time.monotonic() + timeout_s
+        while time.monotonic() < until:
+            if condition():
+                return
+            time.sleep(0.3)
+        raise AssertionError(f"{what} did not happen within {timeout_s} s:\n{self.words()}")
+
+
+def settings(**changes: str) -> list[str]:
+    """`--set` arguments of a small run."""
+    return [part for key, value in {**SMALL, **changes}.items() for part in ("--set", f"{key}={value}")]
