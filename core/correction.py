@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 CorrectionKind = Literal["none", "truncated", "decoupled", "masked"]
 
+LARGEST_LOG_RATIO = 50.0
+"""Ratios are counted up to e^50: one token sampled against all odds must not turn sums into infinities."""
+
 
 class TokenCorrection(NamedTuple):
     """One entry per action token."""
@@ -42,7 +45,7 @@ def correct(
     """Weights of one sample's action tokens from their two log-probabilities  # both [tokens]."""
     prox = proximal.astype(np.float64)
     mu = behaviour.astype(np.float64)
-    ratios = np.exp(prox - mu)
+    ratios = np.exp(np.clip(prox - mu, -LARGEST_LOG_RATIO, LARGEST_LOG_RATIO))
     kept = np.ones(len(ratios), dtype=np.bool_)
     weights = np.ones(len(ratios), dtype=np.float64)
     if kind == "truncated":

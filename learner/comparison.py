@@ -97,7 +97,7 @@ def _order(recorded: BatchPlanned, again: BatchPlanned) -> Difference:
 
 def _metrics(recorded: dict[str, float], again: dict[str, float]) -> Difference | None:
     for name in sorted({*recorded, *again}, key=lambda name: (name != "loss", name)):
-        if recorded.get(name) != again.get(name):
+        if repr(recorded.get(name)) != repr(again.get(name)):  # so that nan equals nan
             return Difference(
                 what="loss", expected=f"{name} {recorded.get(name)!r}", found=f"{name} {again.get(name)!r}"
             )

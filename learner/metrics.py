@@ -41,8 +41,7 @@ def update_metrics(
     ratios = np.concatenate([term.correction.ratios for term in terms])
     kept = sum(int(term.correction.kept.sum()) for term in terms)
     versions = np.concatenate([_versions(term) for term in terms])
-    gaps = np.concatenate([term.proximal.astype(np.float64) - term.behaviour for term in terms])
-    fresh = gaps[versions == version]
+    fresh = np.log(ratios[versions == version])
     return {
         "loss": fsum(float(loss.loss) for loss in losses),
         "policy_loss": fsum(loss.policy for loss in losses),

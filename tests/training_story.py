@@ -4,7 +4,7 @@ Token ids are random, log-probabilities are the tiny policy's own, so that impor
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -212,12 +212,16 @@ class Story:
         )
 
 
-async def tell(log: EventLog, told: Sequence[Told]) -> None:
-    """Append facts in this order, each by its role; every call is a new start of every role."""
+async def tell(log: EventLog, told: Sequence[Told], *, logs: Mapping[str, EventLog] | None = None) -> None:
+    """Append facts in this order, each by its role; every call is a new start of every role.
+
+    `logs`: the same log as each role reaches it, where roles have connections of their own.
+    """
     async with AsyncExitStack() as stack:
         publishers: dict[str, Publisher] = {}
         for role in dict.fromkeys(entry.role for entry in told):
-            publisher = Publisher(log, producer=f"{role}.1", code_rev="test", settings=QUICK)
+            own = log if logs is None else logs[role]
+            publisher = Publisher(own, producer=f"{role}.1", code_rev="test", settings=QUICK)
             publishers[role] = await stack.enter_async_context(publisher)
         previous = None
         for role, entity, fact in told:

@@ -1,0 +1,68 @@
+"""Recipes and numerics: what a run starts from."""
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import torch
+
+from core.errors import SettingsError
+from core.settings import Settings
+from learner.algorithms import ALGORITHMS
+from learner.buffer import merge
+from learner.numerics import configure, differences, fingerprint
+from learner.recipes import DEFAULT, load_recipe, recipe_names
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_a_recipe_holds_only_settings_there_are(name: str) -> None:
+    settings = Settings.model_validate(load_recipe(name))
+    assert settings.learner.algorithm in ALGORITHMS
+
+
+def test_the_default_recipe_waits_for_groups_that_differ_and_anchors_the_policy() -> None:
+    learner = Settings.model_validate(load_recipe(DEFAULT)).learner
+    assert (learner.algorithm, learner.loss_mean) == ("grpo", "nested")
+    assert learner.group_batch >= 4
+    assert learner.kl_coefficient > 0
+
+
+def test_an_unknown_recipe_is_a_worded_error_that_names_those_there_are() -> None:
+    with pytest.raises(SettingsError, match=r"no recipe 'webrll'; there are: cloning, mgrpo"):
+        load_recipe("webrll")
+
+
+def test_changes_are_merged_section_by_section() -> None:
+    base = {"learner": {"a": 1, "b": 2}, "run": {"seed": 1}}
+    assert merge(base, {"learner": {"b": 3}}) == {"learner": {"a": 1, "b": 3}, "run": {"seed": 1}}
+    assert base["learner"] == {"a": 1, "b": 2}
+
+
+def test_a_fingerprint_says_what_decides_about_bits() -> None:
+    found = fingerprint(3)
+    assert found.threads == 3
+    assert found.torch == torch.__version__
+    assert found.cpu_capability == torch.backends.cpu.get_cpu_capability()
+    assert all(msgspec.to_builtins(found).values())
+    other = msgspec.structs.replace(found, torch="2.12.1", threads=1)
+    assert differences(other, found) == ["threads 1 then, 3 now", f"torch 2.12.1 then, {found.torch} now"]
+    assert differences(found, found) == []
+
+
+def test_configuring_fixes_threads_and_kernels_and_may_be_done_again() -> None:
+    before = torch.get_num_threads()
+    try:
+        configure(1)
+        configure(1)
+        assert torch.get_num_threads() == 1
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_the_planning_and_folding_part_needs_no_torch() -> None:
+    code = (
+        "import sys, learner.planning, learner.retention, learner.recipes; sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
