@@ -46,7 +46,7 @@ READING = (
 """Enough to pull. Nobody may delete a stream, a message or a consumer."""
 QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
-QUEUE_ROLES = ("actor", "judge", "curriculum")
+QUEUE_ROLES = ("actor", "judge")
 
 
 class PortTaken(BrokerUnreachable):

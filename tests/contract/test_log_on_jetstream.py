@@ -341,7 +341,8 @@ async def test_a_queue_goes_on_after_a_restart(
 ) -> None:
     await JetStreamLog.create_or_open(await connect_as(own_broker, "admin"), "r", log_settings)
     log = await JetStreamLog.open(await connect_as(own_broker, "curriculum"), "r", log_settings)
-    queue = await log.open_queue("work", family="curriculum")
+    work = await JetStreamLog.open(await connect_as(own_broker, "judge"), "r", log_settings)
+    queue = await work.open_queue("work", family="curriculum")
     async with writer(log, "curriculum", log_settings) as publisher:
         await publisher.publish(TaskAdmitted(task_id="a", phase=0), entity="a")
         await publisher.commit()
@@ -392,3 +393,15 @@ async def test_the_server_knows_only_the_calls_it_is_asked(
     api = StreamApi(await connect_as(broker, "reader"), "RUN_nowhere", bound_s=5)
     with pytest.raises(ApiError, match=r"stream not found"):
         await api.call("STREAM.INFO")
+
+
+async def test_only_workers_open_queues(
+    broker: LiveBroker, connect_as: Connect, jetstream_log: JetStreamLog, log_settings: LogSettings
+) -> None:
+    """A reader may pull, but not take work away by acknowledging it."""
+    await fill(jetstream_log, log_settings, 1)
+    log = await JetStreamLog.open(await connect_as(broker, "reader"), jetstream_log.run, log_settings)
+    queue = await log.open_queue("work", family="run")
+    (delivery,) = await queue.fetch(1, wait_s=5)
+    with pytest.raises(BrokerDenied, match=r"(?i)js\.ack"):
+        await delivery.ack()

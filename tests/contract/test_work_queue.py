@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
 
 import pytest
 from conftest import Connect, LiveBroker
@@ -23,12 +22,13 @@ pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
 
 
 class Bench:
-    """A log seen by a publisher and by workers of the role `curriculum`, with the queue's family `curriculum`."""
+    """The family `curriculum`, written by its role; handed out to workers of the role `judge`."""
 
-    def __init__(self, log: EventLog, source: QueueSource, publisher: Publisher) -> None:
+    def __init__(self, log: EventLog, publisher: Publisher, source: QueueSource, letters: Publisher) -> None:
         self.log = log
-        self.source = source
         self.publisher = publisher
+        self.source = source
+        self.letters = letters
 
     async def add(self, *names: str) -> None:
         for name in names:
@@ -41,14 +41,18 @@ async def bench(
     adapter: str, broker: LiveBroker, connect_as: Connect, run_name: str, log_settings: LogSettings
 ) -> AsyncIterator[Bench]:
     log: MemoryLog | JetStreamLog
+    work: MemoryLog | JetStreamLog
     if adapter == "memory":
-        log = MemoryLog(run_name)
+        log = work = MemoryLog(run_name)
     else:
         await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run_name, log_settings)
         log = await JetStreamLog.open(await connect_as(broker, "curriculum"), run_name, log_settings)
-    async with AsyncExitStack() as stack:
-        publisher = Publisher(log, producer="curriculum.1", code_rev="test", settings=log_settings)
-        yield Bench(log, log, await stack.enter_async_context(publisher))
+        work = await JetStreamLog.open(await connect_as(broker, "judge"), run_name, log_settings)
+    async with (
+        Publisher(log, producer="curriculum.1", code_rev="test", settings=log_settings) as publisher,
+        Publisher(work, producer="judge.1", code_rev="test", settings=log_settings) as letters,
+    ):
+        yield Bench(log, publisher, work, letters)
 
 
 def names(deliveries: list[object]) -> list[str]:
@@ -120,7 +124,7 @@ async def test_queues_of_different_names_each_get_everything(bench: Bench) -> No
 
 async def test_work_that_nobody_finishes_is_set_aside_with_a_fact(bench: Bench) -> None:
     await bench.add("poison", "good")
-    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.publisher)
+    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.letters)
     tries = 0
     while tries < MAX_TRIES:
         for delivery in await queue.fetch(10, wait_s=5):
@@ -142,7 +146,7 @@ async def test_bytes_that_do_not_decode_are_set_aside_and_the_rest_goes_on(
 ) -> None:
     await bench.log.append([Record(f"run.{run_name}.curriculum.x", b"\xc1 no event", "broken")])
     await bench.add("good")
-    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.publisher)
+    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.letters)
     assert names(await queue.fetch(10, wait_s=5) + await queue.fetch(10, wait_s=0.3)) == ["good"]
     last = await bench.log.last_under(f"run.{run_name}.notice.>")
     assert last is not None
