@@ -19,7 +19,7 @@ from events.appending import Committed, Full, Outcome, Refused, Repeated, Unknow
 from events.codec import decode_envelope
 from events.connection import Connection, Unanswered
 from events.envelope import Record, Stored
-from events.jetstream_api import STREAM_NOT_FOUND, ApiError, StreamApi
+from events.jetstream_api import PAUSE_S, STREAM_NOT_FOUND, ApiError, StreamApi
 from events.jetstream_queue import JetStreamQueue
 from events.jetstream_tail import pull
 from events.log import Expectation, LogIdentity
@@ -37,6 +37,7 @@ SCHEMA = "1"
 SCAN_EVENTS = 500
 NANOSECONDS = 1_000_000_000
 
+NEEDED_VERSION = (2, 12)
 WRONG_LAST_SEQUENCE = (10071, 10164)
 FULL = (10077, 10047, 10023)
 CONTAINS_DUPLICATE = 10201
@@ -44,6 +45,10 @@ CONTAINS_DUPLICATE = 10201
 
 class LogMissing(HindcastError):
     """The broker holds no log of this run."""
+
+
+class BrokerTooOld(HindcastError):
+    """The broker cannot append atomic batches."""
 
 
 class JetStreamLog:
@@ -67,11 +72,10 @@ class JetStreamLog:
 
         """
         log = cls(connection, run, settings)
+        log._check_broker()
         try:
-            info = await log._api.call("STREAM.INFO")
-        except ApiError as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
+            info = await log._info()
+        except LogMissing:
             await log._api.call("STREAM.CREATE", log._config())
         else:
             await log._verify(info)
@@ -89,13 +93,8 @@ class JetStreamLog:
 
         """
         log = cls(connection, run, settings)
-        try:
-            info = await log._api.call("STREAM.INFO")
-        except ApiError as error:
-            if error.code != STREAM_NOT_FOUND:
-                raise
-            raise LogMissing(f"the broker holds no log of run {run!r}. Run: hindcast run list") from error
-        await log._verify(info)
+        log._check_broker()
+        await log._verify(await log._info())
         return log
 
     @property
@@ -105,7 +104,7 @@ class JetStreamLog:
 
     async def resize(self, max_bytes: int) -> None:
         """Another size limit, at once and for everybody (role `admin`): how a full log is freed."""
-        config = (await self._api.call("STREAM.INFO"))["config"]
+        config = (await self._info())["config"]
         await self._api.call("STREAM.UPDATE", {**config, "max_bytes": max_bytes})
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
@@ -188,6 +187,7 @@ class JetStreamLog:
                         position = batch[-1].position
                         yield batch
                 if position == started:
+                    await asyncio.sleep(PAUSE_S)
                     await self._check_gap(position, again=stuck_at == position)
                     stuck_at = position
             except Unanswered as error:
@@ -200,7 +200,11 @@ class JetStreamLog:
 
     async def identity(self) -> LogIdentity:
         """See `EventLog.identity`."""
-        return await self._identity(await self._api.call("STREAM.INFO"))
+        info = await self._info()
+        first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
+        stored = await self._api.first_under({"seq": first}) if last else None
+        digest = sha256(stored.data).digest() if stored else b""
+        return LogIdentity(run=self._run, first_digest=digest, first=first if last else 0, last=last)
 
     async def open_queue(
         self, name: str, *, family: str, dead_letters: Publisher | None = None
@@ -211,11 +215,25 @@ class JetStreamLog:
             self._api, self._run, name, subject=subject, dead_letters=dead_letters
         )
 
-    async def _identity(self, info: dict[str, Any]) -> LogIdentity:
-        first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
-        stored = await self._api.first_under({"seq": first}) if last else None
-        digest = sha256(stored.data).digest() if stored else b""
-        return LogIdentity(run=self._run, first_digest=digest, first=first if last else 0, last=last)
+    async def _info(self) -> dict[str, Any]:
+        try:
+            return await self._api.call("STREAM.INFO")
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            raise LogMissing(
+                f"the broker holds no log of run {self._run!r}. If it did before, its folder was replaced: restore it. "
+                "Run: hindcast run list"
+            ) from error
+
+    def _check_broker(self) -> None:
+        version = self._connection.connected_server_version
+        if (version.major, version.minor) < NEEDED_VERSION:
+            needed = ".".join(map(str, NEEDED_VERSION))
+            raise BrokerTooOld(
+                f"the broker is nats-server {version.major}.{version.minor}.{version.patch}; atomic batches need {needed}. "
+                "Update it, or leave log.url empty to use the one that comes with Hindcast."
+            )
 
     async def _check_reach(self, position: int) -> None:
         """Before (re)starting to follow: still the same log, and not shorter than what was read."""

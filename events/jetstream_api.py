@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
-from core.errors import BrokerUnreachable
+from core.errors import BrokerUnreachable, HindcastError
 from events.connection import Connection, Unanswered
 from events.envelope import Stored
 
@@ -23,13 +23,17 @@ PAUSE_S = 0.25
 READ_BYTES = 8 * 1024 * 1024
 """Most bytes in one answer to a ranged read, well below the client's pending limit."""
 STREAM_NOT_FOUND = 10059
+UNAVAILABLE = 503
+"""JetStream is starting, or has no leader: ask again."""
 
 
-class ApiError(Exception):
-    """JetStream answered with an error."""
+class ApiError(HindcastError):
+    """JetStream refused a request; asking again would not help."""
 
-    def __init__(self, code: int, text: str) -> None:
-        super().__init__(f"{text} (JetStream error {code})")
+    def __init__(self, request: str, code: int, text: str) -> None:
+        super().__init__(
+            f"the broker refused {request}: {text} (JetStream error {code}). Is its disk full, or its JetStream limited?"
+        )
         self.code = code
 
 
@@ -87,7 +91,10 @@ class StreamApi:
         answer: dict[str, Any] = json.loads(reply.data)
         if "error" in answer:
             error = answer["error"]
-            raise ApiError(int(error.get("err_code", 0)), str(error.get("description", "")))
+            text = str(error.get("description", ""))
+            if error.get("code") == UNAVAILABLE:
+                raise Unanswered(text)
+            raise ApiError(f"{verb} for {self.stream}", int(error.get("err_code", 0)), text)
         return answer
 
     async def call(
@@ -121,7 +128,8 @@ class StreamApi:
             if status == "404":
                 return None
             if status is not None:
-                raise ApiError(int(status), str((message.headers or {}).get("Description", "")))
+                text = str((message.headers or {}).get("Description", ""))
+                raise ApiError(f"DIRECT.GET for {self.stream}", int(status), text)
             return stored_of(message)
 
     async def ranged(self, *, start: int, limit: int, subject: str | None = None) -> list[Stored]:

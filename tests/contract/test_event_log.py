@@ -14,6 +14,7 @@ from conftest import Connect, LiveBroker
 
 from core.errors import ExpectationFailed, LogFull
 from core.settings import LogSettings
+from events.codec import MAX_EVENT_BYTES
 from events.envelope import Record
 from events.jetstream import JetStreamLog
 from events.log import EventLog, Expectation
@@ -240,9 +241,9 @@ async def test_a_long_log_is_read_whole_and_contiguous(log: EventLog, records: M
 
 
 async def test_large_events_pass(log: EventLog, records: Make) -> None:
-    written = records(30, size=400 * 1024)
-    for record in written:
-        await log.append([record])
+    written = records(30, size=MAX_EVENT_BYTES)
+    for start in range(0, 30, 2):
+        await log.append(written[start : start + 2])
     assert await take(log, after=0, count=30) == expected(written)
     assert [s.id for s in await log.read(after=28, limit=5)] == [record.id for record in written[28:]]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from conftest import Connect, LiveBroker
+from nats.aio.client import ServerVersion
 
 from core.errors import BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull, SettingsError
 from core.settings import LogSettings
@@ -22,9 +23,9 @@ from events.catalogue import (
     TaskAdmitted,
     WaitExceeded,
 )
-from events.connection import connect
+from events.connection import Connection, connect
 from events.envelope import Fact, Record
-from events.jetstream import JetStreamLog, LogMissing
+from events.jetstream import BrokerTooOld, JetStreamLog, LogMissing
 from events.jetstream_api import ApiError, StreamApi
 from events.publisher import Publisher
 from events.reader import Bookmark, read, tail
@@ -385,6 +386,41 @@ async def test_a_broker_that_stays_away_stops_readers_and_workers_with_a_reason(
             await work()
         with pytest.raises(BrokerUnreachable, match=r"no known outcome"):
             await log.append([Record("run.r.run.x", b"x", "x")])
+
+
+async def test_a_log_that_vanishes_under_a_reader_is_named(
+    own_broker: LiveBroker, connect_as: Connect, log_settings: LogSettings
+) -> None:
+    log = await JetStreamLog.create_or_open(await connect_as(own_broker, "admin"), "r", log_settings)
+    await fill(log, log_settings, 3)
+
+    async def follow() -> None:
+        async for _ in tail(log, after=3):
+            pass
+
+    async def wipe() -> None:
+        await asyncio.sleep(0.3)
+        own_broker.stop()
+        shutil.rmtree(own_broker.plan.store)
+        own_broker.start()
+
+    async with asyncio.timeout(40), asyncio.TaskGroup() as tasks:
+        tasks.create_task(wipe())
+        with pytest.raises(LogMissing, match=r"no log of run 'r'.*restore"):
+            await follow()
+
+
+async def test_a_broker_without_atomic_batches_is_refused(
+    broker: LiveBroker,
+    connect_as: Connect,
+    run_name: str,
+    log_settings: LogSettings,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connection = await connect_as(broker, "admin")
+    monkeypatch.setattr(Connection, "connected_server_version", ServerVersion("2.11.9"))
+    with pytest.raises(BrokerTooOld, match=r"nats-server 2\.11\.9; atomic batches need 2\.12"):
+        await JetStreamLog.create_or_open(connection, run_name, log_settings)
 
 
 async def test_the_server_knows_only_the_calls_it_is_asked(
