@@ -23,7 +23,7 @@ from app.launch import Launch
 from app.processes import list_processes, read_json
 from app.progress import Progress
 from app.runs import RunHandle
-from app.supervisor import die_with_parent
+from app.supervisor import stop_with_parent
 from core.errors import HindcastError
 from events.catalogue import ControlApplied, ControlRequested, RunFinished, RunResumed, RunStarted
 from events.envelope import Fact
@@ -97,7 +97,7 @@ class System:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                preexec_fn=die_with_parent,
+                preexec_fn=stop_with_parent,
             )
 
     def names(self) -> set[str]:

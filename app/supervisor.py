@@ -25,6 +25,8 @@ HEALTHY_S = 30.0
 """A worker that lived this long starts with the shortest back-off again."""
 BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
 POLL_S = 0.05
+PR_SET_PDEATHSIG = 1
+"""See prctl(2)."""
 RESTARTS = "HINDCAST_RESTARTS"
 """Environment variable that tells a worker how often it was started again."""
 HOPELESS = 2
@@ -33,8 +35,17 @@ HOPELESS = 2
 
 def die_with_parent() -> None:
     """Ask Linux to kill this process when the one that started it is gone; elsewhere nothing happens."""
+    _signal_when_orphaned(signal.SIGKILL)
+
+
+def stop_with_parent() -> None:
+    """The same with SIGTERM: for one that has others to stop."""
+    _signal_when_orphaned(signal.SIGTERM)
+
+
+def _signal_when_orphaned(number: int) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
 class Supervisor:
