@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from app.broker import plan_broker
-from app.processes import others_working, report, write_json
+from app.processes import others_working, report, report_failure, write_json
 from app.selection import choose_run
 from app.supervisor import Supervisor, home_folder
 from core.errors import HindcastError
@@ -43,6 +43,7 @@ def run_bus(name: str, folder: Path) -> int:
             return _run(name, folder, home)
         except HindcastError as error:
             sys.stderr.write(f"{error}\n")
+            report_failure(home, name=name, message=str(error))
             return error.exit_code
 
 

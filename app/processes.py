@@ -78,6 +78,15 @@ def list_processes(folder: Path) -> list[ProcessState]:
     return found
 
 
+FAILURE = "failure.json"
+"""What stopped the system, when no restart could help: the newest message meant for a person."""
+
+
+def report_failure(home: Path, *, name: str, message: str) -> None:
+    """Leave word for whoever started the system."""
+    write_json(home / FAILURE, {"name": name, "message": message})
+
+
 WORKING = ("starting", "ready", "restarting")
 
 

@@ -20,7 +20,7 @@ import msgspec
 
 from app.bus import BUS_LOCK, READY
 from app.launch import Launch
-from app.processes import list_processes, read_json
+from app.processes import FAILURE, list_processes, read_json
 from app.progress import Progress
 from app.runs import RunHandle
 from app.supervisor import stop_with_parent
@@ -84,9 +84,10 @@ class System:
             "PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
         }
-        for stale in (self.home / "processes").glob("*.json"):
-            stale.unlink()
-        (self.home / READY).unlink(missing_ok=True)
+        for entry in (self.home / "processes").glob("*.json"):
+            entry.unlink()
+        for stale in (READY, FAILURE):
+            (self.home / stale).unlink(missing_ok=True)
         concurrency = f"all=1,actor={self.actors}"
         with self.output.open("ab") as output:
             self._honcho = subprocess.Popen(
@@ -118,6 +119,9 @@ class System:
         assert self._honcho is not None
         status = self._honcho.poll()
         if status is not None:
+            failure = read_json(self.home / FAILURE)
+            if failure is not None:
+                raise StartFailed(f"{failure['name']} could not go on: {failure['message']}")
             lines = self.output.read_text(errors="replace").splitlines()[-15:]
             raise StartFailed(
                 "the system stopped by itself (honcho's exit status "

@@ -17,7 +17,7 @@ from typing import NoReturn
 import structlog
 import uvloop
 
-from app.processes import pid_alive, read_json, report
+from app.processes import pid_alive, read_json, report, report_failure
 from app.supervisor import HOPELESS, RESTARTS, home_folder
 from core.errors import (
     BrokerDenied,
@@ -96,33 +96,39 @@ async def work(role: str, name: str) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     folder = home_folder() / "processes"
+    at_work = asyncio.Event()
 
     def ready(detail: str) -> None:
+        at_work.set()
         restarts = int(os.environ.get(RESTARTS, "0"))
         report(folder, name=name, pid=os.getpid(), state="ready", restarts=restarts, detail=detail)
 
     async with asyncio.TaskGroup() as tasks:
         working = tasks.create_task(ROLES[role](name, stop, ready), name=name)
-        stopping = tasks.create_task(_cancel_late(stop, working))
+        stopping = tasks.create_task(_cancel_late(stop, working, at_work))
         working.add_done_callback(lambda _: stopping.cancel())
 
 
-async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]") -> None:
+async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]", at_work: asyncio.Event) -> None:
     await stop.wait()
-    await asyncio.sleep(STOP_S)
+    if at_work.is_set():
+        await asyncio.sleep(STOP_S)
     working.cancel()
 
 
-def _explain(error: BaseException) -> int:
+def explain(error: BaseException, name: str) -> int:
     """Say what a person can use, return the exit status."""
     if isinstance(error, BaseExceptionGroup):
-        statuses = [_explain(inner) for inner in error.exceptions]
+        statuses = [explain(inner, name) for inner in error.exceptions]
         return max(statuses, default=1)
     if isinstance(error, HindcastError):
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         # a browser that worked before may work again; one that is missing at the very first start will not
         missing = isinstance(error, BrowserUnavailable) and os.environ.get(RESTARTS, "0") == "0"
-        return HOPELESS if missing or isinstance(error, BEYOND_RESTART) else 1
+        if missing or isinstance(error, BEYOND_RESTART):
+            report_failure(home_folder(), name=name, message=str(error))
+            return HOPELESS
+        return 1
     logger.error("crashed", exc_info=error)
     return 1
 
@@ -144,7 +150,7 @@ def main() -> int:
     except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
         if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
             return 0
-        return _explain(error)
+        return explain(error, name)
     return 0
 
 

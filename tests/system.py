@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -70,6 +71,12 @@ class Home:
         assert line, f"nothing came up:\n{self.words()}"
         assert json.loads(line)["ready"]
         return process
+
+    def stop(self, process: "subprocess.Popen[str]", number: int = signal.SIGTERM) -> int:
+        """Signal `hindcast start` and wait for its end."""
+        process.send_signal(number)
+        process.communicate(timeout=40)
+        return process.returncode
 
     def words(self) -> str:
         """The end of what the processes said."""

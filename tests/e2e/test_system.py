@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -153,11 +154,10 @@ class _all_roles:
 def test_ctrl_c_stops_everything_and_leaves_nothing_running(home: Home) -> None:
     process = home.start("--run", "spine")
     pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
-    process.send_signal(2)
-    assert process.wait(40) == 0
+    assert home.stop(process, signal.SIGINT) == 0
     for name, pid in pids.items():
         assert not Path(f"/proc/{pid}").exists(), name
-    left = subprocess.run(["pgrep", "-f", str(home.folder)], capture_output=True, text=True)
+    left = subprocess.run(["pgrep", "-f", str(home.folder)], capture_output=True, text=True, check=False)
     assert left.stdout == ""
 
 
@@ -184,8 +184,7 @@ def test_a_second_system_in_the_same_home_is_refused(home: Home) -> None:
     try:
         second = home.run("start", "--run", "spine")
     finally:
-        process.send_signal(15)
-        process.wait(40)
+        home.stop(process)
     assert second.returncode == 1
     assert "another system runs in" in second.stderr
 
