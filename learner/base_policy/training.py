@@ -46,6 +46,8 @@ class Plan(NamedTuple):
     prompt_weight: float = 0.3
     """Weight of the mean loss over prompt tokens beside the mean over answer tokens."""
     save_minutes: float = 3.0
+    fused: bool = True
+    """Compile the cheap operations first: half a minute well spent, except in a test."""
     workers: int = 2
     """Processes of one thread each. On shared cores they lose far less time to each other than two threads would:
     they meet once a step, threads at every operation."""
@@ -77,7 +79,8 @@ def train(folder: Path, mix: Mix, plan: Plan) -> None:
 def _work(rank: int, folder: Path, mix: Mix, plan: Plan, meeting: str) -> None:
     """One worker: a model of its own, equal to the others' because gradients are averaged before every step."""
     torch.set_num_threads(1)
-    use_fused_operations()
+    if plan.fused:
+        use_fused_operations()
     distributed.init_process_group("gloo", init_method=meeting, rank=rank, world_size=plan.workers)
     model = load_model(folder).train()
     optimizers = [_muon(model, plan), _adam(model, plan)]

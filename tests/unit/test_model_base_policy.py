@@ -134,7 +134,7 @@ def test_a_few_seconds_of_training_lower_the_loss_and_are_measured(tmp_path: Pat
     folder = write_tiny_policy(tmp_path / "policy")
     before = state_digest(load_policy(folder).model)
     mix = choose((), share=0.0, page_share=0.0, vocabulary=())
-    train(folder, mix, Plan(minutes=0.1, rate=2e-3, seed=1, batch_tokens=1024, workers=1))
+    train(folder, mix, Plan(minutes=0.1, rate=2e-3, seed=1, batch_tokens=1024, workers=1, fused=False))
     assert state_digest(load_policy(folder).model) != before
     samples = [lookup(Random(seed)) for seed in range(20)]
     found = exactness(folder, samples)
@@ -143,6 +143,9 @@ def test_a_few_seconds_of_training_lower_the_loss_and_are_measured(tmp_path: Pat
 
 def test_the_shipped_policy_reads_pages_it_has_never_seen() -> None:
     random = Random(-1)
-    samples = [lookup(random) for _ in range(200)]
+    samples = [lookup(random) for _ in range(300)]
     found = exactness(base_policy_folder(), samples)
-    assert sum(kind.exact for kind in found.values()) >= 180
+    assert sum(kind.exact for kind in found.values()) >= 0.65 * 300
+    for kind in ("check", "search", "select"):
+        exact, count = found[f"lookup/{kind}"]
+        assert exact >= 0.8 * count
