@@ -33,7 +33,7 @@ from events.catalogue import (
 )
 from events.catalogue.run import Fingerprint
 from events.chain import RollingDigest
-from events.envelope import Recorded
+from events.envelope import BlobRef, Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
 
@@ -74,8 +74,8 @@ class BufferState:
     """Published versions whose weights were not released."""
     checkpoints: list[CheckpointSaved] = field(default_factory=list)
     """Not released, oldest first."""
-    released: set[str] = field(default_factory=set)
-    """sha256 of released blobs."""
+    released: dict[str, BlobRef] = field(default_factory=dict)
+    """Released blobs by sha256."""
     batch: Batch | None = None
     plan: BatchPlanned | None = None
     """The plan of `batch`."""
@@ -341,6 +341,8 @@ def _drop(state: BufferState, episode: Episode) -> None:
 
 
 def _update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
+    if fact.model != "policy":
+        return
     if isinstance(fact, UpdateApplied):
         state.updates = fact.update
     if state.batch is not None:
@@ -348,6 +350,8 @@ def _update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
 
 
 def _publish(state: BufferState, fact: WeightsPublished) -> None:
+    if fact.model != "policy":
+        return
     state.version = fact.version
     state.weights[fact.version] = fact
     if fact.version > 0:
@@ -356,7 +360,7 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
 
 
 def _release(state: BufferState, fact: BlobReleased) -> None:
-    state.released.add(fact.blob.sha256)
+    state.released[fact.blob.sha256] = fact.blob
     state.checkpoints = [saved for saved in state.checkpoints if saved.blob.sha256 != fact.blob.sha256]
     state.weights = {
         version: published

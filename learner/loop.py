@@ -20,6 +20,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -44,7 +45,7 @@ from events.subjects import family_wildcard
 from learner.buffer import BufferState, ReplayBuffer
 from learner.planning import minibatches_of, plan, sweep
 from learner.restoring import Restored, restore
-from learner.retention import Release, is_checkpoint_due, releases
+from learner.retention import Release, is_checkpoint_due, leftovers, releases
 from learner.training import MODEL, Training
 from storage.blobs import BlobStore
 from storage.checkpoints import save_checkpoint
@@ -147,6 +148,8 @@ class Learner:
 
     async def train(self, until_updates: int | None) -> None:
         """Do what is due, one fact at a time, until the goal is reached."""
+        for blob in leftovers(self._state):
+            await self._compute(partial(self._blobs.release, blob))
         waiting_since = asyncio.get_running_loop().time()
         while True:
             state, settings = self._state, self._state.settings

@@ -41,6 +41,14 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
     return [release for sha256, release in found.items() if sha256 not in kept]
 
 
+def leftovers(state: BufferState) -> list[BlobRef]:
+    """Released blobs that nothing refers to any more: deleted again at a start, in case a crash came in between."""
+    assert state.started is not None
+    used = {published.weights.sha256 for published in state.weights.values()}
+    used |= {saved.blob.sha256 for saved in state.checkpoints} | {state.started.base_policy.sha256}
+    return [blob for sha256, blob in state.released.items() if sha256 not in used]
+
+
 def is_checkpoint_due(state: BufferState, settings: LearnerSettings) -> bool:
     """Whether the batch that ended last closes with a checkpoint that is not saved yet."""
     finished = state.batches if state.batch is None else state.batches - 1

@@ -251,6 +251,18 @@ class TestCheckpoints:
         released = {f.blob for f in await facts_of(made, BlobReleased)}
         assert released == {*saved[:-1], published[1], published[2]}
 
+    async def test_what_a_crash_left_after_its_release_is_deleted_at_the_next_start(
+        self, tmp_path: Path
+    ) -> None:
+        made = await bench(tmp_path, batches=2, settings=settings_with(keep_checkpoints=1, keep_weights=2))
+        with pytest.raises(Killed):
+            await learn(made, log=Watched(made.log, 13, after=die))
+        (released,) = await facts_of(made, BlobReleased)
+        assert made.blobs.has(released.blob)
+        await learn(made, until=4)
+        assert not made.blobs.has(released.blob)
+        assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+
 
 class TestFencing:
     """Invariant 8: one writer per chain."""
