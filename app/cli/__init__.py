@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import structlog
 import typer
 
-from app.cli import config, doctor, episode, evaluate, log, policy, rebuild, run, start, task, verify
+from app.cli import config, doctor, episode, evaluate, log, policy, rebuild, run, start, task, train, verify
 from core.errors import HindcastError
 
 PARTS: tuple[typer.Typer, ...] = (
@@ -27,6 +27,7 @@ PARTS: tuple[typer.Typer, ...] = (
     verify.app,
     rebuild.app,
     config.app,
+    train.app,
 )
 """In the order of the help."""
 
