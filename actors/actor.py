@@ -35,6 +35,7 @@ from actors.recording import Abandoned, Ended, EpisodeRecord, decide_if_absent
 from core.errors import BrowserUnavailable, EngineFailed
 from core.settings import Settings
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from events.codec import EventTooLarge
 from events.envelope import Recorded
 from events.log import EventLog
 from events.publisher import Publisher
@@ -217,11 +218,18 @@ class _Actor:
     async def _finish(self, outcome: Ended | Abandoned | None, record: EpisodeRecord) -> None:
         if outcome is None:
             self.counts["skipped"] += 1
-        elif not await record.finish(outcome):
+        elif not await self._record_end(outcome, record):
             self.counts["late"] += 1
             logger.warning("an end came too late: the episode has one already", outcome=outcome.reason)
         else:
             self.counts["ended" if isinstance(outcome, Ended) else "abandoned"] += 1
+
+    async def _record_end(self, outcome: Ended | Abandoned, record: EpisodeRecord) -> bool:
+        """Whether this end is the episode's; evidence that no event can hold ends it as abandoned."""
+        try:
+            return await record.finish(outcome)
+        except EventTooLarge as error:
+            return await record.finish(Abandoned(reason="error", detail=str(error), steps=outcome.steps))
 
     async def _is_taken(self, episode: str) -> bool:
         """Whether somebody started the episode, or it has a terminal fact without ever having been started."""

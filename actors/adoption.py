@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import structlog
 
 from actors.engines.base import PolicyEngine
-from core.errors import BlobMissing
+from core.errors import BlobMissing, ModelFileError
 from events.catalogue import WeightsAdopted, WeightsPublished
 from events.envelope import Recorded
 from events.publisher import Publisher
@@ -52,7 +52,13 @@ class Adoption:
             logger.warning("published weights are gone: a newer version must follow", version=fact.version)
             return
         began = time.monotonic()
-        await self._engine.adopt(fact.version, path)
+        try:
+            await self._engine.adopt(fact.version, path)
+        except ModelFileError:
+            if path.exists():
+                raise
+            logger.warning("published weights were let go of while they were read", version=fact.version)
+            return
         await self._record(load_ms=(time.monotonic() - began) * 1000, causation=published.envelope.id)
         async with self._adopted:
             self._adopted.notify_all()

@@ -5,6 +5,7 @@ Imports of torch, the browser and SQL stay inside the role that needs them: seve
 
 import asyncio
 import secrets
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -30,6 +31,8 @@ LAST_WORDS_S = 2.8
 """How long the projector outlasts a stop; honcho kills 5 s after the first process has left."""
 SETTLE_S = 0.2
 """From the last word of the others to the projector's own end."""
+STORE_CHECK_S = 2.0
+"""How often an actor looks whether the store has moved to another port."""
 POLL_S = 0.1
 
 Ready = Callable[[str], None]
@@ -144,27 +147,44 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
         async with engine, BrowserHost(settings.actors) as host:
             store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
-            await run_actor(
-                name=name,
-                log=log,
-                publisher=publisher,
-                queue=await log.open_queue("episodes", family="request", dead_letters=publisher),
-                engine=engine,
-                host=host,
-                sites={store.name: store, miniwob.name: miniwob},
-                blobs=handle.blobs,
-                settings=settings,
-                stop=stop,
-            )
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(_watch_store(handle.home, base_url))
+                await run_actor(
+                    name=name,
+                    log=log,
+                    publisher=publisher,
+                    queue=await log.open_queue("episodes", family="request", dead_letters=publisher),
+                    engine=engine,
+                    host=host,
+                    sites={store.name: store, miniwob.name: miniwob},
+                    blobs=handle.blobs,
+                    settings=settings,
+                    stop=stop,
+                )
+                watching.cancel()
 
 
 async def _store_address(home: Path) -> str:
-    async with asyncio.timeout(SITE_WAIT_S):
-        while True:
-            site = read_json(home / SITE_FILE)
-            if site is not None:
-                return str(site["base_url"])
-            await asyncio.sleep(POLL_S)
+    until = time.monotonic() + SITE_WAIT_S
+    while time.monotonic() < until:
+        site = read_json(home / SITE_FILE)
+        if site is not None:
+            return str(site["base_url"])
+        await asyncio.sleep(POLL_S)
+    raise EnvironmentFailed(
+        f"the store has not said where it listens ({home / SITE_FILE}) for {SITE_WAIT_S:.0f} s. See what site.1 says."
+    )
+
+
+async def _watch_store(home: Path, base_url: str) -> None:
+    """Raise EnvironmentFailed when the store has moved: the actor starts again with the new address."""
+    while True:
+        await asyncio.sleep(STORE_CHECK_S)
+        now = await _store_address(home)
+        if now != base_url:
+            raise EnvironmentFailed(
+                f"the store moved from {base_url} to {now}; this actor starts again there"
+            )
 
 
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:

@@ -1,6 +1,7 @@
 """Opening a run before anybody works on it: the stream, the base policy's weights, `run.started` or `run.resumed`.
 
-Invariant 1: the settings that hold are those of the first event. A settings file that was edited afterwards is refused.
+Invariant 1: the settings that hold are those of the first event. A settings file that was edited afterwards is refused,
+but for what says where and how fast the run works: a full log is freed by raising `log.max_bytes` there.
 """
 
 import importlib.metadata
@@ -27,6 +28,7 @@ PACKAGES = (
     "playwright",
     "miniwob",
 )
+OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
 
 
 async def open_log(handle: RunHandle, launch: Launch | None) -> None:
@@ -77,6 +79,11 @@ def _started(handle: RunHandle) -> RunStarted:
     )
 
 
+def is_operational(key: str) -> bool:
+    """Whether a setting says where and how fast a run works rather than what it computes: it may change at a resume."""
+    return key.startswith(("log.", "storage.", "actors.browser_")) or key in OPERATIONAL
+
+
 async def _check_settings(log: EventLog, settings: Settings) -> None:
     first = await log.read(after=0, limit=1)
     recorded = decode(first[0], strict=True) if first else None
@@ -90,7 +97,7 @@ async def _check_settings(log: EventLog, settings: Settings) -> None:
         f"{section}.{key} was {then[section][key]!r}, is {value!r}"
         for section, values in now.items()
         for key, value in values.items()
-        if then[section][key] != value
+        if then[section][key] != value and not is_operational(f"{section}.{key}")
     ]
     if changed:
         raise SettingsError(

@@ -34,7 +34,7 @@ class Progress(msgspec.Struct):
     position: int = 0
     updates: int = 0
     episodes: int = 0
-    """Episodes that ended, were abandoned or cancelled."""
+    """Online episodes that came to their natural end."""
     running: dict[str, str] = msgspec.field(default_factory=dict)
     """Requested and not terminal: episode -> origin."""
     ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
@@ -55,15 +55,15 @@ class Progress(msgspec.Struct):
                 self.running[fact.episode] = fact.origin
                 self.families[fact.episode] = f"{fact.task.environment}/{fact.task.family}"
             case EpisodeEnded() as fact:
-                self._close(fact.episode)
+                self.episodes += self.running.pop(fact.episode, "") == "online"
                 family = self.families.pop(fact.episode, "?")
                 self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
             case EpisodeAbandoned() as fact:
-                self._close(fact.episode)
+                self.running.pop(fact.episode, None)
                 self.lost += 1
                 return f"episode {fact.episode} abandoned: {fact.reason} {fact.detail}".rstrip()
             case EpisodeCancelled() as fact:
-                self._close(fact.episode)
+                self.running.pop(fact.episode, None)
             case EpisodeJudged() as fact:
                 return self._judged(fact)
             case UpdateApplied(model="policy") as fact:
@@ -71,7 +71,6 @@ class Progress(msgspec.Struct):
                 loss = fact.metrics.get("loss", float("nan"))
                 return f"update {fact.update} · loss {loss:+.4f} · {fact.duration_ms / 1000:.1f} s"
             case UpdateSkipped() as fact:
-                self.updates = fact.update
                 return f"update {fact.update} skipped: {fact.reason}"
             case WeightsPublished(model="policy", version=version) if version > 0:
                 return f"policy {version} published · {self.curve(version - 1)}"
@@ -91,10 +90,6 @@ class Progress(msgspec.Struct):
             f"policy {version} succeeds {band.rate:.0%} [{band.low:.0%}, {band.high:.0%}] "
             f"(n={tally.judged}, training episodes)"
         )
-
-    def _close(self, episode: str) -> None:
-        self.running.pop(episode, None)
-        self.episodes += 1
 
     def _judged(self, fact: EpisodeJudged) -> str | None:
         family, steps, version = self.ended.pop(fact.episode, ("?", 0, 0))

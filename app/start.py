@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from app.bus import BUS_LOCK, READY
-from app.launch import Launch
+from app.launch import Launch, write_launch
 from app.processes import FAILURE, list_processes, read_json
 from app.progress import Progress
 from app.runs import RunHandle
-from app.supervisor import stop_with_parent
+from app.supervisor import STARTER, stop_with_parent
 from core.errors import HindcastError
 from events.catalogue import ControlApplied, ControlRequested, RunFinished, RunResumed, RunStarted
 from events.envelope import Fact
@@ -83,6 +83,7 @@ class System:
             "HINDCAST_HOME": str(self.home),
             "PYTHON": sys.executable,
             "PYTHONUNBUFFERED": "1",
+            STARTER: str(os.getpid()),
         }
         for entry in (self.home / "processes").glob("*.json"):
             entry.unlink()
@@ -165,9 +166,10 @@ async def follow(
     progress = Progress()
     began = time.monotonic()
     reached = ""
+    caught_up = False
 
     async def read() -> None:
-        nonlocal reached
+        nonlocal caught_up
         async with handle.connect_log(role="reader") as log:
             quiet_until = (await log.identity()).last
             async for recorded in tail(log, after=0):
@@ -176,15 +178,16 @@ async def follow(
                     recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)
                 ):
                     say(line)
-                reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
-                if reached and recorded.position >= quiet_until:
+                caught_up = recorded.position >= quiet_until
+                if caught_up and launch.reached(progress.updates, progress.episodes, 0.0):
                     return
 
     async def watch() -> None:
         nonlocal reached
         while not stop.is_set() and not reached:
             system.check()
-            reached = reached or launch.reached(0, 0, time.monotonic() - began)
+            if caught_up:
+                reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
             await asyncio.sleep(POLL_S)
 
     async with asyncio.TaskGroup() as group:
@@ -199,7 +202,7 @@ async def follow(
 
 async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
     """Cancel what nobody started, record the end. Episodes under way are abandoned by their actors' stop."""
-    await _record(
+    asked = await _record(
         handle, "control", ControlRequested(command="drain", arguments={}, author="start", reason=reason)
     )
     async with handle.connect_log(role="reader") as log:
@@ -207,20 +210,21 @@ async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
             async with asyncio.timeout(DRAIN_S):
                 async for recorded in tail(log, after=progress.position):
                     progress.apply(recorded)
-                    if isinstance(recorded.fact, ControlApplied) or not progress.running:
+                    answered = isinstance(recorded.fact, ControlApplied) or not progress.running
+                    if recorded.position >= asked and answered:
                         break
     finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
     await _record(handle, "admin", finished)
 
 
-async def _record(handle: RunHandle, role: str, fact: Fact) -> None:
+async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
     async with (
         handle.connect_log(role=role) as log,
         Publisher(
             log, producer=f"start.{role}", code_rev=handle.code_rev, settings=handle.settings.log
         ) as publisher,
     ):
-        await publisher.decide(fact, entity=handle.name)
+        return await publisher.decide(fact, entity=handle.name)
 
 
 async def run_system(
@@ -253,6 +257,7 @@ async def run_system(
             progress = await follow(handle_of(), system, launch, say, stop)
     finally:
         say("stopping")
+        write_launch(home, Launch(run=launch.run, actors=launch.actors))  # a goal holds for one start alone
         await asyncio.to_thread(system.stop)
     return Summary(
         run=launch.run,

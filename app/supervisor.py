@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Event
 
-from app.processes import report
+from app.processes import pid_alive, report
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
@@ -29,6 +29,8 @@ PR_SET_PDEATHSIG = 1
 """See prctl(2)."""
 RESTARTS = "HINDCAST_RESTARTS"
 """Environment variable that tells a worker how often it was started again."""
+STARTER = "HINDCAST_STARTER"
+"""Environment variable with the process id of the `hindcast start` that everything stops with."""
 HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 
@@ -57,6 +59,7 @@ class Supervisor:
         self.restarts = 0
         self._command = command
         self._stop_asked = Event()
+        self._starter = int(os.environ.get(STARTER, "0"))
         self._worker: subprocess.Popen[bytes] | None = None
 
     def catch_signals(self) -> None:
@@ -69,7 +72,11 @@ class Supervisor:
 
     def is_stopping(self) -> bool:
         """Whether somebody has asked for a stop."""
-        return self._stop_asked.is_set()
+        return self._stop_asked.is_set() or self._is_orphaned()
+
+    def _is_orphaned(self) -> bool:
+        """Whether the `hindcast start` above honcho is gone: honcho itself passes nothing on when it is killed."""
+        return self._starter != 0 and not pid_alive(self._starter)
 
     def run(
         self,

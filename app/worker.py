@@ -48,10 +48,17 @@ BEYOND_RESTART = (
 )
 """Errors that come again at every start until a person does something: the whole system stops and says so."""
 
+FINITE = ("prepare", "learner", "curriculum")
+"""Roles that may be done: the others work until they are stopped."""
+
 Ready = Callable[[str], None]
 Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
 
 logger = structlog.get_logger(__name__)
+
+
+class EndedByItself(HindcastError):
+    """A role left its loop without being asked: to be started again."""
 
 
 def configure_logging() -> None:
@@ -87,11 +94,15 @@ async def wait_for_bus(home: Path) -> None:
     )
 
 
-async def work(role: str, name: str) -> None:
-    """Run one role until it is done or stopped."""
+async def work(role: str, name: str, stop: asyncio.Event) -> None:
+    """Run one role until it is done or `stop` is set by a signal.
+
+    Raises:
+        EndedByItself: the role returned, though it has no goal it could have reached.
+
+    """
     from app.bootstrap import ROLES  # loads torch for some roles: after the arguments were looked at
 
-    stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
@@ -107,6 +118,8 @@ async def work(role: str, name: str) -> None:
         working = tasks.create_task(ROLES[role](name, stop, ready), name=name)
         stopping = tasks.create_task(_cancel_late(stop, working, at_work))
         working.add_done_callback(lambda _: stopping.cancel())
+    if role not in FINITE and not stop.is_set():
+        raise EndedByItself(f"{name} returned though nobody stopped it")
 
 
 async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]", at_work: asyncio.Event) -> None:
@@ -145,10 +158,11 @@ def main() -> int:
     role, name = sys.argv[1:3]
     configure_logging()
     structlog.contextvars.bind_contextvars(process=name)
+    stop = asyncio.Event()
     try:
-        uvloop.run(work(role, name))
+        uvloop.run(work(role, name, stop))
     except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
-        if isinstance(error, asyncio.CancelledError | KeyboardInterrupt):
+        if isinstance(error, asyncio.CancelledError) and stop.is_set():
             return 0
         return explain(error, name)
     return 0

@@ -46,8 +46,6 @@ class LogSettings(Section):
     """How long one append may stay without a known outcome before the process gives up."""
     connect_timeout_s: Seconds = 30.0
     """How long a process waits for the broker at its start."""
-    inline_bytes: Count = 32 * 1024
-    """Content above this size goes to the blob store."""
 
 
 class SiteSettings(Section):

@@ -11,7 +11,7 @@ Produces samples.swept, batch.planned -> update.applied / skipped per mini-batch
 checkpoint.saved, blob.released.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
-chain: every fact expects the last position of the learner's family, so a second learner is fenced off. Invariant 1:
+chain: every fact of training expects the last position of the learner's family, so a second learner is fenced off. Invariant 1:
 what is due follows from the fold alone; after a crash between any two facts the same is due again, and comes out the
 same, bit for bit.
 """

@@ -1,4 +1,4 @@
-"""The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged, 4 judge unavailable.
+"""The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged.
 
 A command is a function of a module here; each module has its own `app`, and `PARTS` is the whole assembly. Every command
 takes `--json`, shows an example in its help, and works without a terminal. What is slow to import (torch) is imported

@@ -1,0 +1,102 @@
+"""The supervisor keeps its worker alive, and the goals and settings of a start say what they mean."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from app.launch import Launch, parse_until
+from app.opening import is_operational
+from app.processes import list_processes, pid_alive
+from app.supervisor import HOPELESS, STARTER, Supervisor
+from core.errors import SettingsError
+
+WAIT_S = 20.0
+
+
+def supervised(folder: Path, code: str) -> Supervisor:
+    return Supervisor("worker.1", lambda: (sys.executable, "-c", code), folder=folder)
+
+
+def stop_when(supervisor: Supervisor, condition: threading.Event) -> threading.Thread:
+    def wait() -> None:
+        condition.wait(WAIT_S)
+        supervisor._stop(signal.SIGTERM, None)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    return thread
+
+
+def test_a_worker_that_crashes_is_started_again_and_a_stop_ends_it(tmp_path: Path) -> None:
+    started: list[int] = []
+    twice = threading.Event()
+
+    def on_started(pid: int) -> int:
+        started.append(pid)
+        if len(started) == 3:
+            twice.set()
+        else:
+            os.kill(pid, signal.SIGKILL)
+        return 0
+
+    supervisor = supervised(tmp_path, "import time; time.sleep(60)")
+    thread = stop_when(supervisor, twice)
+    assert supervisor.run(on_started=on_started) == 0
+    thread.join()
+    assert len(set(started)) == 3
+    assert supervisor.restarts == 2
+    assert not any(pid_alive(pid) for pid in started)
+    (entry,) = list_processes(tmp_path)
+    assert entry.state == "stopped"
+
+
+def test_what_a_crashed_worker_left_running_is_killed_with_its_session(tmp_path: Path) -> None:
+    leave_a_child = (
+        "import subprocess, sys, os, pathlib;"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid)); os._exit({HOPELESS})"
+    )
+    assert supervised(tmp_path / "p", leave_a_child).run() == HOPELESS
+    pid = int((tmp_path / "pid").read_text())
+    until = time.monotonic() + WAIT_S
+    while pid_alive(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not pid_alive(pid)
+
+
+def test_an_error_that_no_restart_can_help_ends_the_supervisor(tmp_path: Path) -> None:
+    supervisor = supervised(tmp_path, f"raise SystemExit({HOPELESS})")
+    assert supervisor.run() == HOPELESS
+    assert supervisor.restarts == 0
+
+
+def test_a_supervisor_whose_starter_is_gone_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    gone = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])
+    os.waitpid(gone, 0)
+    monkeypatch.setenv(STARTER, str(gone))
+    assert supervised(tmp_path, "import time; time.sleep(60)").run() == 0
+
+
+@pytest.mark.parametrize("text", ["updates", "updates=0", "updates=-1", "steps=5", "updates=x", ""])
+def test_a_goal_that_is_none_is_a_worded_error(text: str) -> None:
+    with pytest.raises(SettingsError, match="updates=N, episodes=N, minutes=N"):
+        parse_until([text])
+
+
+def test_a_goal_is_reached_when_its_number_is() -> None:
+    launch = Launch(run="r", until=parse_until(["updates=5", "minutes=2"]))
+    assert launch.reached(4, 99, 60) == ""
+    assert launch.reached(5, 0, 0) == "updates=5"
+    assert launch.reached(0, 0, 121) == "minutes=2"
+
+
+def test_where_and_how_fast_a_run_works_may_change_and_what_it_computes_may_not() -> None:
+    assert is_operational("log.max_bytes")
+    assert is_operational("actors.browser_path")
+    assert not is_operational("learner.learning_rate")
+    assert not is_operational("actors.temperature")
