@@ -12,8 +12,11 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
+
+transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 
 WEIGHTS = "model.safetensors"
 REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json")
