@@ -20,6 +20,8 @@ class Member(msgspec.Struct):
     standing: Standing = "owed"
     attempt: int = 0
     """Of the episode named, or of the one that is owed."""
+    started: int = 0
+    """Attempts that an actor really began: only these are tries of the task."""
     episode: str | None = None
     """Latest episode requested for this place."""
     reward: float = 0.0

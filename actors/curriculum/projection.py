@@ -15,6 +15,7 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EpisodeStarted,
     PhaseStarted,
     RunResumed,
     SamplesSwept,
@@ -85,6 +86,9 @@ class CurriculumProjection:
                 state.draining = state.drained = False
             case EpisodeRequested() as fact:
                 self._requested(state, fact)
+            case EpisodeStarted(episode=episode):
+                if place := self._running(state, episode):
+                    place[1].started += 1
             case EpisodeEnded() as fact:
                 self._ended(state, fact)
             case EpisodeAbandoned() | EpisodeCancelled() as fact:
@@ -144,7 +148,8 @@ class CurriculumProjection:
         if place is None:
             return
         group, member = place
-        retried = isinstance(fact, EpisodeAbandoned) and member.attempt + 1 < self._max_attempts
+        # a request that waited in vain says nothing about its task: there may have been no actor at all
+        retried = isinstance(fact, EpisodeAbandoned) and member.started < self._max_attempts
         if group.origin == ONLINE:
             state.discarded += 1
         if retried and group.batch is None:

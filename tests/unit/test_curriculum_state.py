@@ -69,15 +69,25 @@ def test_an_undecided_member_is_discarded_alone() -> None:
 def test_an_abandoned_member_is_tried_again_as_a_new_episode_until_its_attempts_are_used_up() -> None:
     story = Story(settings_of(curriculum={"max_attempts": 2}))
     first = group(story)[0]
+    story.start(first)
     story.abandon(first)
     (retry,) = [fact for fact in story.wanted() if fact.attempt]
     assert (retry.member, retry.attempt) == (0, 1)
     assert retry.episode != first
     story.tell(retry)
     story.tasks[retry.episode] = retry.task
+    story.start(retry.episode)
     story.abandon(retry.episode)
     assert not [fact for fact in story.wanted() if fact.attempt]
     assert story.state.discarded == 2
+
+
+def test_a_request_that_nobody_started_is_not_a_try() -> None:
+    story = Story(settings_of(curriculum={"max_attempts": 1}))
+    first = group(story)[0]
+    story.abandon(first, reason="lease_expired")
+    (again,) = [fact for fact in story.wanted() if fact.attempt]
+    assert (again.member, again.attempt) == (0, 1)
 
 
 def test_a_cancelled_member_is_not_tried_again() -> None:
