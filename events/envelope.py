@@ -83,7 +83,11 @@ class Recorded(msgspec.Struct, frozen=True):
 
     def describe(self) -> dict[str, Any]:
         """Plain values for people and JSON: envelope and payload, bytes as their length."""
-        plain = {name: getattr(self.envelope, name) for name in self.envelope.__struct_fields__ if name != "payload"}
+        plain = {
+            name: getattr(self.envelope, name)
+            for name in self.envelope.__struct_fields__
+            if name != "payload"
+        }
         plain["prev_hash"] = self.envelope.prev_hash.hex()
         payload = {
             key: f"<{len(value)} bytes>" if isinstance(value, bytes) else value
