@@ -25,6 +25,8 @@ from learner.recipes import DEFAULT, load_recipe
 USER_FILE = "hindcast.toml"
 PREFIX = "HINDCAST__"
 DEFAULT_SOURCE = "default"
+FAMILIES = "curriculum.families"
+ENVIRONMENTS = "curriculum.environments"
 RECIPE_KEY = "recipe"
 """At the top of a settings file: the recipe that it is laid over."""
 
@@ -93,6 +95,7 @@ def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
         for key, value in layer.values.items():
             values[key] = value
             sources[key] = layer.source
+    _narrow_families(values, sources)
     try:
         settings = Settings.model_validate(_nest(values))
     except ValidationError as error:
@@ -101,6 +104,19 @@ def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     if conflicts:
         raise SettingsError("\n".join(conflicts))
     return Resolved(settings=settings, recipe=recipe, sources=sources)
+
+
+def _narrow_families(values: dict[str, Any], sources: Mapping[str, str]) -> None:
+    """A recipe's families give way to environments that somebody chose by hand: `--set curriculum.environments=store`."""
+    families, environments = values.get(FAMILIES), values.get(ENVIRONMENTS)
+    by_hand = sources[ENVIRONMENTS] != DEFAULT_SOURCE and not sources[ENVIRONMENTS].startswith(RECIPE_KEY)
+    if (
+        families
+        and by_hand
+        and sources[FAMILIES].startswith(RECIPE_KEY)
+        and isinstance(environments, list | tuple)
+    ):
+        values[FAMILIES] = [family for family in families if family.split("/")[0] in environments]
 
 
 def read_file(path: Path) -> tuple[Layer, str | None]:

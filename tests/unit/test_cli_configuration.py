@@ -213,3 +213,16 @@ def test_any_value_survives_being_written_down(
     content = tomllib.loads(to_toml(Resolved(settings=settings, recipe="mgrpo", sources={})))
     content.pop("recipe")
     assert Settings.model_validate(content) == settings
+
+
+def test_environments_chosen_by_hand_narrow_the_families_of_a_recipe() -> None:
+    resolved = resolve(overrides=["curriculum.environments=store"], environment={}, folder=Path("/nowhere"))
+    families = resolved.settings.curriculum.families
+    assert families
+    assert {family.split("/")[0] for family in families} == {"store"}
+    with pytest.raises(SettingsError, match="miniwob/click-link"):
+        resolve(
+            overrides=["curriculum.environments=store", "curriculum.families=miniwob/click-link"],
+            environment={},
+            folder=Path("/nowhere"),
+        )

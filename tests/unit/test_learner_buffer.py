@@ -7,7 +7,7 @@ import pytest
 from tiny_policy import write_tiny_policy
 from training_story import RUN, Member, Story, Told, folded, informative, settings_with, tell
 
-from core.errors import CorruptEvent
+from core.errors import CorruptEvent, SettingsError
 from core.task import Task
 from events.catalogue import EpisodeCancelled, EpisodeJudged, RecipeChanged, SamplesSwept, StepTaken
 from events.catalogue.verdict import JudgeIdentity
@@ -202,3 +202,11 @@ async def test_changed_settings_hold_from_their_event_on(desk: Desk) -> None:
     state = await desk.after([Told("app", RUN, change)])
     assert plan(state, state.settings) is not None
     assert state.settings.learner.learning_rate == 3e-3
+
+
+async def test_settings_of_another_hindcast_are_a_worded_error(desk: Desk) -> None:
+    change = RecipeChanged(author="me", reason="", changes={"learner": {"magic": 1}})
+    with pytest.raises(
+        SettingsError, match=r"position 2 do not fit this Hindcast: learner\.magic: .* code test"
+    ):
+        await desk.after([Told("app", RUN, change)])
