@@ -10,8 +10,10 @@ Left out for good: evaluation episodes, facts about episodes that ended otherwis
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import ValidationError
+
 from core.arrays import unpack_ids, unpack_positions
-from core.errors import CorruptEvent
+from core.errors import CorruptEvent, SettingsError
 from core.settings import Settings
 from events.catalogue import (
     BatchPlanned,
@@ -104,6 +106,7 @@ class ReplayBuffer:
 
         Raises:
             CorruptEvent: steps out of order, or a plan that names steps which are not there.
+            SettingsError: the run was recorded under settings that this code does not know.
 
         """
         state.position = recorded.position
@@ -143,19 +146,27 @@ class ReplayBuffer:
             case RunStarted():
                 state.started = fact
                 state.fingerprint = fact.fingerprint
-                _configure(state, fact.settings)
+                _configure(state, recorded, fact.settings)
             case RunResumed():
                 state.fingerprint = fact.fingerprint
             case RecipeChanged():
-                _configure(state, merge(state.resolved, fact.changes))
+                _configure(state, recorded, merge(state.resolved, fact.changes))
             case _:
                 pass
         return state
 
 
-def _configure(state: BufferState, resolved: dict[str, Any]) -> None:
+def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any]) -> None:
+    try:
+        state.settings = Settings.model_validate(resolved)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(
+            f"the settings recorded at position {recorded.position} do not fit this Hindcast: "
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}. They were recorded by code "
+            f"{recorded.envelope.code_rev}: go on with that revision, or start a new run."
+        ) from error
     state.resolved = resolved
-    state.settings = Settings.model_validate(resolved)
 
 
 def _wanted(state: BufferState, origin: str) -> bool:
