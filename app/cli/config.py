@@ -6,11 +6,14 @@ from typing import Annotated, Any
 import typer
 
 from app.cli.options import Json
-from app.cli.output import print_json, print_table, print_text
+from app.cli.output import print_json, print_table, print_text, shorten
 from app.configuration import Resolved, describe_value, fields, read_file, resolve
 from app.runs import open_run
 from core.settings import Settings
 from learner.recipes import DEFAULT
+
+WIDTH = 72
+"""Characters of a value in the table; `--json` has it whole."""
 
 app = typer.Typer(name="config", help="Settings and where each came from.", no_args_is_help=True)
 
@@ -44,7 +47,9 @@ def show_settings(
         content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
         print_json({**content, "sources": resolved.sources} if sources else content)
         return
-    rows = [(key, describe_value(value), resolved.sources[key]) for key, value in _flat(resolved)]
+    rows = [
+        (key, shorten(describe_value(value), WIDTH), resolved.sources[key]) for key, value in _flat(resolved)
+    ]
     print_text(f"recipe {resolved.recipe}")
     print_table(
         ("setting", "value", "source")[: 3 if sources else 2],
