@@ -4,6 +4,7 @@ Imports of torch, the browser and SQL stay inside the role that needs them: seve
 """
 
 import asyncio
+import os
 import secrets
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -43,12 +44,13 @@ def control_token(home: Path) -> str:
     """The store's control token: made once, readable by the owner alone."""
     path = home / "secrets" / "store-control"
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    try:
-        with path.open("x") as file:
-            path.chmod(0o600)
-            file.write(secrets.token_urlsafe(32))
-    except FileExistsError:
-        pass
+    mine = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_urlsafe(32))
+    # a link appears whole, and the first one stays: nobody reads half a token
+    with suppress(FileExistsError):
+        path.hardlink_to(mine)
+    mine.unlink()
     return path.read_text().strip()
 
 
