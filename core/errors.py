@@ -29,6 +29,10 @@ class LogFull(HindcastError):
     """The stream reached its size limit; nothing was lost, and nothing more can be appended."""
 
 
+class DiskFull(HindcastError):
+    """A disk has no room. What was stored before is untouched, and nothing half-written counts as stored."""
+
+
 class ExpectationFailed(HindcastError):
     """Another writer appended first: the fact this process wanted to record has been decided already."""
 

@@ -5,12 +5,10 @@ from hashlib import sha256
 
 def uuid7(unix_ms: int, randomness: bytes) -> str:
     """A UUIDv7 (RFC 9562) as 36 characters: sorts by time. `randomness` is 10 bytes."""
-    value = (unix_ms & ((1 << 48) - 1)) << 80
-    value |= int.from_bytes(randomness[:10], "big")
-    value = value & ~(0xF << 76) | (0x7 << 76)
-    value = value & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    time = f"{unix_ms & ((1 << 48) - 1):012x}"
+    drawn = randomness[:10].hex()
+    variant = "89ab"[int(drawn[4], 16) & 3]
+    return f"{time[:8]}-{time[8:]}-7{drawn[1:4]}-{variant}{drawn[5:8]}-{drawn[8:]}"
 
 
 def digest_hex(content: bytes) -> str:

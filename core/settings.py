@@ -97,13 +97,16 @@ class ActorSettings(Section):
     """Answer length."""
     page_timeout_s: Seconds = 15.0
     """Loading a page, taking a snapshot."""
+    page_latency_ms: Annotated[float, Field(ge=0, le=10_000)] = 0.0
+    """Delay of every page that a tab loads, to rehearse a slow site; a problem begun in the page as it stands loads
+    nothing."""
     action_timeout_s: Seconds = 5.0
     """One browser action."""
     generate_timeout_s: Seconds = 60.0
     """One policy call."""
     episode_timeout_s: Seconds = 150.0
     """One whole episode; shorter than the lease."""
-    browser_episodes: Count = 200
+    browser_episodes: Count = 1000
     """A browser is replaced after this many episodes."""
     browser_memory_mib: Count = 3000
     """A browser whose processes together hold more than this is replaced."""
@@ -152,10 +155,18 @@ class LearnerSettings(Section):
     """Weight of the k3 estimate of KL to the reference policy."""
     cloning_coefficient: Annotated[float, Field(ge=0)] = 0.0
     """Weight of a cloning term on the batch's successful steps."""
+    rehearsal_episodes: Annotated[int, Field(ge=0)] = 0
+    """Remembered successes in each mini-batch of `grpo`, imitated so that what is mastered stays; 0: none."""
+    rehearsal_coefficient: Annotated[float, Field(gt=0)] = 0.5
+    """Weight of the cloning term on remembered successes."""
+    rehearsal_memory: Count = 16
+    """Successes remembered per task family, the latest ones."""
     group_batch: Count = 4
     """Informative groups in one batch."""
     minibatches: Count = 2
-    """Updates computed from one batch."""
+    """Updates computed from one batch in each of its epochs."""
+    epochs: Count = 1
+    """Times `grpo` goes through a batch; the clip bounds how far it gets from where the batch began."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
     """eta: versions an online episode may be behind the policy it is trained into."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
@@ -190,9 +201,30 @@ class StorageSettings(Section):
     """What is kept beside the log."""
 
     database: str = ""
-    """SQLAlchemy URL of the read model; empty: SQLite under the run's folder."""
+    """SQLAlchemy URL of the read model, without a password; empty: SQLite under the run's folder."""
     project_events: Count = 1000
     """Events folded in one transaction of the projector."""
+    database_wait_s: Seconds = 600.0
+    """How long the projector waits for a database that does not answer, before it is started afresh."""
+    min_free_mib: Annotated[int, Field(ge=0)] = 256
+    """Free space on the disks of log, blobs and read model below which no new episode is begun."""
+    full_wait_s: Seconds = 30.0
+    """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
+
+
+class TelemetrySettings(Section):
+    """What processes tell of their work beside the log. None of it changes what a run computes."""
+
+    otlp_endpoint: str = ""
+    """Address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces."""
+    sample: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of episodes and batches that are traced."""
+    content: bool = False
+    """Whether traces hold prompts, answers and words of pages."""
+    log_format: Literal["text", "json"] = "text"
+    """Messages of the processes: one line each for people, or one JSON object each."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Messages below this level are left out."""
 
 
 class Settings(Section):
@@ -207,3 +239,4 @@ class Settings(Section):
     judge: JudgeSettings = JudgeSettings()
     learner: LearnerSettings = LearnerSettings()
     storage: StorageSettings = StorageSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()

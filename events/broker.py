@@ -39,11 +39,12 @@ READING = (
     "$JS.API.INFO",
     "$JS.API.STREAM.INFO.*",
     "$JS.API.STREAM.NAMES",
+    "$JS.API.CONSUMER.LIST.*",
     "$JS.API.DIRECT.GET.*",
     "$JS.API.CONSUMER.CREATE.>",
     "$JS.API.CONSUMER.MSG.NEXT.>",
 )
-"""Enough to pull. Nobody may delete a stream, a message or a consumer."""
+"""Enough to pull, and to see who else does. Nobody may delete a stream, a message or a consumer."""
 QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
 QUEUE_ROLES = ("actor", "judge")

@@ -5,25 +5,36 @@ callback wakes every bounded wait of the connection, which then raises `BrokerDe
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.errors import (
+    BadSubjectError,
+    ConnectionClosedError,
+    MaxPayloadError,
+    NoRespondersError,
+    OutboundBufferLimitError,
+)
 from nats.errors import Error as NatsError
-from nats.errors import NoRespondersError
 
 from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
 from events.broker import inbox_prefix, secret_path
+from events.wire import Receiver, StreamParser
 
 RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 10
 ONE_CONNECT_S = 5
 """One attempt to open the socket and greet."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+Outgoing = tuple[str, bytes, bytes]
+"""Subject, header block and content of a message to publish."""
 
 _log = structlog.get_logger(__name__)
 
@@ -44,6 +55,44 @@ class Connection(Client):
         """Set at every reconnect: what was asked of the broker before is forgotten there."""
         self._waits: set[asyncio.Timeout] = set()
         self._exchanges: set[asyncio.Timeout] = set()
+        self.receivers: dict[int, Receiver] = {}
+        """By subscription."""
+        self._ps = StreamParser(self)
+
+    @asynccontextmanager
+    async def receiving(self, subject: str, receiver: Receiver) -> AsyncIterator[None]:
+        """Hand every message under a subject straight to `receiver`, in order.
+
+        For streams of events: the library would build a message object, parse its headers, queue it and wake a task for
+        each, which takes more time than decoding and checking them.
+        """
+        subscription = await self.subscribe(subject)
+        self.receivers[subscription._id] = receiver
+        try:
+            yield
+        finally:
+            del self.receivers[subscription._id]
+            if not (self.is_closed or self.is_draining):
+                await subscription.unsubscribe()
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
+        """The library's own point of delivery, for messages that `StreamParser` left to it."""
+        receiver = self.receivers.get(sid)
+        if receiver is None:
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        self.hand(receiver, subject, reply, data, headers or b"")
+
+    def hand(self, receiver: Receiver, subject: bytes, reply: bytes, content: bytes, headers: bytes) -> None:
+        """Call a receiver. Its mistake must not end the library's reading task: nothing would arrive any more."""
+        try:
+            receiver(subject, reply, content, headers)
+        except Exception as error:
+            _log.error("a message could not be taken", role=self.role, subject=subject, error=str(error))
 
     @asynccontextmanager
     async def bounded(self, timeout_s: float) -> AsyncIterator[asyncio.Timeout]:
@@ -77,6 +126,44 @@ class Connection(Client):
                 yield
             finally:
                 self._exchanges.discard(timeout)
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        """The library's, which keeps a cancellation that arrives while it waits to itself: its caller would go on for ever."""
+        task = asyncio.current_task()
+        asked = task.cancelling() if task is not None else 0
+        flushed = await super()._flush_pending(force_flush)
+        if task is not None and task.cancelling() > asked:
+            raise asyncio.CancelledError
+        return flushed
+
+    async def publish_all(self, messages: Sequence[Outgoing]) -> None:
+        """Publish several messages as one write, in order; they leave with whatever is sent next.
+
+        Raises:
+            NatsError: as the library's `publish`; nothing was sent.
+
+        """
+        if self.is_closed:
+            raise ConnectionClosedError
+        if not self.is_connected:
+            raise OutboundBufferLimitError
+        parts: list[bytes] = []
+        size = 0
+        for subject, block, content in messages:
+            if not subject or not subject.isprintable() or " " in subject:
+                raise BadSubjectError
+            if len(content) > self.max_payload:
+                raise MaxPayloadError
+            size += len(content)
+            parts += (
+                f"HPUB {subject} {len(block)} {len(block) + len(content)}\r\n".encode(),
+                block,
+                content,
+                b"\r\n",
+            )
+        self.stats["out_msgs"] += len(messages)
+        self.stats["out_bytes"] += size
+        await self._send_command(b"".join(parts))
 
     async def ask(
         self, subject: str, content: bytes = b"", *, timeout_s: float, headers: dict[str, str] | None = None

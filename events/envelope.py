@@ -1,6 +1,7 @@
 """The envelope round every fact, and a fact as it stands in the log.
 
-Encoded as plain MessagePack maps, so that any `msgpack` reader in any language decodes them.
+Encoded as plain MessagePack maps, so that any `msgpack` reader in any language decodes them. Nothing here can refer to
+itself, so the garbage collector is spared looking at hundreds of thousands of them.
 """
 
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import msgspec
 
 
-class BlobRef(msgspec.Struct, frozen=True):
+class BlobRef(msgspec.Struct, frozen=True, gc=False):
     """Content kept beside the log, named by its digest."""
 
     sha256: str
@@ -16,11 +17,11 @@ class BlobRef(msgspec.Struct, frozen=True):
     """Bytes."""
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True):
+class Fact(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Base of every payload. Subclasses are declared with `events.registry.fact`."""
 
 
-class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+class Envelope(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Who recorded what about which entity, linked to that producer's previous event."""
 
     id: str
@@ -54,15 +55,17 @@ class Envelope(msgspec.Struct, frozen=True, kw_only=True):
     """The fact, encoded; decoded only once type and version are known."""
 
 
-class Record(msgspec.Struct, frozen=True):
+class Record(msgspec.Struct, frozen=True, gc=False):
     """Encoded bytes ready to append."""
 
     subject: str
     data: bytes
     id: str
+    traceparent: str = ""
+    """W3C trace context that the event was recorded in; a header beside the event, never part of its bytes."""
 
 
-class Stored(msgspec.Struct, frozen=True):
+class Stored(msgspec.Struct, frozen=True, gc=False):
     """Bytes as the log holds them."""
 
     position: int
@@ -70,9 +73,11 @@ class Stored(msgspec.Struct, frozen=True):
     subject: str
     data: bytes
     id: str
+    traceparent: str = ""
+    """As recorded, where it was read one by one or from a work queue; following a log leaves it out."""
 
 
-class Recorded(msgspec.Struct, frozen=True):
+class Recorded(msgspec.Struct, frozen=True, gc=False):
     """A fact read back and checked."""
 
     position: int

@@ -11,15 +11,18 @@ from contextlib import aclosing
 from hashlib import sha256
 from typing import Any, Self
 
+import msgspec
 from nats.errors import Error as NatsError
 
 from core.errors import CorruptEvent, ForeignLog, HindcastError
 from core.settings import LogSettings
 from events.appending import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
 from events.codec import decode_envelope
-from events.connection import Connection, Unanswered
+from events.connection import Connection, Outgoing, Unanswered
 from events.envelope import Record, Stored
-from events.jetstream_api import PAUSE_S, STREAM_NOT_FOUND, ApiError, StreamApi
+from events.headers import format_headers
+from events.jetstream_api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
+from events.jetstream_consumers import Served, list_served
 from events.jetstream_queue import JetStreamQueue
 from events.jetstream_tail import pull
 from events.log import Expectation, LogIdentity
@@ -49,6 +52,14 @@ class LogMissing(HindcastError):
 
 class BrokerTooOld(HindcastError):
     """The broker cannot append atomic batches."""
+
+
+class Fill(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a log is."""
+
+    used_bytes: int
+    limit_bytes: int
+    """`log.max_bytes`."""
 
 
 class JetStreamLog:
@@ -128,24 +139,23 @@ class JetStreamLog:
         ask = self._connection.ask
         try:
             if len(batch) == 1:
-                headers = {"Nats-Msg-Id": batch[0].id, **first}
+                headers = {**_headers(batch[0]), **first}
                 reply = await ask(batch[0].subject, batch[0].data, headers=headers, timeout_s=ATTEMPT_S)
             else:
                 self._batches += 1
                 name = f"{self._connection.client_id or 0}-{id(self):x}-{self._batches}"
+                messages: list[Outgoing] = []
                 for number, record in enumerate(batch, 1):
-                    headers = {
-                        "Nats-Msg-Id": record.id,
-                        "Nats-Batch-Id": name,
-                        "Nats-Batch-Sequence": str(number),
-                    }
+                    headers = _headers(record)
+                    headers["Nats-Batch-Id"] = name
+                    headers["Nats-Batch-Sequence"] = str(number)
                     if number == 1:
                         headers |= first
                     if number < len(batch):
-                        await self._connection.publish(record.subject, record.data, headers=headers)
-                    else:
-                        headers["Nats-Batch-Commit"] = "1"
-                        reply = await ask(record.subject, record.data, headers=headers, timeout_s=ATTEMPT_S)
+                        messages.append((record.subject, format_headers(headers), record.data))
+                await self._connection.publish_all(messages)
+                headers["Nats-Batch-Commit"] = "1"
+                reply = await ask(record.subject, record.data, headers=headers, timeout_s=ATTEMPT_S)
         except (Unanswered, NatsError) as error:
             return Unknown(str(error) or type(error).__name__)
         return _outcome(json.loads(reply.data), len(batch))
@@ -205,6 +215,15 @@ class JetStreamLog:
         stored = await self._api.first_under({"seq": first}) if last else None
         digest = sha256(stored.data).digest() if stored else b""
         return LogIdentity(run=self._run, first_digest=digest, first=first if last else 0, last=last)
+
+    async def served(self) -> list[Served]:
+        """Who else reads this log, as the broker sees it."""
+        return await list_served(self._api)
+
+    async def fill(self) -> Fill:
+        """How much of its size limit the log takes up."""
+        info = await self._info()
+        return Fill(used_bytes=int(info["state"]["bytes"]), limit_bytes=int(info["config"]["max_bytes"]))
 
     async def open_queue(
         self, name: str, *, family: str, dead_letters: Publisher | None = None
@@ -303,6 +322,13 @@ class JetStreamLog:
             "compression": "s2",
             "metadata": {"hindcast_run": self._run, "hindcast_schema": SCHEMA},
         }
+
+
+def _headers(record: Record) -> dict[str, str]:
+    headers = {"Nats-Msg-Id": record.id}
+    if record.traceparent:
+        headers[TRACEPARENT] = record.traceparent
+    return headers
 
 
 def _outcome(answer: dict[str, Any], count: int) -> Outcome:

@@ -15,6 +15,7 @@ from nats.errors import Error as NatsError
 from core.errors import BrokerUnreachable, HindcastError
 from events.connection import Connection, Unanswered
 from events.envelope import Stored
+from events.headers import parse_headers, status_in
 
 CALL_S = 5.0
 """One request."""
@@ -22,6 +23,8 @@ PAUSE_S = 0.25
 """Between tries while the broker does not answer."""
 READ_BYTES = 8 * 1024 * 1024
 """Most bytes in one answer to a ranged read, well below the client's pending limit."""
+TRACEPARENT = "traceparent"
+"""Header that carries W3C trace context."""
 STREAM_NOT_FOUND = 10059
 UNAVAILABLE = 503
 """JetStream is starting, or has no leader: ask again."""
@@ -51,6 +54,12 @@ def delivery_numbers(reply: str) -> DeliveryNumbers:
     return DeliveryNumbers(int(tokens[start]), int(tokens[start + 1]))
 
 
+def position_in(reply: bytes) -> int:
+    """Only the position of a delivered message, from the subject as it came over the wire."""
+    tokens = reply.split(b".")
+    return int(tokens[5 if len(tokens) == 9 else 7])
+
+
 def status_of(message: Msg) -> str | None:
     """The status of a control message; None for a stored one."""
     headers = message.headers
@@ -61,10 +70,35 @@ def status_of(message: Msg) -> str | None:
 
 def stored_of(message: Msg) -> Stored:
     """A message from `DIRECT.GET`."""
-    headers = message.headers or {}
+    return _stored(message.data, message.headers or {})
+
+
+def _stored(content: bytes, headers: dict[str, str]) -> Stored:
     return Stored(
-        int(headers["Nats-Sequence"]), headers["Nats-Subject"], message.data, headers.get("Nats-Msg-Id", "")
+        int(headers["Nats-Sequence"]),
+        headers["Nats-Subject"],
+        content,
+        headers.get("Nats-Msg-Id", ""),
+        headers.get(TRACEPARENT, ""),
     )
+
+
+class _Answers:
+    """The messages that answer a ranged read, and how it ended."""
+
+    def __init__(self) -> None:
+        self.taken: list[Stored] = []
+        self.status = ""
+        self.ended = asyncio.Event()
+
+    def receive(self, _subject: bytes, _reply: bytes, content: bytes, headers: bytes) -> None:
+        """A `Receiver`."""
+        status = "" if content else status_in(headers)
+        if status:
+            self.status = status
+            self.ended.set()
+        else:
+            self.taken.append(_stored(content, parse_headers(headers)))
 
 
 class StreamApi:
@@ -146,27 +180,17 @@ class StreamApi:
 
     async def _ranged_once(self, request: bytes) -> list[Stored]:
         connection = self.connection
-        taken: list[Stored] = []
+        answers = _Answers()
         try:
             inbox = connection.new_inbox()
-            subscription = await connection.subscribe(inbox)
-            try:
-                async with connection.exchange(CALL_S):
-                    await connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", request, reply=inbox)
-                    async for message in subscription.messages:
-                        status = status_of(message)
-                        if status is None:
-                            taken.append(stored_of(message))
-                        elif status in ("204", "404"):
-                            return taken
-                        else:
-                            raise Unanswered(f"direct get was answered with status {status}")
-            finally:
-                if not connection.is_closed:
-                    await subscription.unsubscribe()
+            async with connection.receiving(inbox, answers.receive), connection.exchange(CALL_S):
+                await connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", request, reply=inbox)
+                await answers.ended.wait()
         except (NatsError, TimeoutError) as error:
             raise Unanswered(str(error) or type(error).__name__) from error
-        raise Unanswered("the connection was closed")
+        if answers.status not in ("204", "404"):
+            raise Unanswered(f"direct get was answered with status {answers.status}")
+        return answers.taken
 
     def patience(self) -> Callable[[], bool]:
         """Whether a call may still be repeated, from now on."""

@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 
 from events.connection import Unanswered
 from events.envelope import Stored
-from events.jetstream_api import CALL_S, StreamApi, delivery_numbers, status_of
+from events.jetstream_api import CALL_S, TRACEPARENT, StreamApi, delivery_numbers, status_of
 from events.publisher import Publisher
 from events.queue import ACK_WAIT_S, Delivery, Handed, admit
 
@@ -128,8 +128,9 @@ class JetStreamQueue:
                     if status is not None:
                         break
                     numbers = delivery_numbers(message.reply)
-                    event_id = (message.headers or {}).get("Nats-Msg-Id", "")
-                    stored = Stored(numbers.position, message.subject, message.data, event_id)
+                    headers = message.headers or {}
+                    event_id, traceparent = headers.get("Nats-Msg-Id", ""), headers.get(TRACEPARENT, "")
+                    stored = Stored(numbers.position, message.subject, message.data, event_id, traceparent)
                     taken.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
         except TimeoutError:
             if not taken and not connection.is_connected:

@@ -1,8 +1,9 @@
 """Following a stream by overlapping pulls: fast when far behind, immediate at the end, bounded in memory.
 
 A pull consumer by start sequence without acknowledgements; two pulls overlap, so that the server always has one to
-fill; their `max_bytes` stay below the client's pending limit, beyond which the client would drop messages silently.
-Pulls are asked for as events are consumed: a slow consumer holds its own small buffer and disturbs nobody.
+fill. What arrives is taken at once and by-passes the client library's queue, which would drop messages silently beyond
+its limit. Pulls are asked for as events are consumed: a slow consumer holds at most what two pulls bring (`PULL_BYTES`
+each) and disturbs nobody.
 The server's consumer is thrown away at any irregularity (silence, reconnect, gap) and made anew at our own position.
 """
 
@@ -11,16 +12,15 @@ import json
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from events.connection import Connection, Unanswered
 from events.envelope import Stored
-from events.jetstream_api import StreamApi, delivery_numbers, status_of
+from events.headers import event_id_in, parse_headers, status_in
+from events.jetstream_api import StreamApi, position_in
 
 PULL_EVENTS = 500
 PULL_BYTES = 4 * 1024 * 1024
-PENDING_BYTES = 64 * 1024 * 1024
 EXPIRES_S = 5.0
 """A pull that nothing fills is answered after this long, and repeated."""
 SILENCE_S = 8.0
@@ -43,15 +43,13 @@ class _Pulls:
         self.lost = False
         self.wake = asyncio.Event()
 
-    async def on_message(self, message: Msg) -> None:
-        """Called by the client library, in order."""
-        status = status_of(message)
-        if status is None:
-            position = delivery_numbers(message.reply).position
-            event_id = (message.headers or {}).get("Nats-Msg-Id", "")
-            self.arrived.append(Stored(position, message.subject, message.data, event_id))
+    def receive(self, subject: bytes, reply: bytes, content: bytes, headers: bytes) -> None:
+        """A `Receiver`."""
+        status = "" if content else status_in(headers)
+        if not status:
+            self.arrived.append(Stored(position_in(reply), subject.decode(), content, event_id_in(headers)))
             self.outstanding -= 1
-        elif status in ("408", "409") and (unfilled := (message.headers or {}).get("Nats-Pending-Messages")):
+        elif status in ("408", "409") and (unfilled := parse_headers(headers).get("Nats-Pending-Messages")):
             self.outstanding -= int(unfilled)
         elif status != "100":
             self.lost = True
@@ -92,38 +90,31 @@ async def pull(api: StreamApi, *, after: int) -> AsyncGenerator[list[Stored], No
     inbox = connection.new_inbox()
     pulls = _Pulls(connection, f"$JS.API.CONSUMER.MSG.NEXT.{api.stream}.{name}", inbox)
     reconnects = connection.stats["reconnects"]
-    try:
-        subscription = await connection.subscribe(
-            f"{inbox}.*", cb=pulls.on_message, pending_bytes_limit=PENDING_BYTES
-        )
-    except NatsError as error:
-        raise Unanswered(str(error) or type(error).__name__) from error
     connection.watchers.add(pulls.wake)
     position = after
     try:
-        while True:
-            await pulls.ask()
-            pulls.wake.clear()
-            if not pulls.arrived:
-                async with connection.bounded(SILENCE_S):
-                    await pulls.wake.wait()
-            batch, pulls.arrived = pulls.arrived, []
-            whole = _following(batch, position)
-            if whole:
-                position = whole[-1].position
-                yield whole
-            if batch and batch[-1].position > position:
-                return
-            if pulls.lost or connection.stats["reconnects"] != reconnects or connection.is_closed:
-                return
+        async with connection.receiving(f"{inbox}.*", pulls.receive):
+            while True:
+                pulls.wake.clear()
+                await pulls.ask()  # after: what comes meanwhile must not be slept over
+                if not pulls.arrived:
+                    async with connection.bounded(SILENCE_S):
+                        await pulls.wake.wait()
+                batch, pulls.arrived = pulls.arrived, []
+                whole = _following(batch, position)
+                if whole:
+                    position = whole[-1].position
+                    yield whole
+                if batch and batch[-1].position > position:
+                    return
+                if pulls.lost or connection.stats["reconnects"] != reconnects or connection.is_closed:
+                    return
     except TimeoutError:
         return
     except NatsError as error:
         raise Unanswered(str(error) or type(error).__name__) from error
     finally:
         connection.watchers.discard(pulls.wake)
-        if not (connection.is_closed or connection.is_draining):
-            await subscription.unsubscribe()
 
 
 def _following(batch: list[Stored], position: int) -> list[Stored]:

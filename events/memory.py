@@ -122,7 +122,7 @@ class MemoryLog:
             return Full()
         first = len(self._events) + 1
         for position, record in enumerate(batch, first):
-            self._events.append(Stored(position, record.subject, record.data, record.id))
+            self._events.append(Stored(position, record.subject, record.data, record.id, record.traceparent))
             self._by_id[record.id] = position
             self._last_under[record.subject] = position
         self._bytes += size

@@ -19,6 +19,8 @@ from hashlib import sha256
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
+import structlog
+
 from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
 from core.ids import uuid7
 from core.settings import LogSettings
@@ -27,6 +29,7 @@ from events.envelope import Envelope, Fact, Record
 from events.log import EventLog, Expectation
 from events.registry import BY_CLASS
 from events.subjects import PER_ENTITY, subject_of
+from events.tracing import current_traceparent
 
 BATCH_BYTES = 1024 * 1024
 """Most bytes in one atomic batch."""
@@ -37,6 +40,7 @@ FULL_RETRY_S = 0.25
 HURRIED_DRAIN_S = 4.0
 """How long leaving after an error or a cancellation waits for queued facts; honcho kills after 5 s."""
 _KEY = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
+_log = structlog.get_logger(__name__)
 
 
 class _Decision:
@@ -61,6 +65,7 @@ class _Item(NamedTuple):
     fields: dict[str, Any]
     payload_bytes: int
     decision: _Decision | None
+    traceparent: str
 
 
 class Publisher:
@@ -87,6 +92,8 @@ class Publisher:
         self._randomness = randomness
         self._seq = 0
         self._prev_hash = b""
+        self._subjects: dict[type[Fact], str] = {}
+        """Of facts whose subject does not depend on the entity."""
         self._queued: deque[_Item] = deque()
         self._accepted = 0
         self._settled = 0
@@ -200,12 +207,19 @@ class Publisher:
         return decision.position
 
     def _subject(self, fact: Fact, entity: str) -> str:
-        key = entity if BY_CLASS[type(fact)].family in PER_ENTITY else self.incarnation
+        known = self._subjects.get(type(fact))
+        if known is not None:
+            return known
+        per_entity = BY_CLASS[type(fact)].family in PER_ENTITY
+        key = entity if per_entity else self.incarnation
         if not _KEY.fullmatch(key):
             raise ValueError(
                 f"{key!r} cannot be part of a subject: no blanks, no `*` or `>`, no empty part between dots"
             )
-        return subject_of(self._log.run, fact, key=key)
+        subject = subject_of(self._log.run, fact, key=key)
+        if not per_entity:
+            self._subjects[type(fact)] = subject
+        return subject
 
     async def _accept(
         self,
@@ -219,7 +233,7 @@ class Publisher:
     ) -> int:
         entry = BY_CLASS[type(fact)]
         payload = encode_fact(fact)
-        size = len(bytes(payload))
+        size = memoryview(payload).nbytes
         if size + ENVELOPE_BYTES > MAX_EVENT_BYTES:
             raise EventTooLarge(
                 f"{entry.name} of {entity} takes {size} bytes; the log takes {MAX_EVENT_BYTES - ENVELOPE_BYTES} per fact. "
@@ -244,7 +258,7 @@ class Publisher:
             "payload": payload,
         }
         self._accepted += 1
-        self._queued.append(_Item(self._accepted, subject, fields, size, decision))
+        self._queued.append(_Item(self._accepted, subject, fields, size, decision, current_traceparent()))
         self._wake.set()
         return self._accepted
 
@@ -339,7 +353,7 @@ class Publisher:
             )
             content = encode(envelope)
             prev_hash = sha256(content).digest()
-            records.append(Record(item.subject, content, envelope.id))
+            records.append(Record(item.subject, content, envelope.id, item.traceparent))
         return records, prev_hash
 
     async def _deliver(self, batch: list[_Item]) -> None:
@@ -374,6 +388,7 @@ class Publisher:
             except LogFull as error:
                 if self._full_since is None:
                     self._full_since = loop.time()
+                    _log.error("the log is full: waiting", producer=self.incarnation, reason=str(error))
                 waited_s = loop.time() - self._full_since
                 if decision is not None and (
                     decision.withdrawn or waited_s >= self._settings.append_timeout_s

@@ -52,11 +52,13 @@ class Handed(msgspec.Struct, frozen=True):
 class Delivery:
     """An event to be worked on."""
 
-    __slots__ = ("_handle", "recorded", "tries")
+    __slots__ = ("_handle", "recorded", "traceparent", "tries")
 
-    def __init__(self, recorded: Recorded, tries: int, handle: Handle) -> None:
+    def __init__(self, recorded: Recorded, tries: int, handle: Handle, traceparent: str = "") -> None:
         self.recorded = recorded
         self.tries = tries
+        self.traceparent = traceparent
+        """Trace context that the event was recorded in; empty: none."""
         self._handle = handle
 
     async def ack(self) -> None:
@@ -107,7 +109,7 @@ async def admit(handed: Handed, *, queue: str, dead_letters: Publisher | None) -
         text = f"handed out {MAX_TRIES} times without being acknowledged"
         await _set_aside(handed, text, queue=queue, dead_letters=dead_letters, recorded=recorded)
         return None
-    return Delivery(recorded, handed.tries, handed.handle)
+    return Delivery(recorded, handed.tries, handed.handle, handed.stored.traceparent)
 
 
 async def _set_aside(

@@ -44,3 +44,9 @@ def upcast(name: str, version: int, current: int, raw: Raw) -> Raw:
             )
         raw = function(raw)
     return raw
+
+
+@step("batch.planned", since=1)
+def _compared_episodes_only(raw: Raw) -> Raw:
+    """Version 2 says of each episode whether it is a remembered success; version 1 knew none."""
+    return raw | {"episodes": [episode | {"rehearsed": False} for episode in raw["episodes"]]}

@@ -16,9 +16,11 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """As computed from the verdicts at `as_of`."""
     samples: int
     """How many of the batch's samples are its steps, consecutive in the plan."""
+    rehearsed: bool = False
+    """A remembered success that is only imitated: it is compared with nobody, and its advantage is 0."""
 
 
-@fact("batch.planned", family="learner")
+@fact("batch.planned", family="learner", version=2)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
     """What the next updates will be computed from, fixed beforehand."""
 

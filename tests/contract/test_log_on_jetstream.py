@@ -234,7 +234,7 @@ async def test_opening_again_follows_the_settings_size(
     broker: LiveBroker, connect_as: Connect, run_name: str
 ) -> None:
     connection = await connect_as(broker, "admin")
-    small = LogSettings(max_bytes=4_000, append_timeout_s=0.5)
+    small = LogSettings(max_bytes=4_000, append_timeout_s=2)
     log = await JetStreamLog.create_or_open(connection, run_name, small)
     with pytest.raises(LogFull):
         await fill(log, small, 30)
