@@ -7,7 +7,7 @@ projections. Token arrays are let go of once their episode is used up.
 Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -24,6 +24,7 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EpisodeStarted,
     RecipeChanged,
     RunResumed,
     RunStarted,
@@ -33,56 +34,10 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.catalogue.run import Fingerprint
-from events.chain import RollingDigest
-from events.envelope import BlobRef, Recorded
+from events.envelope import Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
-
-
-@dataclass(slots=True)
-class BufferState:
-    """What the log says about training up to `position`."""
-
-    position: int = 0
-    latest: bytes = b""
-    """sha256 of the event at `position`."""
-    digest: RollingDigest = field(default_factory=RollingDigest)
-    """Over all stored bytes up to `position`."""
-    started: RunStarted | None = None
-    resolved: dict[str, Any] = field(default_factory=dict)
-    """The settings in force, as plain values."""
-    settings: Settings = field(default_factory=Settings)
-    fingerprint: Fingerprint | None = None
-    """Of the latest start of the run."""
-    last_learner: int = 0
-    """Position of the last event of the learner's family; 0: none."""
-
-    episodes: dict[str, Episode] = field(default_factory=dict)
-    """Those that may still be trained on."""
-    groups: dict[str, Group] = field(default_factory=dict)
-    """Those that are not used up."""
-    complete: dict[str, None] = field(default_factory=dict)
-    """Ids of complete groups in the order of completion."""
-    settled_groups: set[str] = field(default_factory=set)
-    """Groups that are used up."""
-
-    version: int = 0
-    """Latest published policy version."""
-    updates: int = 0
-    batches: int = 0
-    """Batches planned so far."""
-    weights: dict[int, WeightsPublished] = field(default_factory=dict)
-    """Published versions whose weights were not released."""
-    checkpoints: list[CheckpointSaved] = field(default_factory=list)
-    """Not released, oldest first."""
-    released: dict[str, BlobRef] = field(default_factory=dict)
-    """Released blobs by sha256."""
-    batch: Batch | None = None
-    plan: BatchPlanned | None = None
-    """The plan of `batch`."""
-    checkpointed: int = 0
-    """Batches covered by the newest checkpoint, released or not."""
+from learner.state import BufferState
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -120,6 +75,8 @@ class ReplayBuffer:
                 _step(state, recorded, fact)
             case EpisodeRequested():
                 _request(state, recorded, fact)
+            case EpisodeStarted():
+                _start(state, fact)
             case EpisodeEnded():
                 _end(state, fact.episode, gone=None)
             case EpisodeAbandoned() | EpisodeCancelled():
@@ -180,6 +137,7 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
     state.episodes[fact.episode] = Episode(
         id=fact.episode,
         origin=fact.origin,
+        family=f"{fact.task.environment}/{fact.task.family}",
         group=fact.group,
         member=fact.member,
         attempt=fact.attempt,
@@ -194,6 +152,14 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
     group.members[fact.member] = fact.episode
     group.complete = False
     state.complete.pop(group.id, None)
+
+
+def _start(state: BufferState, fact: EpisodeStarted) -> None:
+    """Only what somebody started is a try: the curriculum asks again for what waited in vain."""
+    episode = state.episodes.get(fact.episode)
+    group = None if episode is None else state.groups.get(episode.group)
+    if episode is not None and group is not None and not episode.ended and episode.gone is None:
+        group.started[episode.member] = group.started.get(episode.member, 0) + 1
 
 
 def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
@@ -256,6 +222,7 @@ def _sweep(state: BufferState, fact: SamplesSwept) -> None:
     for episode_id in fact.episodes:
         episode = state.episodes.get(episode_id)
         if episode is not None:
+            _remember(state, episode)
             episode.swept = True
             episode.samples = []
             _resolve(state, episode)
@@ -286,7 +253,8 @@ def _is_resolved(state: BufferState, episode_id: str) -> bool:
     episode = state.episodes[episode_id]
     if episode.gone is not None:
         tries = state.settings.curriculum.max_attempts
-        return episode.gone == "cancelled" or episode.attempt + 1 >= tries
+        tried = state.groups[episode.group].started.get(episode.member, 0)
+        return episode.gone == "cancelled" or tried >= tries
     return episode.swept or (episode.ended and episode.outcome is not None)
 
 
@@ -296,15 +264,28 @@ def _settle(state: BufferState, group_id: str) -> None:
     state.complete.pop(group_id, None)
     state.settled_groups.add(group_id)
     for member in group.members.values() if group else ():
-        state.episodes.pop(member, None)
+        episode = state.episodes.pop(member, None)
+        if episode is not None:
+            _remember(state, episode)
+
+
+def _remember(state: BufferState, episode: Episode) -> None:
+    """A success that was compared, or agreed with its group, may be rehearsed: first in, first out, per family."""
+    settings = state.settings.learner
+    if settings.rehearsal_episodes == 0 or not (episode.decided and episode.succeeded and episode.samples):
+        return
+    latest = state.successes.setdefault(episode.family, [])
+    latest.append(replace(episode))
+    del latest[: -settings.rehearsal_memory]
 
 
 def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
+    known = _plannable(state)
     by_position = {
         sample.position: sample
         for name in dict.fromkeys(planned.episode for planned in fact.episodes)
-        if name in state.episodes
-        for sample in state.episodes[name].samples
+        if name in known
+        for sample in known[name].samples
     }
     samples = []
     for position in unpack_positions(fact.positions).tolist():
@@ -321,15 +302,24 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
         event=recorded.envelope.id,
         settings=state.settings.learner,
         samples=samples,
-        succeeded=[state.episodes[planned.episode].succeeded for planned in fact.episodes],
+        succeeded=[known[planned.episode].succeeded for planned in fact.episodes],
     )
     state.batches = fact.batch + 1
     _use_up(state, fact)
 
 
+def _plannable(state: BufferState) -> dict[str, Episode]:
+    """What a plan may name: episodes that are not used up, and remembered ones.
+
+    One that was swept from a group that is not used up is both, and only what is remembered still has its steps.
+    """
+    remembered = {episode.id: episode for latest in state.successes.values() for episode in latest}
+    return state.episodes | remembered
+
+
 def _use_up(state: BufferState, fact: BatchPlanned) -> None:
     """Groups are compared once; in cloning an episode takes part in several batches."""
-    planned = dict.fromkeys(planned.episode for planned in fact.episodes)
+    planned = dict.fromkeys(planned.episode for planned in fact.episodes if not planned.rehearsed)
     if fact.algorithm != "cloning":
         for name in (*planned, *fact.consumed):
             if name in state.episodes:

@@ -43,6 +43,8 @@ class Episode:
 
     id: str
     origin: str
+    family: str
+    """Environment and task family, as `store/find_price`."""
     group: str
     member: int
     attempt: int
@@ -83,6 +85,8 @@ class Group:
     size: int
     members: dict[int, str] = field(default_factory=dict)
     """Latest attempt of each member."""
+    started: dict[int, int] = field(default_factory=dict)
+    """How many of each member's attempts were started."""
     complete: bool = False
     """Nothing more is to be expected of any member."""
 

@@ -7,8 +7,9 @@ from core.errors import ForeignLog
 from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
 from events.log import EventLog
 from events.reader import read
-from learner.buffer import BufferState, ReplayBuffer
+from learner.buffer import ReplayBuffer
 from learner.episodes import Batch
+from learner.state import BufferState
 from storage.blobs import BlobStore
 
 

@@ -5,13 +5,15 @@
                        └───────────────────────────────────────────────────────────────┘
 
 Consumes everything that trains: episodes, steps, verdicts, and its own facts, which come back through the log.
-Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is recorded), for its own facts to be
-acknowledged and read back (`log.append_timeout_s`), for one update at a time in its worker thread.
+Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is recorded), for room on a full disk
+(`storage.full_wait_s`, likewise), for its own facts to be acknowledged and read back (`log.append_timeout_s`), for one
+update at a time in its worker thread.
 Produces samples.swept, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
 checkpoint.saved, blob.released.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
-chain: every fact of training expects the last position of the learner's family, so a second learner is fenced off. Invariant 1:
+chain: every fact of training expects the last position of the learner's family, so a second learner is fenced off; and one
+that was taken over from while it stood still ends at the first fact of the other, since its model lacks what that did. Invariant 1:
 what is due follows from the fold alone; after a crash between any two facts the same is due again, and comes out the
 same, bit for bit.
 """
@@ -28,7 +30,7 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError
+from core.errors import BrokerUnreachable, DiskFull, ExpectationFailed, HindcastError
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -37,15 +39,19 @@ from events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from events.envelope import Fact
+from events.envelope import Fact, Recorded
 from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.reader import Bookmark, tail_batches
+from events.registry import BY_CLASS
 from events.subjects import family_wildcard
-from learner.buffer import BufferState, ReplayBuffer
+from learner.buffer import ReplayBuffer
 from learner.planning import minibatches_of, plan, sweep
 from learner.restoring import Restored, restore
 from learner.retention import Release, is_checkpoint_due, leftovers, releases
+from learner.spans import TrainingSpans, updated
+from learner.state import BufferState
+from learner.trainer import MakeTrainer, Trainer
 from learner.training import MODEL, Training
 from storage.blobs import BlobStore
 from storage.checkpoints import save_checkpoint
@@ -65,7 +71,13 @@ class LearnerReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def run_learner(
-    log: EventLog, blobs: BlobStore, *, publisher: Publisher, policy: Path, until_updates: int | None = None
+    log: EventLog,
+    blobs: BlobStore,
+    *,
+    publisher: Publisher,
+    policy: Path,
+    until_updates: int | None = None,
+    make_trainer: MakeTrainer = Training,
 ) -> LearnerReport:
     """Train until `until_updates` optimiser steps stand in the log (None: for ever), then return.
 
@@ -82,7 +94,9 @@ async def run_learner(
     stop = Event()
     executor = ThreadPoolExecutor(1, thread_name_prefix="learner")
     try:
-        restored = await restore(log, blobs, policy=policy, executor=executor, stop=stop)
+        restored = await restore(
+            log, blobs, policy=policy, executor=executor, stop=stop, make_trainer=make_trainer
+        )
         learner = Learner(log, blobs, publisher=publisher, restored=restored, executor=executor)
         async with asyncio.TaskGroup() as group:
             following = group.create_task(learner.follow(), name="learner follows the log")
@@ -122,10 +136,11 @@ class Learner:
         self._executor = executor
         self._buffer = ReplayBuffer()
         self._state: BufferState = restored.state
-        self._training: Training = restored.training
+        self._training: Trainer = restored.training
         self._recomputed = restored.recomputed
         self._begun = restored.begun
         """Number of the batch that `training` has begun."""
+        self._spans = TrainingSpans(log)
         self._grown = asyncio.Condition()
 
     def report(self) -> LearnerReport:
@@ -142,9 +157,23 @@ class Learner:
         async with aclosing(tail) as batches:
             async for recordeds, _ in batches:
                 for recorded in recordeds:
+                    self._require_own(recorded)
                     self._state = self._buffer.apply(self._state, recorded)
                 async with self._grown:
                     self._grown.notify_all()
+
+    def _require_own(self, recorded: Recorded) -> None:
+        """Refuse another's fact of training: its fold would say that updates were done which this model has not seen."""
+        envelope = recorded.envelope
+        if (
+            BY_CLASS[type(recorded.fact)].family == "learner"
+            and envelope.incarnation != self._publisher.incarnation
+        ):
+            raise ExpectationFailed(
+                f"another learner writes to run {self._log.run}: {envelope.incarnation} recorded {envelope.type} at position "
+                f"{recorded.position}. This one, {self._publisher.incarnation}, ends, and starts again from the log; nothing "
+                "was recorded twice. Stop one of the two if both go on; a run has one learner."
+            )
 
     async def train(self, until_updates: int | None) -> None:
         """Do what is due, one fact at a time, until the goal is reached."""
@@ -188,7 +217,8 @@ class Learner:
         await self._decide(swept, entity="samples")
 
     async def _plan(self, planned: BatchPlanned) -> None:
-        await self._decide(planned, entity=f"batch_{planned.batch}", correlation=f"batch_{planned.batch}")
+        async with self._spans.planning(planned):
+            await self._decide(planned, entity=f"batch_{planned.batch}", correlation=f"batch_{planned.batch}")
         _log.info(
             "batch planned", batch=planned.batch, episodes=len(planned.episodes), version=planned.version
         )
@@ -198,29 +228,35 @@ class Learner:
         assert batch is not None
         assert plan_ is not None
         training, index = self._training, batch.done
-        if self._begun != batch.number:
-            await self._compute(lambda: training.begin(plan_, batch))
-            self._begun = batch.number
-        fact = await self._compute(lambda: training.step(index))
-        name = f"batch_{batch.number}"
-        await self._decide(fact, entity=name, ordinal=index, causation=batch.event, correlation=name)
-        _log.info("update", update=fact.update, batch=fact.batch, minibatch=index, kind=type(fact).__name__)
+        name, part = f"batch_{batch.number}", minibatches_of(plan_)[index]
+        async with self._spans.updating(plan_, part, index=index, position=batch.position) as begun:
+            if self._begun != batch.number:
+                await self._compute(lambda: training.begin(plan_, batch))
+                self._begun = batch.number
+            fact = await self._compute(lambda: training.step(index))
+            await self._decide(fact, entity=name, ordinal=index, causation=batch.event, correlation=name)
+            updated(begun, fact)
+            kind = type(fact).__name__
+            _log.info("update", update=fact.update, batch=fact.batch, minibatch=index, kind=kind)
 
     async def _publish_weights(self) -> None:
         state = self._state
         assert state.batch is not None
         training, version = self._training, state.version + 1
-        weights = await self._compute(lambda: self._blobs.put(training.weights()))
-        fact = WeightsPublished(version=version, model=MODEL, weights=weights, update=state.updates)
         name = f"batch_{state.batch.number}"
-        await self._decide(fact, entity=f"policy_v{version}", causation=state.batch.event, correlation=name)
+        with self._spans.publishing(version):
+            weights = await self._store(lambda: self._blobs.put(training.weights()))
+            fact = WeightsPublished(version=version, model=MODEL, weights=weights, update=state.updates)
+            await self._decide(
+                fact, entity=f"policy_v{version}", causation=state.batch.event, correlation=name
+            )
         _log.info("weights published", version=version, update=state.updates)
 
     async def _save_checkpoint(self) -> None:
         state, training = self._state, self._training
         batch, version = state.batches - 1, state.version
         tensors, counters = await self._compute(lambda: training.snapshot(batch=batch, version=version))
-        blob = await self._compute(lambda: save_checkpoint(self._blobs, tensors, counters))
+        blob = await self._store(lambda: save_checkpoint(self._blobs, tensors, counters))
         fact = CheckpointSaved(
             update=counters.update, batch=batch, version=version, state=counters.state, blob=blob
         )
@@ -291,6 +327,18 @@ class Learner:
                 f"position {position} was acknowledged but did not come back from the log of run {self._log.run} within "
                 f"{limit_s:g} s (log.append_timeout_s); the log was read up to {self._state.position}."
             ) from error
+
+    async def _store(self, work: Callable[[], T]) -> T:
+        """Run work that stores a blob; on a full disk again and again, since nothing can be trained beyond it."""
+        while True:
+            try:
+                return await self._compute(work)
+            except DiskFull as error:
+                _log.error("the learner waits for room", reason=str(error))
+                limit_s = self._state.settings.storage.full_wait_s
+                what = "room on the disk of the blobs"
+                fact = WaitExceeded(setting="storage.full_wait_s", limit_s=limit_s, waited_for=what)
+                await self._publisher.publish(fact, entity="learner")
 
     async def _compute(self, work: Callable[[], T]) -> T:
         """Run blocking work in the one worker thread; the event loop stays free."""

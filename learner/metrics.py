@@ -16,7 +16,9 @@ def sample_report(terms: Sequence[SampleTerms], losses: Sequence[SampleLoss]) ->
     tokens = [term.sample.tokens for term in terms]
     return SampleReport(
         advantages=pack_floats([term.advantage for term in terms]),
-        weights=pack_floats([term.share * count for term, count in zip(terms, tokens, strict=True)]),
+        weights=pack_floats(
+            [(term.share + term.cloning_share) * count for term, count in zip(terms, tokens, strict=True)]
+        ),
         ratios=pack_floats([loss.ratio / count for loss, count in zip(losses, tokens, strict=True)]),
         masks=pack_floats([loss.contributing / count for loss, count in zip(losses, tokens, strict=True)]),
     )
@@ -33,19 +35,27 @@ def update_metrics(
 ) -> dict[str, float]:
     """Figures of one update. Fractions and means run over action tokens unless named otherwise.
 
+    Remembered successes count in `loss`, `rehearsal_loss` and `rehearsed_samples` alone.
+
     `effective_sample_size` and `ratio_mean` concern pi_prox / mu and pi / mu; `mismatch_kl` and `mismatch_max` compare
     recorded with recomputed log-probabilities of tokens that were sampled from this very version: what sampler and
     learner disagree about at equal weights.
     """
+    rehearsed = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.rehearsed]
+    compared = [episode for episode in episodes if not episode.rehearsed]
+    losses = [loss for term, loss in zip(terms, losses, strict=True) if not term.rehearsed]
+    terms = [term for term in terms if not term.rehearsed]
+    rehearsal_loss = fsum(loss.cloning for _, loss in rehearsed)
     tokens = sum(term.sample.tokens for term in terms)
     ratios = np.concatenate([term.correction.ratios for term in terms])
     kept = sum(int(term.correction.kept.sum()) for term in terms)
     versions = np.concatenate([_versions(term) for term in terms])
     fresh = np.log(ratios[versions == version])
     return {
-        "loss": fsum(float(loss.loss) for loss in losses),
+        "loss": fsum(float(loss.loss) for loss in losses) + rehearsal_loss,
         "policy_loss": fsum(loss.policy for loss in losses),
         "cloning_loss": fsum(loss.cloning for loss in losses),
+        "rehearsal_loss": rehearsal_loss,
         "kl": fsum(loss.kl for loss in losses) / tokens,
         "entropy_estimate": fsum(loss.surprisal for loss in losses) / tokens,
         "ratio_mean": fsum(loss.ratio for loss in losses) / tokens,
@@ -58,9 +68,10 @@ def update_metrics(
         "staleness_max": float(np.max(version - versions)),
         "gradient_norm": gradient_norm,
         "learning_rate": learning_rate,
-        "reward_mean": fsum(episode.reward for episode in episodes) / len(episodes),
-        "episodes": float(len(episodes)),
+        "reward_mean": fsum(episode.reward for episode in compared) / len(compared),
+        "episodes": float(len(compared)),
         "samples": float(len(terms)),
+        "rehearsed_samples": float(len(rehearsed)),
         "tokens": float(tokens),
         "prompt_tokens": float(sum(term.sample.length for term in terms) - tokens),
     }

@@ -5,7 +5,8 @@ it. Two learners, or a learner and `verify`, that folded the log to the same pos
 events reached them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -18,19 +19,30 @@ from core.settings import LearnerSettings, Settings
 from core.staleness import is_stale
 from events.catalogue import BatchPlanned, SamplesSwept
 from events.catalogue.training import PlannedEpisode
-from learner.buffer import BufferState
 from learner.episodes import Episode, Group
+from learner.state import BufferState
 
 REFERENCE_VERSION = 0
 """M-GRPO's KL is taken to the policy that reinforcement learning started from."""
 
 
-def config_digest(settings: Settings) -> str:
-    """Digest of the settings that shape a batch and its updates."""
+class Entry(NamedTuple):
+    """One episode as it is planned."""
+
+    episode: Episode
+    advantage: float
+    rehearsed: bool = False
+
+
+def config_digest(recorded: Mapping[str, Any]) -> str:
+    """Digest of the settings that shape a batch and its updates, as the log records them.
+
+    Not of our own model of them: a setting that a later Hindcast adds must not change the digest of an earlier run.
+    """
     relevant = {
-        "learner": settings.learner.model_dump(mode="json"),
-        "judge": settings.judge.judges[0],
-        "max_attempts": settings.curriculum.max_attempts,
+        "learner": recorded.get("learner"),
+        "judge": recorded.get("judge"),
+        "max_attempts": recorded.get("curriculum", {}).get("max_attempts"),
     }
     return digest_hex(msgspec.json.encode(relevant, order="sorted"))
 
@@ -126,20 +138,21 @@ def _plan_groups(state: BufferState, settings: Settings) -> BatchPlanned | None:
             break
     else:
         return None
-    planned = [
-        (member, advantage)
+    compared = [
+        [
+            Entry(member, advantage)
+            for member, advantage in zip(members, group_advantages([m.reward for m in members]), strict=True)
+        ]
         for members in chosen
-        for member, advantage in zip(members, group_advantages([m.reward for m in members]), strict=True)
     ]
-    sizes = _cut(
-        [[len(member.samples) for member in members] for members in chosen], settings.learner.minibatches
-    )
+    parts = _cut(compared, settings.learner.minibatches) * settings.learner.epochs
+    each = settings.learner.rehearsal_episodes
+    rehearsed = rehearsal(state, each * len(parts))
     return _as_fact(
         state,
         settings,
-        planned,
+        [[*part, *rehearsed[index :: len(parts)]] for index, part in enumerate(parts)],
         consumed=consumed,
-        minibatches=sizes,
         reference_version=REFERENCE_VERSION if settings.learner.kl_coefficient > 0 else None,
         proximal_version=state.version,
     )
@@ -150,17 +163,30 @@ def _leaves_nothing(episode: Episode) -> bool:
     return episode.ended and not episode.swept and not (episode.decided and episode.samples)
 
 
-def _cut(groups: Sequence[Sequence[int]], count: int) -> list[int]:
-    """Samples per mini-batch: whole groups where there are enough, else whole episodes. No mini-batch is empty.
+def rehearsal(state: BufferState, count: int) -> list[Entry]:
+    """Up to `count` remembered successes: families in turn, their order and the episode of each drawn from the run's seed."""
+    assert state.started is not None
+    seed = state.started.run_seed
+    drawn = [
+        (place, derive_seed(seed, "rehearsal", state.batches, place, family), episode)
+        for family, latest in state.successes.items()
+        for place, episode in enumerate(
+            sorted(latest, key=lambda one: derive_seed(seed, "rehearsal", state.batches, one.id))
+        )
+    ]
+    drawn.sort(key=lambda one: one[:2])
+    return [Entry(episode, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]
 
-    `groups`: samples of each member of each group.
-    """
-    if len(groups) >= count:
-        units = [sum(members) for members in groups]
-    else:
-        units = [samples for members in groups for samples in members]
-    shares = [sum(units[i * len(units) // count : (i + 1) * len(units) // count]) for i in range(count)]
-    return [share for share in shares if share > 0]
+
+def _cut(units: Sequence[Sequence[Entry]], count: int) -> list[list[Entry]]:
+    """Mini-batches: whole groups where there are enough, else whole episodes. None is empty."""
+    if len(units) < count:
+        units = [[entry] for unit in units for entry in unit]
+    parts = [
+        [entry for unit in units[i * len(units) // count : (i + 1) * len(units) // count] for entry in unit]
+        for i in range(count)
+    ]
+    return [part for part in parts if part]
 
 
 def _plan_cloning(state: BufferState, settings: Settings) -> BatchPlanned | None:
@@ -176,18 +202,17 @@ def _plan_cloning(state: BufferState, settings: Settings) -> BatchPlanned | None
         if episode.decided and episode.succeeded and episode.samples
     ]
     pool.sort(key=lambda episode: (episode.uses, derive_seed(seed, "cloning", episode.uses, episode.id)))
-    planned: list[tuple[Episode, float]] = []
+    planned: list[list[Entry]] = []
     samples = 0
     for episode in pool:
-        planned.append((episode, 1.0))
+        planned.append([Entry(episode, 1.0)])
         samples += len(episode.samples)
         if samples >= settings.learner.cloning_batch:
             return _as_fact(
                 state,
                 settings,
-                planned,
+                _cut(planned, settings.learner.minibatches),
                 consumed=[],
-                minibatches=_cut([[len(e.samples)] for e, _ in planned], settings.learner.minibatches),
                 reference_version=None,
                 proximal_version=None,
             )
@@ -197,15 +222,15 @@ def _plan_cloning(state: BufferState, settings: Settings) -> BatchPlanned | None
 def _as_fact(
     state: BufferState,
     settings: Settings,
-    planned: Sequence[tuple[Episode, float]],
+    parts: Sequence[Sequence[Entry]],
     *,
     consumed: Sequence[str],
-    minibatches: Sequence[int],
     reference_version: int | None,
     proximal_version: int | None,
 ) -> BatchPlanned:
     assert state.started is not None
-    samples = [sample for episode, _ in planned for sample in episode.samples]
+    entries = [entry for part in parts for entry in part]
+    samples = [sample for entry in entries for sample in entry.episode.samples]
     return BatchPlanned(
         batch=state.batches,
         algorithm=settings.learner.algorithm,
@@ -213,16 +238,17 @@ def _as_fact(
         log_digest=state.digest.value,
         positions=pack_positions([sample.position for sample in samples]),
         sample_digests=b"".join(sample.digest for sample in samples),
-        minibatches=pack_ids(minibatches),
+        minibatches=pack_ids([sum(len(entry.episode.samples) for entry in part) for part in parts]),
         episodes=tuple(
             PlannedEpisode(
-                episode=episode.id,
-                group=episode.group,
-                reward=episode.reward,
-                advantage=advantage,
-                samples=len(episode.samples),
+                episode=entry.episode.id,
+                group=entry.episode.group,
+                reward=entry.episode.reward,
+                advantage=entry.advantage,
+                samples=len(entry.episode.samples),
+                rehearsed=entry.rehearsed,
             )
-            for episode, advantage in planned
+            for entry in entries
         ),
         consumed=tuple(consumed),
         seed=derive_seed(state.started.run_seed, "batch", state.batches),
@@ -230,7 +256,7 @@ def _as_fact(
         reference_version=reference_version,
         proximal_version=proximal_version,
         critic_version=None,
-        config_digest=config_digest(settings),
+        config_digest=config_digest(state.resolved),
     )
 
 

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Event
 from typing import TypeVar
@@ -16,10 +17,11 @@ import structlog
 from core.errors import CheckpointCorrupt, ReplayDiverged
 from events.catalogue import CheckpointSaved
 from events.log import EventLog
-from learner.buffer import BufferState
 from learner.comparison import compare_updates
 from learner.history import History, PastBatch, fold_history
 from learner.numerics import configure, differences, fingerprint
+from learner.state import BufferState
+from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
 from storage.blobs import BlobStore
 from storage.checkpoints import load_checkpoint
@@ -33,7 +35,7 @@ class Restored:
     """A learner's state at the end of the log."""
 
     state: BufferState
-    training: Training
+    training: Trainer
     recomputed: int
     """Updates computed again."""
     begun: int | None
@@ -41,7 +43,13 @@ class Restored:
 
 
 async def restore(
-    log: EventLog, blobs: BlobStore, *, policy: Path, executor: ThreadPoolExecutor, stop: Event
+    log: EventLog,
+    blobs: BlobStore,
+    *,
+    policy: Path,
+    executor: ThreadPoolExecutor,
+    stop: Event,
+    make_trainer: MakeTrainer = Training,
 ) -> Restored:
     """Fold the log and bring a model to where it ends.
 
@@ -62,7 +70,9 @@ async def restore(
         assert started is not None
         configure(settings.threads)
         base = started.base_policy
-        training = await compute(lambda: Training(policy, base, blobs=blobs, settings=settings, stop=stop))  # noqa: B023
+        training = await compute(
+            partial(make_trainer, policy, base, blobs=blobs, settings=settings, stop=stop)
+        )
         saved = history.checkpoint
         if saved is None:
             break
@@ -92,7 +102,7 @@ async def restore(
     return Restored(history.state, training, recomputed, _unfinished(history.batches, history.state))
 
 
-def _load(training: Training, blobs: BlobStore, saved: CheckpointSaved) -> None:
+def _load(training: Trainer, blobs: BlobStore, saved: CheckpointSaved) -> None:
     tensors, counters = load_checkpoint(blobs, saved.blob)
     if counters.state != saved.state:
         raise CheckpointCorrupt(

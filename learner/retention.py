@@ -4,7 +4,7 @@ import msgspec
 
 from core.settings import LearnerSettings
 from events.envelope import BlobRef
-from learner.buffer import BufferState
+from learner.state import BufferState
 
 
 class Release(msgspec.Struct, frozen=True):

@@ -24,6 +24,16 @@ def samples_of(batch: Batch, part: Minibatch) -> list[Sample]:
     return batch.samples[part.first_sample : part.end_sample]
 
 
+def compared_of(plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
+    """A mini-batch's samples without those of remembered successes: those that need proximal and reference."""
+    owners = [
+        planned.rehearsed
+        for planned in plan.episodes[part.first_episode : part.end_episode]
+        for _ in range(planned.samples)
+    ]
+    return [sample for sample, old in zip(samples_of(batch, part), owners, strict=True) if not old]
+
+
 def sample_terms(
     plan: BatchPlanned,
     batch: Batch,
@@ -34,36 +44,41 @@ def sample_terms(
     proximal: LogProbs | None,
     reference: LogProbs | None,
 ) -> list[SampleTerms]:
-    """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to the same samples.
+    """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to `compared_of` it, in order.
 
-    Without proximal log-probabilities (cloning) nothing is corrected.
+    Without proximal log-probabilities (cloning, rehearsal) nothing is corrected.
     """
     samples = iter(samples_of(batch, part))
     episodes: list[EpisodePart] = []
     advantages: list[float] = []
+    rehearsed: list[bool] = []
     ordered: list[Sample] = []
     for index in range(part.first_episode, part.end_episode):
         planned = plan.episodes[index]
         own = [next(samples) for _ in range(planned.samples)]
         tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
-        episodes.append(EpisodePart(tokens, batch.succeeded[index]))
+        episodes.append(EpisodePart(tokens, batch.succeeded[index], planned.rehearsed))
         advantages += [planned.advantage] * planned.samples
+        rehearsed += [planned.rehearsed] * planned.samples
         ordered += own
     shares, cloning_shares = algorithm.shares(episodes)
-    kind: CorrectionKind = settings.correction if proximal is not None else "none"
+    proximals, references = iter(proximal or ()), iter(reference or ())
     terms = []
     for index, sample in enumerate(ordered):
         behaviour = _behaviour(sample)
-        prox = behaviour if proximal is None else proximal[index]
+        corrected = proximal is not None and not rehearsed[index]
+        prox = next(proximals) if corrected else behaviour
+        kind: CorrectionKind = settings.correction if corrected else "none"
         terms.append(
             SampleTerms(
                 sample=sample,
                 advantage=advantages[index],
                 share=shares[index],
                 cloning_share=cloning_shares[index],
+                rehearsed=rehearsed[index],
                 behaviour=behaviour,
                 proximal=prox,
-                reference=None if reference is None else reference[index],
+                reference=None if reference is None or rehearsed[index] else next(references),
                 correction=correct(
                     kind,
                     proximal=prox,

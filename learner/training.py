@@ -28,7 +28,7 @@ from learner.episodes import Batch, Sample
 from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
 from learner.planning import Minibatch, minibatches_of
-from learner.terms import inputs_digest, sample_terms, samples_of
+from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
 from storage.blobs import BlobStore
 from storage.checkpoints import Counters
 
@@ -101,14 +101,13 @@ class Training:
         self._algorithm = algorithm
         self._parts = minibatches_of(plan)
         self._terms = []
+        known: dict[tuple[int, ...], tuple[LogProbs | None, LogProbs | None]] = {}
         for part in self._parts:
-            samples = samples_of(batch, part)
-            proximal = None if plan.proximal_version is None else self._log_probs(self._model, samples)
-            reference = None
-            if plan.reference_version is not None:
-                if self._reference is None:
-                    self._reference = self._load_base(copy.deepcopy(self._model)).requires_grad_(False)
-                reference = self._log_probs(self._reference, samples)
+            samples = compared_of(plan, batch, part)
+            key = tuple(sample.position for sample in samples)
+            if key not in known:  # later epochs compare the same samples again
+                known[key] = self._anchors(plan, samples)
+            proximal, reference = known[key]
             self._terms.append(
                 sample_terms(
                     plan,
@@ -120,6 +119,17 @@ class Training:
                     reference=reference,
                 )
             )
+
+    def _anchors(
+        self, plan: BatchPlanned, samples: Sequence[Sample]
+    ) -> tuple[LogProbs | None, LogProbs | None]:
+        """Log-probabilities of the proximal policy, which is that of now, and of the reference, where the plan asks for them."""
+        proximal = None if plan.proximal_version is None else self._log_probs(self._model, samples)
+        if plan.reference_version is None:
+            return proximal, None
+        if self._reference is None:
+            self._reference = self._load_base(copy.deepcopy(self._model)).requires_grad_(False)
+        return proximal, self._log_probs(self._reference, samples)
 
     def _log_probs(self, model: Any, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         found: list[NDArray[np.float32] | None] = [None] * len(samples)

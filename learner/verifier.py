@@ -28,6 +28,7 @@ from learner.comparison import Difference, Divergence, What, compare_plans, comp
 from learner.damage import ChainEnd
 from learner.numerics import configure, differences, fingerprint
 from learner.planning import plan, sweep
+from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
 from storage.blobs import BlobStore
 from storage.checkpoints import encode_checkpoint
@@ -39,7 +40,16 @@ HEAVY = (RunStarted, BatchPlanned, UpdateApplied, UpdateSkipped, WeightsPublishe
 class Verifier:
     """Follows a log and computes everything in it again."""
 
-    def __init__(self, blobs: BlobStore, *, policy: Path, code_rev: str, claims: Claims, stop: Event) -> None:
+    def __init__(
+        self,
+        blobs: BlobStore,
+        *,
+        policy: Path,
+        code_rev: str,
+        claims: Claims,
+        stop: Event,
+        make_trainer: MakeTrainer = Training,
+    ) -> None:
         """`claims`: what the log's plans say about the events before them."""
         self.position = 0
         self.updates = 0
@@ -55,11 +65,12 @@ class Verifier:
         self._doubts: list[Divergence] = []
         """Steps and verdicts that are not what a plan says they were."""
         self._stop = stop
+        self._make_trainer = make_trainer
         self._buffer = ReplayBuffer()
         self._state = self._buffer.initial()
         self._plans: dict[int, tuple[BatchPlanned | None, bytes]] = {}
         """Per position that a plan was made at: the plan that follows, and the rolling digest there."""
-        self._training: Training | None = None
+        self._training: Trainer | None = None
 
     @property
     def then(self) -> Fingerprint | None:
@@ -114,11 +125,11 @@ class Verifier:
         configure(settings.threads)
         self.started = fact
         self.now = fingerprint(settings.threads)
-        self._training = Training(
+        self._training = self._make_trainer(
             self._policy, fact.base_policy, blobs=self._blobs, settings=settings, stop=self._stop
         )
 
-    def _require(self) -> Training:
+    def _require(self) -> Trainer:
         if self._training is None:
             raise ForeignLog("the log does not begin with run.started: the base weights are not named")
         return self._training

@@ -23,6 +23,8 @@ from events.reader import read
 from learner.claims import gather_claims
 from learner.comparison import Divergence
 from learner.damage import find_damage
+from learner.trainer import MakeTrainer
+from learner.training import Training
 from learner.verifier import HEAVY, Verifier
 from storage.blobs import BlobStore
 
@@ -47,7 +49,14 @@ class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float
 
 
-async def verify(log: EventLog, blobs: BlobStore, *, policy: Path, code_rev: str = "") -> VerifyReport:
+async def verify(
+    log: EventLog,
+    blobs: BlobStore,
+    *,
+    policy: Path,
+    code_rev: str = "",
+    make_trainer: MakeTrainer = Training,
+) -> VerifyReport:
     """Recompute the run as far as its log goes now. Best in a fresh process: threads are set once per process.
 
     `policy` is the folder the run's base weights belong to, `code_rev` the revision of the code that runs now.
@@ -60,7 +69,9 @@ async def verify(log: EventLog, blobs: BlobStore, *, policy: Path, code_rev: str
     end = (await log.identity()).last
     stop = Event()
     claims = await gather_claims(log, end)
-    verifier = Verifier(blobs, policy=policy, code_rev=code_rev, claims=claims, stop=stop)
+    verifier = Verifier(
+        blobs, policy=policy, code_rev=code_rev, claims=claims, stop=stop, make_trainer=make_trainer
+    )
     divergence: Divergence | None = None
     try:
         async with aclosing(read(log, after=0, until=end, strict=True)) as recordeds:

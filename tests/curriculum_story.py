@@ -55,6 +55,9 @@ class CountingTasks:
     def families(self) -> tuple[str, ...]:
         return self._families
 
+    def usual(self) -> tuple[str, ...]:
+        return self._families
+
     def task(self, family: str, seed: int) -> Task:
         return Task(
             environment=self.name,

@@ -45,9 +45,10 @@ from events.log import EventLog
 from events.memory import MemoryLog
 from events.publisher import Publisher
 from events.reader import read
-from learner.buffer import BufferState, ReplayBuffer
+from learner.buffer import ReplayBuffer
 from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure, fingerprint
+from learner.state import BufferState
 from storage.blobs import BlobStore
 
 RUN = "r_test"

@@ -34,6 +34,8 @@ class SampleTerms:
     reference: NDArray[np.float32] | None
     """Of the KL reference  # [tokens]."""
     correction: TokenCorrection
+    rehearsed: bool = False
+    """Of a remembered success: old by design, so nothing is corrected and no KL taken."""
 
 
 class SampleLoss(NamedTuple):
@@ -62,6 +64,8 @@ class EpisodePart(NamedTuple):
 
     tokens: EpisodeTokens
     succeeded: bool
+    rehearsed: bool = False
+    """A remembered success: only imitated."""
 
 
 class Algorithm(Protocol):

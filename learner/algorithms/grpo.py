@@ -5,7 +5,8 @@
 rho = pi / pi_prox with pi_prox at the start of the batch, A from the rewards of the group, w the off-policy correction
 (`core.correction`), KL the k3 estimate to the policy that RL started from. `loss_mean = "token"` takes one mean over
 all tokens instead of the three nested ones, as the released code does. Optionally a cloning term on the batch's
-successful steps anchors what the policy can already do.
+successful steps anchors what the policy can already do, and one on remembered successes of all families (rehearsal)
+what its groups no longer teach, since all their members succeed.
 """
 
 from collections.abc import Sequence
@@ -25,18 +26,29 @@ class Grpo:
 
     def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
         """See `Algorithm.shares`: the cloning term is a mean of its own, over the successful episodes."""
-        mean = self._settings.loss_mean
-        shares = loss_shares(mean, [episode.tokens for episode in episodes])
-        coefficient = self._settings.cloning_coefficient
-        if coefficient == 0 or not any(episode.succeeded for episode in episodes):
-            return shares, [0.0] * len(shares)
-        imitated = iter(loss_shares(mean, [episode.tokens for episode in episodes if episode.succeeded]))
-        cloning = [
-            coefficient * next(imitated) if episode.succeeded else 0.0
-            for episode in episodes
+        settings = self._settings
+        compared = [not episode.rehearsed for episode in episodes]
+        imitated = [episode.succeeded and not episode.rehearsed for episode in episodes]
+        cloning = self._shares_of(episodes, imitated, settings.cloning_coefficient)
+        rehearsed = self._shares_of(
+            episodes, [episode.rehearsed for episode in episodes], settings.rehearsal_coefficient
+        )
+        return (
+            self._shares_of(episodes, compared, 1.0),
+            [own + other for own, other in zip(cloning, rehearsed, strict=True)],
+        )
+
+    def _shares_of(
+        self, episodes: Sequence[EpisodePart], counts: Sequence[bool], coefficient: float
+    ) -> list[float]:
+        """The mean over those episodes that count, times a coefficient; 0 for the samples of the others."""
+        chosen = [episode.tokens for episode, count in zip(episodes, counts, strict=True) if count]
+        shares = iter(loss_shares(self._settings.loss_mean, chosen))
+        return [
+            coefficient * next(shares) if count else 0.0
+            for episode, count in zip(episodes, counts, strict=True)
             for _ in episode.tokens.tokens
         ]
-        return shares, cloning
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
         """See `Algorithm.sample_loss`."""

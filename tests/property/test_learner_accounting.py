@@ -20,6 +20,7 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EpisodeStarted,
     RunStarted,
     SamplesSwept,
     StepTaken,
@@ -87,6 +88,7 @@ class World:
 
     def play(self, episode: str, fate: Fate) -> None:
         """Steps, an end, a verdict."""
+        self.tell(EpisodeStarted(episode=episode, actor="", instruction="", renderer=""))
         for index in range(fate.steps):
             self.tell(step(episode, index, self.state.version))
         if fate.end == "abandoned":

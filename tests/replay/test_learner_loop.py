@@ -38,6 +38,7 @@ from events.catalogue import (
 from events.envelope import Fact, Record, Stored
 from events.log import Expectation, LogIdentity
 from events.memory import MemoryLog
+from learner.loop import LearnerReport
 from learner.training import Training
 from learner.verify import verify
 
@@ -88,6 +89,20 @@ class Watched:
 
     async def identity(self) -> LogIdentity:
         return await self._log.identity()
+
+
+class Stopped(Watched):
+    """A log whose tail stands still while `goes` is not set."""
+
+    def __init__(self, log: MemoryLog) -> None:
+        super().__init__(log, 0)
+        self.goes = asyncio.Event()
+        self.goes.set()
+
+    async def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:
+        async for batch in self._log.tail(after=after):
+            await self.goes.wait()
+            yield batch
 
 
 async def die() -> None:
@@ -270,13 +285,39 @@ class TestFencing:
     @pytest.mark.parametrize("number", [1, 2, 3, 4, 5, 6, 8])
     async def test_a_second_learner_is_fenced_off(self, tmp_path: Path, number: int) -> None:
         made = await bench(tmp_path)
+        others: list[asyncio.Task[LearnerReport]] = []
 
         async def overtake() -> None:
-            await learn(made, until=6)
+            others.append(asyncio.create_task(learn(made, until=6)))
+            await asyncio.shield(others[0])
 
         with pytest.raises(ExpectationFailed, match="another learner writes to run r_test"):
             await learn(made, until=6, log=Watched(made.log, number, before=overtake))
+        assert (await others[0]).updates == 6
         assert [u.update for u in await facts_of(made, UpdateApplied)] == [1, 2, 3, 4, 5, 6]
+        assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+
+    async def test_one_that_stood_still_while_another_took_over_ends_and_trains_nothing_on_its_old_model(
+        self, tmp_path: Path
+    ) -> None:
+        """As after SIGSTOP: what the other did arrives all at once, and none of it is in this one's model."""
+        made = await bench(tmp_path, batches=1)
+        stopped = Stopped(made.log)
+        first = asyncio.create_task(learn(made, log=stopped))
+        async with asyncio.timeout(30):
+            while len(await facts_of(made, CheckpointSaved)) < 1:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+        stopped.goes.clear()
+        for _ in range(2):
+            await tell(made.log, made.story.group(*informative(version=1)))
+        await learn(made, until=4)
+        for _ in range(2):
+            await tell(made.log, made.story.group(*informative(version=2)))
+        stopped.goes.set()
+        with pytest.raises(ExpectationFailed, match=r"another learner writes to run r_test: learner\.1"):
+            await first
+        assert len(await facts_of(made, UpdateApplied)) == 4
+        assert (await learn(made, until=6)).updates == 6
         assert (await verify(made.log, made.blobs, policy=made.policy)).identical
 
     async def test_a_log_without_a_run_is_refused(self, tmp_path: Path) -> None:

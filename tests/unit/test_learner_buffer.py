@@ -12,8 +12,8 @@ from core.task import Task
 from events.catalogue import EpisodeCancelled, EpisodeJudged, RecipeChanged, SamplesSwept, StepTaken
 from events.catalogue.verdict import JudgeIdentity
 from events.memory import MemoryLog
-from learner.buffer import BufferState
 from learner.planning import plan, sweep
+from learner.state import BufferState
 from storage.blobs import BlobStore
 
 TASK = Task(environment="store", family="find", seed=1, instruction="find it", goal={}, max_steps=9)

@@ -17,8 +17,9 @@ from core.settings import Settings
 from events.catalogue import BatchPlanned, EpisodeJudged, WeightsPublished
 from events.chain import RollingDigest
 from events.memory import MemoryLog
-from learner.buffer import BufferState, ReplayBuffer
+from learner.buffer import ReplayBuffer
 from learner.planning import Minibatch, config_digest, minibatches_of, plan, sweep
+from learner.state import BufferState
 from storage.blobs import BlobStore
 
 
@@ -69,7 +70,7 @@ async def test_a_plan_says_everything_that_its_updates_depend_on(tmp_path: Path,
         digest.advance(recorded.digest)
     assert (made.batch, made.algorithm, made.version, made.as_of) == (0, "grpo", 0, len(recordeds))
     assert made.log_digest == digest.value
-    assert made.config_digest == config_digest(settings)
+    assert made.config_digest == config_digest(settings.model_dump(mode="json"))
     assert (made.reference_version, made.proximal_version) == (0, 0)
     assert made.consumed == ("ep_group_1_0", "ep_group_1_1")
     positions = unpack_positions(made.positions).tolist()
@@ -230,3 +231,13 @@ async def test_verdicts_decide_the_advantages(tmp_path: Path, policy: Path) -> N
     rewards = [t.fact.judgment.reward for t in told if isinstance(t.fact, EpisodeJudged)]
     assert [e.reward for e in made.episodes] == rewards == [0.5, 1.0, 0.0]
     assert made.episodes[0].advantage == 0.0
+
+
+async def test_a_further_epoch_goes_through_the_same_minibatches_again(tmp_path: Path, policy: Path) -> None:
+    groups = [informative(), informative()]
+    once = required(await planned_from(tmp_path, policy, *groups, group_batch=2, minibatches=2))
+    twice = required(await planned_from(tmp_path, policy, *groups, group_batch=2, minibatches=2, epochs=2))
+    assert twice.positions == once.positions * 2
+    assert twice.minibatches == once.minibatches * 2
+    assert [e.advantage for e in twice.episodes] == [e.advantage for e in once.episodes] * 2
+    assert len(minibatches_of(twice)) == 4

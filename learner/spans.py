@@ -1,0 +1,107 @@
+"""What the learner tells of its work as spans: plans and updates, linked to the episodes they were made from.
+
+    hindcast.plan_batch -> hindcast.update …, hindcast.publish_weights
+         links to            links to
+    invoke_agent of each episode of the batch, of the mini-batch
+
+A batch has many episodes, each with a trace of its own, so it begins another trace and links to theirs. Where they were
+played stands in the log, in the headers of their ends: looked up only while spans are recorded.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractContextManager, asynccontextmanager
+
+from opentelemetry import metrics
+from opentelemetry.trace import Link, Span
+
+from core import telemetry_names as names
+from events.catalogue import BatchPlanned, EpisodeEnded, UpdateApplied, UpdateSkipped
+from events.catalogue.training import PlannedEpisode
+from events.log import EventLog
+from events.subjects import subject_of
+from events.tracing import SCOPE, Attribute, current_traceparent, fail, is_tracing, link_to, span
+from learner.planning import Minibatch
+
+_updates = metrics.get_meter(SCOPE).create_counter(
+    names.UPDATES, "{update}", "Optimiser steps, applied or skipped"
+)
+
+
+class TrainingSpans:
+    """Spans of one learner."""
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._batch = -1
+        self._planned_in = ""
+        self._played_in: dict[str, Link] = {}
+
+    @asynccontextmanager
+    async def planning(self, planned: BatchPlanned) -> AsyncIterator[None]:
+        """The plan of a batch."""
+        if not is_tracing():
+            yield
+            return
+        await self._look_up(planned, position=None)
+        attributes: dict[str, Attribute] = {
+            names.RUN: self._log.run,
+            names.BATCH: planned.batch,
+            names.POLICY_VERSION: planned.version,
+        }
+        with span(names.PLAN_BATCH, attributes, parent="", links=self._links(planned.episodes)):
+            self._planned_in = current_traceparent()
+            yield
+
+    @asynccontextmanager
+    async def updating(
+        self, planned: BatchPlanned, part: Minibatch, *, index: int, position: int
+    ) -> AsyncIterator[Span]:
+        """One mini-batch; `position` is the plan's."""
+        await self._look_up(planned, position=position)
+        attributes: dict[str, Attribute] = {
+            names.RUN: self._log.run,
+            names.BATCH: planned.batch,
+            names.MINIBATCH: index,
+        }
+        links = self._links(planned.episodes[part.first_episode : part.end_episode])
+        with span(names.UPDATE, attributes, parent=self._planned_in, links=links) as begun:
+            yield begun
+
+    def publishing(self, version: int) -> AbstractContextManager[Span]:
+        """The weights that a batch has led to."""
+        attributes: dict[str, Attribute] = {names.RUN: self._log.run, names.POLICY_VERSION: version}
+        return span(names.PUBLISH_WEIGHTS, attributes, parent=self._planned_in)
+
+    async def _look_up(self, planned: BatchPlanned, *, position: int | None) -> None:
+        """Where the batch was planned, unless that is now, and where its episodes were played."""
+        if self._batch == planned.batch or not is_tracing():
+            return
+        self._batch, self._planned_in, self._played_in = planned.batch, "", {}
+        if position is not None:
+            stored = await self._log.read(after=position - 1, limit=1)
+            self._planned_in = stored[0].traceparent if stored else ""
+        for episode in _once(planned.episodes):
+            ended = await self._log.last_under(subject_of(self._log.run, EpisodeEnded, key=episode))
+            link = link_to(ended.traceparent) if ended is not None else None
+            if link is not None:
+                self._played_in[episode] = link
+
+    def _links(self, parts: Sequence[PlannedEpisode]) -> list[Link]:
+        return [self._played_in[episode] for episode in _once(parts) if episode in self._played_in]
+
+
+def _once(parts: Sequence[PlannedEpisode]) -> list[str]:
+    """Each episode once, whatever the number of epochs."""
+    return list(dict.fromkeys(part.episode for part in parts))
+
+
+def updated(begun: Span, fact: UpdateApplied | UpdateSkipped) -> None:
+    """What came of a mini-batch."""
+    outcome = "applied" if isinstance(fact, UpdateApplied) else "skipped"
+    _updates.add(1, {names.OUTCOME: outcome})
+    if not begun.is_recording():
+        return
+    begun.set_attribute(names.UPDATE_NUMBER, fact.update)
+    begun.set_attribute(names.OUTCOME, outcome)
+    if isinstance(fact, UpdateSkipped):
+        fail(begun, outcome)

@@ -1,0 +1,58 @@
+"""What the learner knows about the log: the state of the replay buffer, changed only by the projection in `buffer`."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from core.settings import Settings
+from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, WeightsPublished
+from events.catalogue.run import Fingerprint
+from events.chain import RollingDigest
+from events.envelope import BlobRef
+from learner.episodes import Batch, Episode, Group
+
+
+@dataclass(slots=True)
+class BufferState:
+    """What the log says about training up to `position`."""
+
+    position: int = 0
+    latest: bytes = b""
+    """sha256 of the event at `position`."""
+    digest: RollingDigest = field(default_factory=RollingDigest)
+    """Over all stored bytes up to `position`."""
+    started: RunStarted | None = None
+    resolved: dict[str, Any] = field(default_factory=dict)
+    """The settings in force, as plain values."""
+    settings: Settings = field(default_factory=Settings)
+    fingerprint: Fingerprint | None = None
+    """Of the latest start of the run."""
+    last_learner: int = 0
+    """Position of the last event of the learner's family; 0: none."""
+
+    episodes: dict[str, Episode] = field(default_factory=dict)
+    """Those that may still be trained on."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    """Those that are not used up."""
+    complete: dict[str, None] = field(default_factory=dict)
+    """Ids of complete groups in the order of completion."""
+    settled_groups: set[str] = field(default_factory=set)
+    """Groups that are used up."""
+    successes: dict[str, list[Episode]] = field(default_factory=dict)
+    """Remembered for rehearsal, by family, oldest first; they entered when their group had been used up."""
+
+    version: int = 0
+    """Latest published policy version."""
+    updates: int = 0
+    batches: int = 0
+    """Batches planned so far."""
+    weights: dict[int, WeightsPublished] = field(default_factory=dict)
+    """Published versions whose weights were not released."""
+    checkpoints: list[CheckpointSaved] = field(default_factory=list)
+    """Not released, oldest first."""
+    released: dict[str, BlobRef] = field(default_factory=dict)
+    """Released blobs by sha256."""
+    batch: Batch | None = None
+    plan: BatchPlanned | None = None
+    """The plan of `batch`."""
+    checkpointed: int = 0
+    """Batches covered by the newest checkpoint, released or not."""

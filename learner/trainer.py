@@ -1,0 +1,59 @@
+"""What the learner and `verify` need of the thing that is trained: facts in, facts out, and a state with a digest.
+
+`learner.training.Training` is the one that trains. The port exists because a simulation of thousands of schedules
+needs the learner's own planning, fencing and recovery, and no gradients.
+"""
+
+from pathlib import Path
+from threading import Event
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.settings import LearnerSettings
+from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from events.envelope import BlobRef
+from learner.episodes import Batch
+from storage.blobs import BlobStore
+from storage.checkpoints import Counters
+
+
+class Trainer(Protocol):
+    """A model under training. Deterministic: equal plans on equal samples give equal facts. Every call may block."""
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """Start a batch."""
+        ...
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """Compute one mini-batch of it; the state has changed by what the fact says."""
+        ...
+
+    def weights(self) -> bytes:
+        """What is published."""
+        ...
+
+    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+        """What a checkpoint holds."""
+        ...
+
+    def restore(self, tensors: dict[str, NDArray[np.generic]], counters: Counters) -> None:
+        """Take over a checkpoint. Raises CheckpointCorrupt."""
+        ...
+
+
+class MakeTrainer(Protocol):
+    """Builds the trainer of a run, before its first update."""
+
+    def __call__(
+        self,
+        folder: Path,
+        base: BlobRef,
+        *,
+        blobs: BlobStore,
+        settings: LearnerSettings,
+        stop: Event | None = None,
+    ) -> Trainer:
+        """`folder`: the policy that the base weights `base` belong to; `stop`: set when a computation is to end."""
+        ...
