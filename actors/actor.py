@@ -12,6 +12,8 @@ plays them again: a request that is delivered once more finds its episode starte
 starts again it abandons what its earlier incarnation left (`actor_restarted`); if it never does, their leases run out.
 Whichever comes first wins, since a terminal fact is created if absent; another try is a new episode.
 
+While the run is paused (`actors.pausing`) nothing is begun; what was begun is played to its end.
+
 On `stop` running episodes are abandoned as `actor_stopped`; a request in hand that was not begun goes back to the
 queue.
 """
@@ -22,6 +24,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from actors.adoption import Adoption, newest_policy
 from actors.attempt import Attempt, Stage, WorldHost
@@ -31,7 +34,9 @@ from actors.environments.site import Site
 from actors.following import follow, read_families
 from actors.leases import FAMILIES as LEASE_FAMILIES
 from actors.leases import LeaseBook
+from actors.pausing import Pauses
 from actors.recording import Abandoned, Ended, EpisodeRecord, decide_if_absent
+from actors.spans import played, playing
 from core.errors import BrowserUnavailable, EngineFailed
 from core.settings import Settings
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
@@ -81,7 +86,7 @@ async def run_actor(
 
     """
     adoption = Adoption(actor=name, engine=engine, publisher=publisher, blobs=blobs)
-    position = await _take_over(name, log=log, publisher=publisher, adoption=adoption)
+    position, pauses = await _take_over(name, log=log, publisher=publisher, adoption=adoption)
     stage = Stage(
         host=host,
         sites=sites,
@@ -90,10 +95,12 @@ async def run_actor(
         demonstrators=demonstrators,
         settings=settings,
     )
-    actor = _Actor(name, log=log, publisher=publisher, queue=queue, blobs=blobs, stage=stage, stop=stop)
+    actor = _Actor(
+        name, log=log, publisher=publisher, queue=queue, blobs=blobs, stage=stage, pauses=pauses, stop=stop
+    )
     async with asyncio.TaskGroup() as background:
         tasks = [
-            background.create_task(_adopt(log, adoption, after=position)),
+            background.create_task(_follow(log, adoption, pauses, after=position)),
             background.create_task(actor.report_progress()),
             background.create_task(actor.stop_when_told()),
         ]
@@ -106,8 +113,10 @@ async def run_actor(
     logger.info("actor stopped", actor=name, **actor.counts)
 
 
-async def _take_over(name: str, *, log: EventLog, publisher: Publisher, adoption: Adoption) -> int:
-    """Bring the engine up to date and abandon what an earlier incarnation left; returns the position read up to."""
+async def _take_over(
+    name: str, *, log: EventLog, publisher: Publisher, adoption: Adoption
+) -> tuple[int, Pauses]:
+    """Bring the engine up to date and abandon what an earlier incarnation left; returns how things stand at a position."""
     leases = LeaseBook()
     published: Recorded | None = None
     position = 0
@@ -128,12 +137,14 @@ async def _take_over(name: str, *, log: EventLog, publisher: Publisher, adoption
         await decide_if_absent(publisher, fact, causation=lease.causation)
     await adoption.begin()
     await adoption.take(published)
-    return position
+    return position, leases.pauses
 
 
-async def _adopt(log: EventLog, adoption: Adoption, *, after: int) -> None:
-    async with aclosing(follow(log, after=after, families={"learner"})) as batches:
+async def _follow(log: EventLog, adoption: Adoption, pauses: Pauses, *, after: int) -> None:
+    async with aclosing(follow(log, after=after, families={"learner", "control"})) as batches:
         async for followed in batches:
+            for recorded in followed.recorded:
+                pauses.apply(recorded)
             await adoption.take(newest_policy(followed.recorded))
 
 
@@ -149,6 +160,7 @@ class _Actor:
         queue: WorkQueue,
         blobs: BlobStore,
         stage: Stage,
+        pauses: Pauses,
         stop: asyncio.Event,
     ) -> None:
         self._name = name
@@ -157,9 +169,10 @@ class _Actor:
         self._queue = queue
         self._blobs = blobs
         self._stage = stage
+        self._pauses = pauses
         self._stop = stop
-        self._in_hand: dict[int, Delivery] = {}
-        """Deliveries being worked on, by position."""
+        self._in_hand: set[Delivery] = set()
+        """Deliveries being worked on; one request may be among them twice, delivered again while it was not begun."""
         self._broken_in_a_row = 0
         self.counts: Counter[str] = Counter()
         """`ended`, `abandoned`, `late` (had a terminal fact already), `skipped` (somebody else's)."""
@@ -173,17 +186,20 @@ class _Actor:
         """Tell the queue what is in hand, for ever."""
         while True:
             await asyncio.sleep(HEARTBEAT_S)
-            for delivery in list(self._in_hand.values()):
+            for delivery in list(self._in_hand):
                 await delivery.in_progress()
 
     async def work(self) -> None:
         """One context: an episode after the other until `stop`."""
         broken = 0
         while not self._stop.is_set():
+            if self._pauses:
+                await self._pause(FETCH_S)
+                continue
             for delivery in await self._queue.fetch(1, wait_s=FETCH_S):
-                if self._stop.is_set():
+                if self._stop.is_set() or self._pauses:
                     await delivery.retry(0.0)
-                    return
+                    break
                 outcome = await self._handle(delivery)
                 broken = broken + 1 if _is_broken(outcome) else 0
                 self._give_up_if_broken(outcome)
@@ -204,13 +220,17 @@ class _Actor:
             blobs=self._blobs,
         )
         attempt = Attempt(request, stage=self._stage, record=record)
-        position = delivery.recorded.position
-        self._in_hand[position] = delivery
+        self._in_hand.add(delivery)
         try:
-            outcome = await attempt.run()
-            await self._finish(outcome, record)
+            with (
+                bound_contextvars(episode=request.episode, position=delivery.recorded.position),
+                playing(request, delivery, run=self._log.run) as begun,
+            ):
+                outcome = await attempt.run()
+                await self._finish(outcome, record)
+                played(begun, outcome)
         finally:
-            del self._in_hand[position]
+            self._in_hand.discard(delivery)
             await attempt.close()
         await delivery.ack()
         return outcome

@@ -13,6 +13,7 @@ import msgspec
 
 from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import Demonstrate
+from actors.spans import policy_call
 from core.action import Action
 from core.errors import EngineFailed
 from core.grammar import format_answer
@@ -96,8 +97,16 @@ class PolicyAnswerer:
     """Answers sampled from the actor's engine."""
 
     def __init__(
-        self, request: EpisodeRequested, *, engine: PolicyEngine, settings: ActorSettings, run_seed: int
+        self,
+        request: EpisodeRequested,
+        *,
+        engine: PolicyEngine,
+        settings: ActorSettings,
+        run_seed: int,
+        content: bool = False,
     ) -> None:
+        """`content`: whether spans tell what is read and answered in words."""
+        self._content = content
         self._engine = engine
         self._reader = _Reader(request, tokenizer=engine.tokenizer, settings=settings, run_seed=run_seed)
 
@@ -105,7 +114,16 @@ class PolicyAnswerer:
         """See `Answerer`."""
         prompt = self._reader.prompt(situation)
         sampling = self._reader.sampling(situation)
-        generation = await self._engine.generate(prompt.ids, sampling)
+        with policy_call(situation.index, sampling, content=self._content) as call:
+            generation = await self._engine.generate(prompt.ids, sampling)
+            call.answered(
+                prompt_tokens=len(prompt.ids),
+                answer_tokens=len(generation.token_ids),
+                version=max(generation.versions, default=NO_VERSION),
+            )
+            text = self._reader.tokenizer.decode(generation.token_ids, skip_special_tokens=True)
+            if call.wants_content:
+                call.said(prompt=self._reader.tokenizer.decode(prompt.ids), answer=text)
         tokens = len(generation.token_ids)
         if tokens != len(generation.logprobs) or tokens != len(generation.versions):
             raise EngineFailed(
@@ -118,7 +136,7 @@ class PolicyAnswerer:
             logprobs=generation.logprobs,
             versions=generation.versions,
             sampling=sampling,
-            text=self._reader.tokenizer.decode(generation.token_ids, skip_special_tokens=True),
+            text=text,
         )
 
 

@@ -25,6 +25,7 @@ from core.errors import (
     BrokerUnreachable,
     BrowserUnavailable,
     CorruptEvent,
+    DiskFull,
     EngineFailed,
     EnvironmentFailed,
     ForeignLog,
@@ -43,6 +44,7 @@ REASONS: dict[type[Exception], str] = {
     BrowserUnavailable: "browser_died",
     EnvironmentFailed: "environment_failed",
     EngineFailed: "engine_failed",
+    DiskFull: "disk_full",
 }
 """Why an episode was abandoned, by what was raised; everything else is `error`."""
 DEMONSTRATION = "demonstration"
@@ -171,7 +173,12 @@ class Attempt:
         if not await self._record.start(instruction=start.instruction, renderer=settings.actors.renderer):
             return None
         episode = Episode(
-            request, world=self._world, answerer=answerer, record=self._record, settings=settings.actors
+            request,
+            world=self._world,
+            answerer=answerer,
+            record=self._record,
+            settings=settings.actors,
+            content=settings.telemetry.content,
         )
         return await episode.play(start, observe_ms=observe_ms)
 
@@ -196,7 +203,13 @@ class Attempt:
                 f"{request.episode} wants {wanted} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
                 f"actor still samples from {stage.engine.version}"
             )
-        return PolicyAnswerer(request, engine=stage.engine, settings=actors, run_seed=run_seed)
+        return PolicyAnswerer(
+            request,
+            engine=stage.engine,
+            settings=actors,
+            run_seed=run_seed,
+            content=stage.settings.telemetry.content,
+        )
 
     async def _abandon(self, error: Exception) -> Abandoned:
         steps = self._record.steps
@@ -211,6 +224,12 @@ class Attempt:
                 reason="episode_timeout",
                 detail=f"not over after {limit_s:g} s (actors.episode_timeout_s)",
                 steps=steps,
+            )
+        if isinstance(error, DiskFull):
+            await self._record.exceeded(
+                setting="storage.full_wait_s",
+                limit_s=self._stage.settings.storage.full_wait_s,
+                waited_for="room on the disk of the blobs",
             )
         reason = next((name for kind, name in REASONS.items() if isinstance(error, kind)), "error")
         detail = str(error) if reason != "error" else f"{type(error).__name__}: {error}"

@@ -11,6 +11,7 @@ import time
 from actors.answers import NO_VERSION, Answer, Answerer, Situation
 from actors.environments.base import EpisodeWorld, Start
 from actors.recording import Ended, EpisodeRecord
+from actors.spans import acted, browser_action
 from core.action import Action, ParseFailure
 from core.arrays import pack_floats, pack_ids
 from core.errors import EngineFailed
@@ -33,7 +34,10 @@ class Episode:
         answerer: Answerer,
         record: EpisodeRecord,
         settings: ActorSettings,
+        content: bool = False,
     ) -> None:
+        """`content`: whether spans tell what is done in words."""
+        self._content = content
         self._request = request
         self._world = world
         self._answerer = answerer
@@ -81,7 +85,9 @@ class Episode:
                     observation, page, answer, action, "exit", "", times=(observe_ms, generate_ms, 0.0)
                 )
                 return "exit", observation
-            outcome = await self._world.step(action)
+            with browser_action(index, action, content=self._content) as begun:
+                outcome = await self._world.step(action)
+                acted(begun, outcome.result, outcome.detail, content=self._content)
             await self._step(
                 observation,
                 page,

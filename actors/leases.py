@@ -2,12 +2,13 @@
 
 A lease begins with the request and again with the start. Deadlines are annotations: they are computed from what the
 events say about their own time, are compared with a clock only where something is decided, and come out the same
-when the log is folded again. A request that was waiting while the system stood still is not late: resuming the run
-begins its lease anew.
+when the log is folded again. A request that was waiting while the system stood still is not late: resuming the run, or
+the end of a pause, begins its lease anew.
 """
 
 import msgspec
 
+from actors.pausing import Pauses
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -19,7 +20,7 @@ from events.catalogue import (
 )
 from events.envelope import Recorded
 
-FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end"})
+FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end", "control"})
 """Families a lease book must be shown."""
 
 
@@ -49,6 +50,7 @@ class LeaseBook:
 
     def __init__(self) -> None:
         self._open: dict[str, Lease] = {}
+        self.pauses = Pauses()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -58,6 +60,10 @@ class LeaseBook:
 
     def apply(self, recorded: Recorded) -> None:
         """Fold one event; families other than `FAMILIES` change nothing."""
+        paused = bool(self.pauses)
+        self.pauses.apply(recorded)
+        if paused and not self.pauses:
+            self._begin_anew(recorded)
         match recorded.fact:
             case EpisodeRequested() as fact:
                 self._open[fact.episode] = Lease(
@@ -78,13 +84,16 @@ class LeaseBook:
             case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
                 self._open.pop(fact.episode, None)
             case RunResumed():
-                for lease in self._open.values():
-                    if lease.actor is None:
-                        lease.deadline_ns = max(lease.deadline_ns, _deadline(recorded, lease.lease_s))
+                self._begin_anew(recorded)
+
+    def _begin_anew(self, recorded: Recorded) -> None:
+        for lease in self.waiting():
+            lease.deadline_ns = max(lease.deadline_ns, _deadline(recorded, lease.lease_s))
 
     def expired(self, now_ns: int) -> list[Lease]:
-        """Leases that have run out at `now_ns`, in the order of their requests."""
-        return [lease for lease in self._open.values() if lease.deadline_ns <= now_ns]
+        """Leases that have run out at `now_ns`, in the order of their requests; none that waits because of a pause."""
+        late = [lease for lease in self._open.values() if lease.deadline_ns <= now_ns]
+        return [lease for lease in late if lease.actor is not None] if self.pauses else late
 
     def waiting(self) -> list[Lease]:
         """Open episodes nobody has started, in the order of their requests."""

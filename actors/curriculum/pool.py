@@ -12,38 +12,51 @@ Pool = dict[str, dict[str, Task]]
 
 
 def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSettings) -> Pool:
-    """Tasks of the settings' families (every family of every environment where none is named), seeds 0, 1, 2 …
+    """Tasks of the settings' families (the usual ones of every environment where none is named), seeds 0, 1, 2 …
 
     Raises:
         SettingsError: an environment or a family does not exist, or there is none at all.
 
     """
-    known = [f"{name}/{family}" for name in settings.environments for family in _families(sources, name)]
+    environments = {name: _source(sources, name) for name in settings.environments}
+    known = [f"{name}/{family}" for name, source in environments.items() for family in source.families()]
+    usual = [f"{name}/{family}" for name, source in environments.items() for family in source.usual()]
     unknown = [family for family in settings.families if family not in known]
     if unknown:
         raise SettingsError(
             f"curriculum.families names {unknown[0]!r}, which no environment in curriculum.environments offers. "
-            f"They offer: {', '.join(known)}"
+            f"{_reason(environments, unknown[0]) or 'They offer: ' + ', '.join(known)}"
         )
-    chosen = settings.families or tuple(known)
+    chosen = settings.families or tuple(usual)
     if not chosen:
         raise SettingsError(
             "curriculum.environments is empty: there is nothing to attempt. Name store or miniwob."
         )
     pool: Pool = {}
     for family in chosen:
-        environment, name = family.split("/", 1)
-        source = sources[environment]
+        environment, _, name = family.partition("/")
+        source = environments[environment]
         pool[family] = _by_id(source.task(name, seed) for seed in range(settings.task_pool))
     return pool
 
 
-def _families(sources: Mapping[str, TaskSource], environment: str) -> tuple[str, ...]:
+def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
     if environment not in sources:
         raise SettingsError(
             f"curriculum.environments names {environment!r}; there are: {', '.join(sorted(sources))}"
         )
-    return sources[environment].families()
+    return sources[environment]
+
+
+def _reason(sources: Mapping[str, TaskSource], family: str) -> str:
+    """Why the environment has no such family, if it can say."""
+    environment, _, name = family.partition("/")
+    try:
+        if environment in sources:
+            sources[environment].task(name, 0)
+    except SettingsError as error:
+        return str(error)
+    return ""
 
 
 def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:

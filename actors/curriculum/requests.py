@@ -31,7 +31,7 @@ def next_requests(
     At most one new group of online episodes: the next follows from the state after this one.
     """
     free = settings.curriculum.max_running - state.running
-    if free <= 0 or state.draining:
+    if free <= 0 or state.draining or state.leases.pauses:
         return []
     owed = list(_owed(state, settings))
     if owed:

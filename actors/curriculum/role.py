@@ -6,7 +6,8 @@
 
 Consumes everything but page content; waits for the state to change, at most `TICK_S` because leases run out by the
 clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded, and on a
-drain episode.cancelled for what nobody has started, then control.applied.
+drain episode.cancelled for what nobody has started, then control.applied; where room runs out control.requested (pause,
+and resume once there is room again).
 
 Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
 again from the newer state, so that a second curriculum can request nothing twice. Invariant "Every episode ends once":
@@ -15,7 +16,7 @@ whoever does not end its episode within the lease loses it, and a late end is re
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
 
 import structlog
@@ -27,10 +28,13 @@ from actors.curriculum.state import CurriculumState
 from actors.environments.base import TaskSource
 from actors.following import follow
 from actors.leases import Lease
+from actors.pausing import PAUSE, RESUME
+from actors.spans import requesting
 from core.errors import BrokerUnreachable, ExpectationFailed
 from core.settings import Settings
 from events.catalogue import (
     ControlApplied,
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     PhaseStarted,
@@ -46,6 +50,13 @@ from events.subjects import family_wildcard
 
 TICK_S = 1.0
 """How often leases are looked at when nothing else happens."""
+ROOM_CHECK_S = 2.0
+"""How often the room that is left is looked at."""
+AUTHOR = "curriculum"
+"""Of the pauses for want of room."""
+
+RoomCheck = Callable[[bool], Awaitable[str]]
+"""Why there is too little room to begin anything, empty when there is enough; told whether that has halted the run already."""
 
 logger = structlog.get_logger(__name__)
 
@@ -59,10 +70,12 @@ async def run_curriculum(
     stop: asyncio.Event,
     clock_ns: Callable[[], int] = time.time_ns,
     until_episodes: int | None = None,
+    room_check: RoomCheck | None = None,
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
-    `sources` are the environments' tasks by name; `clock_ns` is compared with leases and nothing else.
+    `sources` are the environments' tasks by name; `clock_ns` is compared with leases and nothing else;
+    `room_check` None: there is always room.
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist.
@@ -70,7 +83,7 @@ async def run_curriculum(
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
-    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes)
+    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes, room_check)
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(curriculum.follow())
         stopping = tasks.create_task(_stop_when_set(stop, curriculum))
@@ -95,6 +108,7 @@ class _Curriculum:
         pool: Pool,
         clock_ns: Callable[[], int],
         until_episodes: int | None,
+        room_check: RoomCheck | None,
     ) -> None:
         self._log = log
         self._publisher = publisher
@@ -106,6 +120,8 @@ class _Curriculum:
             curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
         )
         self._state: CurriculumState = self._projection.initial()
+        self._room_check = room_check
+        self._room_checked_at = float("-inf")
         self._pool_admitted = False
         self._stopped = False
         self._changed = asyncio.Condition()
@@ -133,12 +149,29 @@ class _Curriculum:
         await self._caught_up((await self._log.identity()).last)
         while not self._stopped and not finished(self._state, self._until_episodes):
             seen = self._changes
+            await self._mind_room()
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
             draining = self._state.draining and not self._state.drained and await self._drain()
             if not (expired or admitting or draining or await self._request()):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
+
+    async def _mind_room(self) -> None:
+        """Pause the run before there is no room for the event that says so, resume it when there is."""
+        now = asyncio.get_running_loop().time()
+        if self._room_check is None or now - self._room_checked_at < ROOM_CHECK_S:
+            return
+        self._room_checked_at = now
+        paused = AUTHOR in self._state.leases.pauses.reasons
+        reason = await self._room_check(paused)
+        if bool(reason) == paused:
+            return
+        command, why = (PAUSE, reason) if reason else (RESUME, "there is room again")
+        fact = ControlRequested(command=command, arguments={}, author=AUTHOR, reason=why)
+        await self._publisher.publish(fact, entity=self._log.run)
+        await self._caught_up(await self._publisher.commit())
+        logger.warning(command, reason=why)
 
     async def _admit_pool(self) -> bool:
         """Propose and admit what is missing of the pool. The first fact fences off other curricula.
@@ -173,7 +206,8 @@ class _Curriculum:
         facts = next_requests(state, settings=self._settings, pool=pool, until_episodes=self._until_episodes)
         last = state.last_request
         for fact in facts:
-            position = await self._decide(fact, entity=fact.episode, last=last)
+            with requesting(fact):
+                position = await self._decide(fact, entity=fact.episode, last=last)
             if position is None:
                 return True
             last = position

@@ -11,7 +11,7 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 
 from actors.environments.navigation import is_allowed, resolve
-from actors.environments.snapshot import script
+from actors.environments.snapshot import ACT_JS, script
 from actors.environments.window import MAX_TABS, Window
 from core.action import Action
 from events.catalogue.episode import StepResult
@@ -21,7 +21,6 @@ WAIT_S = 1.0
 SCROLL_SHARE = 0.8
 """Part of the window's height that one scroll moves."""
 
-ACT_JS = script("act.js")
 SCROLL_JS = script("scroll.js")
 
 

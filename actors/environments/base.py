@@ -71,7 +71,11 @@ class TaskSource(Protocol):
         ...
 
     def families(self) -> tuple[str, ...]:
-        """Names of the task families, in a stable order."""
+        """Names of all task families, in a stable order."""
+        ...
+
+    def usual(self) -> tuple[str, ...]:
+        """Those that are drawn from where none is named, in a stable order."""
         ...
 
     def task(self, family: str, seed: int) -> Task:

@@ -77,8 +77,11 @@ class BrowserHost:
                 await self._end(chromium)
         elif window.reusable and not window.spoiled and await self._wiped(window):
             self._idle.append(window)
-            if len(self._idle) > self._settings.contexts:
-                await self._close(self._idle.pop(0))
+            # of each site: the windows of one must not push out those of another while a group is waited for
+            same = [idle for idle in self._idle if idle.site == window.site]
+            if len(same) > self._settings.contexts:
+                self._idle.remove(same[0])
+                await self._close(same[0])
         else:
             await self._close(window)
 
@@ -92,7 +95,7 @@ class BrowserHost:
         """The idle window that served the same family last, else the longest idle one of the site."""
         found = next((window for window in reversed(self._idle) if window.key == key), None)
         if found is None:
-            found = next((window for window in self._idle if window.key.split("/")[0] == site), None)
+            found = next((window for window in self._idle if window.site == site), None)
         if found is not None:
             self._idle.remove(found)
         return found
@@ -100,7 +103,12 @@ class BrowserHost:
     async def _open(self, chromium: Chromium, site: Site, traits: SiteTraits) -> Window:
         try:
             async with asyncio.timeout(self._settings.page_timeout_s):
-                return await open_window(chromium, origins=site.allowed_origins, traits=traits)
+                return await open_window(
+                    chromium,
+                    origins=site.allowed_origins,
+                    traits=traits,
+                    latency_s=self._settings.page_latency_ms / 1000,
+                )
         except TimeoutError as error:
             self._forget(chromium)
             await chromium.kill()

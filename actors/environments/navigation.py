@@ -5,6 +5,7 @@ see (redirect hops, web sockets, prefetches), since only the allowed hosts bypas
 checked after each action.
 """
 
+import re
 import socket
 from types import TracebackType
 from typing import Self
@@ -58,6 +59,25 @@ def resolve(address: str, *, current: str) -> str:
     if "." in address.split("/")[0] or ":" in address.split("/")[0]:
         return f"http://{address}"
     return urljoin(current, address)
+
+
+def questionable(origins: tuple[str, ...]) -> re.Pattern[str]:
+    """Matches every address but those that lie within the origins beyond doubt, as a browser spells them.
+
+    So that what is certain need not be asked about: the route hears of the rest alone and decides with `is_allowed`.
+
+    >>> bool(questionable(("http://127.0.0.1:80",)).search("http://127.0.0.1:80/cart"))
+    False
+    >>> bool(questionable(("http://127.0.0.1:80",)).search("http://127.0.0.1:80.example/"))
+    True
+    """
+    return re.compile(f"^(?!{'|'.join(map(_certain, origins))})")
+
+
+def _certain(origin: str) -> str:
+    inside = re.escape(origin.rstrip("/") + "/")
+    # a folder could be left again, by dots or by their escapes
+    return inside if urlsplit(origin).scheme in _DEFAULT_PORTS else rf"{inside}(?!.*(?:\.\.|%))"
 
 
 class DeadEnd:

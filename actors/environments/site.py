@@ -16,6 +16,8 @@ class SiteTraits(msgspec.Struct, frozen=True, kw_only=True):
     same context may serve another episode of this site. Saves 600 ms of CPU an episode with full Chromium."""
     init_script: str = ""
     """Runs in every document before the page's own scripts: fixes the date, seeds randomness."""
+    ended: str = ""
+    """Expression in JavaScript that is true once the page has ended the episode; empty: no page ever does."""
     viewport: tuple[int, int] = (1280, 1024)
     """Width and height of the window in pixels."""
 
@@ -35,10 +37,6 @@ class Site(Protocol):
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Bring the page into the task's start state and return the instruction the page gives, or an empty text."""
-        ...
-
-    async def ended(self, page: BrowserPage) -> bool:
-        """Whether the page itself has ended the episode."""
         ...
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:

@@ -1,11 +1,10 @@
 // One round trip: {"page": core.observation.Page or null while a navigation is under way, "opened": new tabs on their
-// way} as JSON.
+// way, "ended": whether the page has ended the episode} as JSON.
 // Kept: what a person sees in the window, in document order. Numbered: what can be acted upon, leaf-most, enabled and
 // on top where it would be clicked. The numbered elements are remembered in the document, so that an action finds its
 // own.
 async (limits) => {
   const notes = window[Symbol.for("hindcast.notes")];
-  if (!notes) return JSON.stringify({ opened: 0, page: { url: location.href, title: document.title, nodes: [] } });
   const { meet, empty, pointOf } = notes;
   await new Promise((resolve) => setTimeout(resolve, 0));
   if (limits.stay) notes.leaving = false;
@@ -169,6 +168,13 @@ async (limits) => {
       default: return role || (element.isContentEditable ? "textarea" : "clickable");
     }
   };
+  // Of a text field that was scrolled down, about what its box shows; no ellipsis at the end says that it is the end.
+  const scrolledPart = ({ value, scrollTop, clientHeight, scrollHeight }) => {
+    const letters = value.length / scrollHeight;
+    const rest = value.slice(Math.round(letters * scrollTop));
+    if (scrollTop + clientHeight >= scrollHeight - 1) return "…" + rest.slice(1 - limits.text);
+    return "…" + cap(rest.slice(0, Math.round(letters * clientHeight)) + "…", limits.text - 1);
+  };
   // `shown` is what is seen and clicked; `control` is what it stands for (a label may stand for a hidden checkbox).
   const unit = (shown, control, clip) => {
     const kind = kindOf(control);
@@ -219,7 +225,7 @@ async (limits) => {
       node.options = options.slice(0, limits.options);
     } else if (control.isContentEditable) node.value = cap(textOf(control, false), limits.text);
     else if (field && control.type === "password") node.value = "*".repeat(Math.min(control.value.length, 20));
-    else if (field) node.value = cap(control.value ?? "", limits.text);
+    else if (field) node.value = control.scrollTop ? scrolledPart(control) : cap(control.value ?? "", limits.text);
     if (control.matches(":disabled") || control.getAttribute("aria-disabled") === "true") node.disabled = true;
     if (Object.keys(attributes).length) node.attributes = attributes;
     if (!node.disabled && pointOf(shown, clip)?.onTop) {
@@ -327,5 +333,5 @@ async (limits) => {
     ordinal: Number.isSafeInteger(ordinal) && ordinal >= 0 ? ordinal : 0,
     truncated,
   };
-  return JSON.stringify({ opened, page });
+  return JSON.stringify({ opened, ended: notes.ended(), page });
 }

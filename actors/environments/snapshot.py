@@ -21,9 +21,14 @@ def script(name: str) -> str:
     return (Path(__file__).parent / name).read_text(encoding="utf-8")
 
 
-HOOKS_JS = script("hooks.js")
-"""Init script of every document: notes click listeners, departures and new tabs."""
-SNAPSHOT_JS = script("snapshot.js")
+_NOTES = 'window[Symbol.for("hindcast.notes")]'
+_TAKE_JS = f"""(limits) => {_NOTES} ? {_NOTES}.snapshot(limits)
+  : JSON.stringify({{ opened: 0, page: {{ url: location.href, title: document.title, nodes: [] }} }})"""
+"""An error page of the browser carries nothing: it is shown empty, with its address."""
+ENDED_JS = f"() => Boolean({_NOTES}?.ended())"
+"""Asks a page whether it has ended the episode; a snapshot says so too."""
+ACT_JS = f'(asked) => {_NOTES} ? {_NOTES}.act(asked) : {{ state: "unknown" }}'
+"""Asks a page what an action on a numbered element needs: act.js."""
 
 LIMITS: dict[str, Any] = {"nodes": 400, "text": 200, "attribute": 60, "options": 60}
 """Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select."""
@@ -38,6 +43,28 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
     """None while the document is about to be replaced by another one: wait for the navigation, then look again."""
     opened: int = 0
     """New tabs that the page has asked for since the last snapshot."""
+    ended: bool = False
+    """Whether the page says that it has ended the episode."""
+
+
+def page_script(ended: str = "") -> str:
+    """Init script of every document: takes notes from the start and carries the scripts that are asked later.
+
+    They stay in the document, so that asking them costs a line and not their text. `ended` is the site's own
+    expression for "the episode is over".
+    """
+    return f"""{script("hooks.js")}
+(() => {{
+  const notes = {_NOTES};
+  const carried = {{
+    snapshot: {script("snapshot.js")},
+    act: {script("act.js")},
+    ended: () => {{ try {{ return Boolean({ended or "false"}); }} catch {{ return false; }} }},
+  }};
+  for (const [name, value] of Object.entries(carried)) {{
+    if (!(name in notes)) Object.defineProperty(notes, name, {{ value }});
+  }}
+}})();"""
 
 
 def plain_address(url: str) -> str:
@@ -71,7 +98,7 @@ async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False) -> Sna
     The caller bounds the wait. Raises EnvironmentFailed when what comes back is no page, and Playwright's errors
     when the document or the tab goes away meanwhile.
     """
-    return decode_snapshot(await browser_page.evaluate(SNAPSHOT_JS, {**LIMITS, "stay": stay}))
+    return decode_snapshot(await browser_page.evaluate(_TAKE_JS, {**LIMITS, "stay": stay}))
 
 
 def decode_snapshot(found: object) -> Snapshot:

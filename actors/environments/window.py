@@ -13,9 +13,9 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
 from actors.environments.chromium import Chromium
-from actors.environments.navigation import is_allowed
+from actors.environments.navigation import is_allowed, questionable
 from actors.environments.site import SiteTraits
-from actors.environments.snapshot import HOOKS_JS
+from actors.environments.snapshot import page_script
 
 MAX_TABS = 8
 """Tabs of one episode; further ones are closed as they open."""
@@ -28,6 +28,10 @@ class Tab:
         self.page = page
         self.title = ""
         """As of the last snapshot; a background tab is not asked."""
+        self.ended = False
+        """Whether its page has ended the episode, as of the last snapshot."""
+        self.forgotten = -1
+        """How many navigations there were when its history was last dropped."""
         self.navigations = 0
         """Navigations of the main frame that committed or came to nothing."""
         self.crashed = False
@@ -41,7 +45,13 @@ class Window:
     """A context with its tabs; `active` is where actions go. Made by `open_window`."""
 
     def __init__(
-        self, chromium: Chromium, context: BrowserContext, *, origins: tuple[str, ...], reusable: bool
+        self,
+        chromium: Chromium,
+        context: BrowserContext,
+        *,
+        origins: tuple[str, ...],
+        reusable: bool,
+        latency_s: float = 0.0,
     ) -> None:
         self.chromium = chromium
         self.context = context
@@ -58,7 +68,13 @@ class Window:
         """Tabs opened by pages so far."""
         self.spoiled = ""
         """Why this window must not serve another episode; empty while it may."""
+        self._latency_s = latency_s
         self._changed = asyncio.Event()
+
+    @property
+    def site(self) -> str:
+        """Name of the site of the last episode; a window never changes it."""
+        return self.key.split("/")[0]
 
     @property
     def tab(self) -> Tab:
@@ -87,7 +103,10 @@ class Window:
 
     async def forget_history(self) -> None:
         """Drop the active tab's history, so that going back cannot leave the episode."""
-        await (await self._devtools(self.tab)).send("Page.resetNavigationHistory")
+        tab = self.tab
+        if tab.forgotten != tab.navigations:
+            await (await self._devtools(tab)).send("Page.resetNavigationHistory")
+            tab.forgotten = tab.navigations
 
     async def stop_loading(self) -> None:
         """Give up whatever the active tab is loading. Until then Chromium holds back every question to the page."""
@@ -106,26 +125,29 @@ class Window:
         if self.tab.page.url == "about:blank":
             self.spoiled = "the site's document is gone, and with it the way to its session storage"
             return
-        await self.context.clear_cookies()
         await self.tab.page.evaluate(
             "() => { for (const store of ['localStorage', 'sessionStorage']) "
             "{ try { window[store].clear(); } catch { /* this document has none */ } } window.name = ''; }"
         )
-        devtools = await self._devtools(self.tab)
-        for origin in self.origins:
-            if origin.startswith("http"):
+        served = [origin for origin in self.origins if origin.startswith("http")]
+        if served:  # pages from disk have no cookies
+            await self.context.clear_cookies()
+            devtools = await self._devtools(self.tab)
+            for origin in served:
                 await devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
         self.blocked.clear()
         self.opened = 0
 
-    async def guard(self) -> None:
-        """Attach the boundary and the listeners to the context."""
-        await self.context.route("**/*", self._route)
+    async def guard(self, script: str) -> None:
+        """Attach the boundary, the listeners and the script of every document to the context."""
+        # each address that is asked about costs a round trip through the driver
+        asked = "**/*" if self._latency_s else questionable(self.origins)
+        await self.context.route(asked, self._route)
         self.context.on("page", self._page_opened)
         self.context.on("page", self._close_surplus)
         self.context.on("dialog", _answer_dialog)
         self.context.on("requestfailed", self._request_failed)
-        await self.context.add_init_script(HOOKS_JS)
+        await self.context.add_init_script(script)
 
     def _adopt(self, page: BrowserPage) -> Tab:
         tab = Tab(page)
@@ -183,6 +205,8 @@ class Window:
         request = route.request
         with suppress(PlaywrightError):
             if is_allowed(request.url, self.origins) or request.url.startswith("data:"):
+                if self._latency_s and _opens_page(request):
+                    await asyncio.sleep(self._latency_s)
                 await route.continue_()
                 return
             if _opens_page(request):
@@ -211,11 +235,16 @@ async def _answer_dialog(dialog: Dialog) -> None:
             await dialog.dismiss()
 
 
-async def open_window(chromium: Chromium, *, origins: tuple[str, ...], traits: SiteTraits) -> Window:
-    """A fresh context with one empty tab. Raises Playwright's errors; the caller bounds the wait."""
+async def open_window(
+    chromium: Chromium, *, origins: tuple[str, ...], traits: SiteTraits, latency_s: float = 0.0
+) -> Window:
+    """A fresh context with one empty tab, whose pages come `latency_s` late.
+
+    Raises Playwright's errors; the caller bounds the wait.
+    """
     context = await chromium.new_context(origins=origins, viewport=traits.viewport)
-    window = Window(chromium, context, origins=origins, reusable=traits.reusable)
-    await window.guard()
+    window = Window(chromium, context, origins=origins, reusable=traits.reusable, latency_s=latency_s)
+    await window.guard(page_script(traits.ended))
     if traits.init_script:
         await context.add_init_script(traits.init_script)
     await window.open_tab()

@@ -19,7 +19,7 @@ from actors.environments.actions import EXECUTORS, LOADING, Refused
 from actors.environments.base import Start, StepOutcome
 from actors.environments.navigation import is_allowed
 from actors.environments.site import Site
-from actors.environments.snapshot import observe, take_snapshot
+from actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
 from actors.environments.window import Tab, Window
 from core.action import Action, ParseFailure
 from core.errors import BrowserUnavailable, EnvironmentFailed
@@ -104,7 +104,7 @@ class BrowserWorld:
         result, detail = await self._act(window, action)
         acted = time.perf_counter()
         result, detail, page = await self._see(window, result, detail)
-        done = await self._ended()
+        done = await self._ended(window)
         self._last = self._observation(window, page)
         return StepOutcome(
             result=result,
@@ -144,11 +144,13 @@ class BrowserWorld:
                 async with asyncio.timeout(self._settings.action_timeout_s):
                     await self._site.leave(task)
 
-    async def _ended(self) -> bool:
-        """Whether the page has ended the episode; a page that cannot be asked has not."""
+    async def _ended(self, window: Window) -> bool:
+        """Whether the page that entered the site has ended the episode; one that cannot be asked has not."""
+        if window.tabs and window.tab.page is self._entry:
+            return window.tab.ended
         with suppress(PlaywrightError, TimeoutError):
             async with asyncio.timeout(self._settings.action_timeout_s):
-                return self._entry is not None and await self._site.ended(self._entry)
+                return self._entry is not None and bool(await self._entry.evaluate(ENDED_JS))
         return False
 
     def _entered(self) -> Window:
@@ -258,7 +260,7 @@ class BrowserWorld:
             raise PageHung from None
         if found.page is None:
             raise PageHung
-        return found.page
+        return _seen(window.tab, found, found.page)
 
     async def _settled(self, window: Window) -> Page:
         """Follow navigations and new tabs until there is a page to look at."""
@@ -277,8 +279,7 @@ class BrowserWorld:
             if window.tab is not tab:
                 continue
             if found.page is not None:
-                tab.title = found.page.title
-                return found.page
+                return _seen(tab, found, found.page)
             await window.change(partial(_has_moved, window, tab, navigations))
             stay = bool(tab.failed)
 
@@ -315,6 +316,11 @@ class BrowserWorld:
             raise BrowserUnavailable(
                 "Chromium ended in the middle of an episode. A new one starts with the next episode."
             )
+
+
+def _seen(tab: Tab, found: Snapshot, page: Page) -> Page:
+    tab.title, tab.ended = page.title, found.ended
+    return page
 
 
 def _has_opened(window: Window, opened: int) -> bool:

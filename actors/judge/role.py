@@ -17,10 +17,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
 from actors.judge.rules import RuleJudge
 from actors.judge.tasks import TaskMemory
+from actors.spans import judged, judging
 from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
 from core.evidence import Judgment
 from core.settings import Settings
@@ -119,14 +121,23 @@ class _JudgeRole:
         if isinstance(ended, EpisodeEnded):
             for judge in self._judges:
                 await delivery.in_progress()
-                await self._judge(judge, delivery.recorded, ended, tries=delivery.tries)
+                with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
+                    await self._judge(judge, delivery, ended)
         await delivery.ack()
 
-    async def _judge(self, judge: Judge, recorded: Recorded, ended: EpisodeEnded, *, tries: int) -> None:
+    async def _judge(self, judge: Judge, delivery: Delivery, ended: EpisodeEnded) -> None:
         entity = verdict_key(ended.episode, judge.identity)
         if await self._log.last_under(subject_of(self._log.run, EpisodeJudged, key=entity)) is not None:
             self.counts["repeated"] += 1
             return
+        with judging(ended.episode, judge.identity, delivery) as begun:
+            judgment = await self._decide(judge, delivery, ended, entity=entity)
+            judged(begun, judge.identity, judgment, content=self._settings.telemetry.content)
+
+    async def _decide(
+        self, judge: Judge, delivery: Delivery, ended: EpisodeEnded, *, entity: str
+    ) -> Judgment:
+        recorded, tries = delivery.recorded, delivery.tries
         if tries >= MAX_TRIES:
             judgment = undecided(f"{tries - 1} tries to judge this episode came to nothing")
         else:
@@ -142,6 +153,7 @@ class _JudgeRole:
             self.counts["repeated"] += 1
         else:
             self.counts[judgment.outcome] += 1
+        return judgment
 
     async def _judgment(self, judge: Judge, recorded: Recorded, ended: EpisodeEnded) -> Judgment:
         stalled_s, timeout_s = self._settings.log.append_timeout_s, self._settings.judge.timeout_s

@@ -249,3 +249,14 @@ async def test_the_page_itself_can_end_the_episode(host: BrowserHost, site: Page
             outcome = await visit.do("Scroll Down")
         assert not outcome.done
         assert (await visit.do("Click", "End")).done
+
+
+async def test_a_rehearsed_slow_site_answers_late_to_whatever_loads_a_page(site: PageSite) -> None:
+    settings = SETTINGS.model_copy(update={"page_latency_ms": 300.0})
+    async with BrowserHost(settings) as slow, visiting(slow, site, "start.html") as visit:
+        outcome = await visit.do("Click", "Form")
+        assert (outcome.result, visit.page.title) == ("ok", "Form")
+        assert outcome.act_ms + outcome.observe_ms >= 300
+        outcome = await visit.do("Go_backward")
+        assert (outcome.result, visit.page.title) == ("ok", "Start")
+        assert outcome.act_ms + outcome.observe_ms >= 300

@@ -296,6 +296,19 @@ async def test_browsers_are_replaced_by_age_while_their_episodes_go_on(server: P
         assert not first.alive, "an old browser ends with its last episode"
 
 
+async def test_a_window_waits_for_its_site_while_another_site_is_visited(server: PageServer) -> None:
+    async with BrowserHost(SETTINGS.model_copy(update={"contexts": 1})) as host:
+        used = []
+        for name in ("one", "other", "one", "other"):
+            site = PageSite(server, reusable=True)
+            site.name = name
+            async with visiting(host, site, "start.html") as visit:
+                used.append(visit.world._entered())
+        assert used[0] is used[2]
+        assert used[1] is used[3]
+        assert used[0] is not used[1]
+
+
 async def test_browsers_are_replaced_by_memory(server: PageServer) -> None:
     site = PageSite(server)
     async with BrowserHost(SETTINGS.model_copy(update={"browser_memory_mib": 1})) as host:

@@ -8,6 +8,15 @@ async (seed) => {
       + " #query { visibility: hidden }";
     document.head.append(style);
   }
+  // A picture that takes an element's place under the pointer must be there in time, or the element shrinks away from
+  // the click.
+  const pictures = Symbol.for("hindcast.pictures");
+  if (!document[pictures]) {
+    const rules = Array.from(document.querySelectorAll("style")).flatMap((style) => Array.from(style.sheet?.cssRules || []));
+    const names = rules.flatMap((rule) => /url\("(.*?)"\)/.exec(rule.style?.content || "")?.[1] ?? []);
+    document[pictures] = names.map((name) => Object.assign(new Image(), { src: name }));
+    await Promise.all(document[pictures].map((picture) => picture.decode().catch(() => null)));
+  }
   if (window.jQuery) window.jQuery.fx.off = true;
   core.EPISODE_MAX_TIME = 1e9;
   if (document.activeElement) document.activeElement.blur();
@@ -15,5 +24,6 @@ async (seed) => {
   core.startEpisodeReal();
   for (let turn = 0; turn < 200 && !WOB_TASK_READY; turn += 1) await new Promise((resolve) => setTimeout(resolve, 20));
   if (location.hash) history.replaceState(null, "", location.pathname);
-  return core.getUtterance();
+  const asked = core.getUtterance();
+  return typeof asked === "string" ? asked : asked.utterance; // some pages add the words that vary, one by one
 }

@@ -1,7 +1,8 @@
 """MiniWoB++ as a site: pages from disk, started with the task's seed, asked for their reward.
 
 The pages keep their whole state in themselves and start a new problem in place, so a window that served a family
-before only begins again; loading is needed for another family. The recipe is that of the package's own environment.
+before only begins again; loading is needed for another family, and for those that keep something of the last problem
+(`Family.reload`). The recipe is that of the package's own environment.
 """
 
 from pathlib import Path
@@ -11,6 +12,7 @@ import miniwob
 from playwright.async_api import Page as BrowserPage
 
 from actors.environments.miniwob.families import FAMILIES
+from actors.environments.miniwob.unplayable import why_not
 from actors.environments.site import SiteTraits
 from actors.environments.snapshot import plain_address
 from core.errors import EnvironmentFailed
@@ -30,27 +32,23 @@ class MiniwobSite:
         self.traits = SiteTraits(
             reusable=True,
             viewport=(400, 400),
+            ended="window.WOB_DONE_GLOBAL",
             init_script=(_SCRIPTS / "prepare.js").read_text(encoding="utf-8"),
         )
         self._begin = (_SCRIPTS / "begin.js").read_text(encoding="utf-8")
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the family's page unless it is there already, and start the problem of the seed."""
-        if task.family not in FAMILIES:
-            raise EnvironmentFailed(
-                f"MiniWoB++ has no family {task.family!r} here; known are {', '.join(FAMILIES)}."
-            )
+        family = FAMILIES.get(task.family)
+        if family is None:
+            raise EnvironmentFailed(why_not(task.family))
         address = (_FOLDER / "miniwob" / f"{task.family}.html").as_uri()
-        if page.url.split("#")[0] != address:
+        if family.reload or page.url.split("#")[0] != address:
             await page.goto(address, wait_until="load")
         instruction = await page.evaluate(self._begin, task.seed)
         if not isinstance(instruction, str) or not instruction:
             raise EnvironmentFailed(f"{plain_address(address)} started without an instruction.")
         return instruction
-
-    async def ended(self, page: BrowserPage) -> bool:
-        """Whether the page has given its reward."""
-        return bool(await page.evaluate("() => Boolean(window.WOB_DONE_GLOBAL)"))
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
         """Raw reward (without the time penalty), whether the problem is done, and the page's reason."""

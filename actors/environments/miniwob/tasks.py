@@ -1,7 +1,8 @@
 """Tasks of MiniWoB++: a family and a seed; the page gives the instruction."""
 
 from actors.environments.base import ResetSemantics
-from actors.environments.miniwob.families import FAMILIES
+from actors.environments.miniwob.families import FAMILIES, USUAL
+from actors.environments.miniwob.unplayable import why_not
 from core.errors import SettingsError
 from core.task import Task
 
@@ -16,10 +17,14 @@ class MiniwobTasks:
         """Family names in the order of the table."""
         return tuple(FAMILIES)
 
+    def usual(self) -> tuple[str, ...]:
+        """Those that the base policy was made with."""
+        return USUAL
+
     def task(self, family: str, seed: int) -> Task:
-        """The task of a family and seed. Raises SettingsError for an unknown family."""
+        """The task of a family and seed. Raises SettingsError for one that is not there, with the reason."""
         if family not in FAMILIES:
-            raise SettingsError(f"MiniWoB++ has no family {family!r} here; known are {', '.join(FAMILIES)}.")
+            raise SettingsError(why_not(family))
         return Task(
             environment="miniwob",
             family=family,

@@ -69,10 +69,6 @@ class StoreSite:
             )
         return task.instruction
 
-    async def ended(self, page: Page) -> bool:
-        """Never: a visit ends when the agent says so."""
-        return False
-
     async def probe(self, page: Page, task: Task) -> dict[str, Any]:
         """The visit's record: state on arrival, journal, state now. See `control.Record`."""
         visit = self._visits.get(page.context)

@@ -39,6 +39,10 @@ class StoreTasks:
         """Names of the families, in a stable order."""
         return tuple(FAMILIES)
 
+    def usual(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.families()
+
     def task(self, family: str, seed: int) -> Task:
         """The task of a family and seed. Raises SettingsError for an unknown family."""
         known = FAMILIES.get(family)

@@ -1,0 +1,80 @@
+"""The tables of docs/miniwob.md, made from the code: `python -m actors.environments.miniwob.tables docs/miniwob.md`.
+
+They stand between two comments of the page; a test says when they no longer agree.
+"""
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from actors.environments.miniwob.demonstrators import DEMONSTRATORS
+from actors.environments.miniwob.families import FAMILIES, USUAL
+from actors.environments.miniwob.unplayable import UNPLAYABLE
+
+BEGIN = "<!-- tables: python -m actors.environments.miniwob.tables docs/miniwob.md -->"
+END = "<!-- end of tables -->"
+
+
+def tables() -> str:
+    """Families with their traits, then the pages that are none."""
+    families = [
+        (
+            f"`{name}`",
+            family.max_steps,
+            "yes" if ("miniwob", name) in DEMONSTRATORS else "",
+            "yes" if name in USUAL else "",
+            "yes" if family.fixed else "",
+            "yes" if family.dated else "",
+            "yes" if family.clock else "",
+            "yes" if family.reload else "",
+        )
+        for name, family in sorted(FAMILIES.items())
+    ]
+    others = [(f"`{name}`", one.kind, one.reason) for name, one in sorted(UNPLAYABLE.items())]
+    solved = sum(1 for environment, _ in DEMONSTRATORS if environment == "miniwob")
+    return "\n".join(
+        [
+            f"### {len(FAMILIES)} families, {solved} with a demonstrator",
+            "",
+            *_table(
+                (
+                    "family",
+                    "steps at most",
+                    "demonstrator",
+                    "usual",
+                    "starts alike",
+                    "shows the day",
+                    "hangs on time",
+                    "loaded each time",
+                ),
+                families,
+            ),
+            "",
+            f"### {len(UNPLAYABLE)} pages that are no family",
+            "",
+            *_table(("page", "kind", "why"), others),
+        ]
+    )
+
+
+def _table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> list[str]:
+    heads = tuple(heads)
+    return [
+        f"| {' | '.join(heads)} |",
+        "|" + "---|" * len(heads),
+        *(f"| {' | '.join(str(cell) for cell in row)} |" for row in rows),
+    ]
+
+
+def with_tables(page: str) -> str:
+    """The page with its tables as the code has them now. Raises ValueError for a page without their place."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no place for the tables: it needs the lines {BEGIN!r} and {END!r}")
+    return f"{before}{BEGIN}\n\n{tables()}\n\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1])
+    path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")
