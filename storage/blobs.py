@@ -3,31 +3,76 @@
 A blob is durable before an event names it (file and folders synced, then renamed), stored once however often it is put,
 readable by its owner alone, and never trusted: its bytes are checked against its name when they are read.
 Letting go of a blob is an event (`blob.released`); an audit accepts a released blob, never a missing one.
+Where a disk is full `put` waits for room (`storage.full_wait_s`) and leaves nothing behind if none comes.
 All calls are synchronous; async code makes them through `asyncio.to_thread`.
 """
 
+import errno
 import os
 import re
 import secrets
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from core.errors import BlobCorrupt, BlobMissing
+import structlog
+
+from core.errors import BlobCorrupt, BlobMissing, DiskFull
 from core.ids import digest_hex
 from events.envelope import BlobRef
 
+FULL_WAIT_S = 30.0
+FIRST_RETRY_S = 0.1
+LONGEST_RETRY_S = 5.0
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+"""The disk is full, the user's share of it is used up, a file may not grow any further (`ulimit -f`)."""
+
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_log = structlog.get_logger(__name__)
 
 
 class BlobStore:
     """A folder of blobs, fanned out by the first two bytes of their digest. Processes may share it."""
 
-    def __init__(self, folder: Path) -> None:
-        """The folder is made when the first blob is put."""
+    def __init__(
+        self, folder: Path, *, full_wait_s: float = FULL_WAIT_S, sleep: Callable[[float], None] = time.sleep
+    ) -> None:
+        """The folder is made when the first blob is put. `full_wait_s`: how long a put waits for room on a full disk."""
         self._folder = folder
+        self._full_wait_s = full_wait_s
+        self._sleep = sleep
 
     def put(self, content: bytes) -> BlobRef:
-        """Store content durably; equal content is stored once."""
+        """Store content durably; equal content is stored once.
+
+        Raises:
+            DiskFull: there was no room for it, nor came any; nothing was stored.
+
+        """
         ref = BlobRef(digest_hex(content), len(content))
+        waited_s, wait_s = 0.0, FIRST_RETRY_S
+        while True:
+            try:
+                self._store(ref, content)
+            except OSError as error:
+                if error.errno not in NO_ROOM:
+                    raise
+                if waited_s >= self._full_wait_s:
+                    raise DiskFull(
+                        f"there is no room for a blob of {ref.size} bytes in {self._folder}, and none came within "
+                        f"{self._full_wait_s:g} s (storage.full_wait_s): {error.strerror}. Nothing is lost and nothing "
+                        "half-written stays; make room on that disk and the run goes on."
+                    ) from error
+                if waited_s == 0:
+                    _log.error("no room for a blob: waiting", folder=str(self._folder), reason=error.strerror)
+                self._sleep(wait_s)
+                waited_s, wait_s = waited_s + wait_s, min(LONGEST_RETRY_S, 2 * wait_s)
+            else:
+                if waited_s:
+                    _log.info("there is room for blobs again", waited_s=round(waited_s, 1))
+                return ref
+
+    def _store(self, ref: BlobRef, content: bytes) -> None:
         place = self._place(ref)
         if not (place.is_file() and place.stat().st_size == ref.size):
             self._make_folders(place.parent)
@@ -44,7 +89,6 @@ class BlobStore:
         _sync_folder(
             place.parent
         )  # also when another process has just put it: its rename may not be durable yet
-        return ref
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked.

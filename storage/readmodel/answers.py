@@ -181,6 +181,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     base_policy_name: str | None
     goal: dict[str, Any]
     finished_reason: str | None
+    paused: str | None
+    """Who halted it and why; None while nobody has."""
     phase: int | None
     started_ns: int | None
     tasks: int

@@ -10,7 +10,7 @@ from core.errors import HindcastError
 from core.statistics import wilson
 from storage.readmodel.answers import EpisodeRow, Success
 from storage.readmodel.fold import read_cursor
-from storage.readmodel.tables import adoptions, episodes, verdicts
+from storage.readmodel.tables import adoptions, episodes, notices, verdicts
 
 OUTCOMES = ("success", "failure", "undecided")
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -45,6 +45,11 @@ def holding(table: Table, position: int) -> ColumnElement[bool]:
     return table.c.position <= position
 
 
+def in_order(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """To sort by: what is not known first, in every database."""
+    return [column.nulls_first() for column in columns]
+
+
 def first_verdicts(position: int, judge: str) -> Subquery:
     """One judge's first verdict per episode, as of a position."""
     first = (
@@ -76,6 +81,22 @@ def sampling_from(connection: Connection, position: int) -> dict[str, int]:
     return dict(connection.execute(found.order_by(adoptions.c.actor)).all())
 
 
+def paused_by(connection: Connection, position: int) -> str | None:
+    """Who halted the run and why; None while nobody has, or once it goes on."""
+    told = (
+        select(notices.c.about, notices.c.text)
+        .where(
+            holding(notices, position),
+            notices.c.type == "control.requested",
+            notices.c.about.in_(("pause", "resume")),
+        )
+        .order_by(notices.c.position.desc())
+        .limit(1)
+    )
+    last = connection.execute(told).one_or_none()
+    return last.text if last is not None and last.about == "pause" else None
+
+
 def newest_ns(connection: Connection, table: Table, position: int) -> int | None:
     """When the last row of a recorded table was recorded, by its producer's clock."""
     last = (
@@ -98,7 +119,10 @@ def count_by(
 ) -> dict[str, int]:
     """How many rows hold, by the value of a column."""
     statement = (
-        select(column, func.count()).where(holding(table, position), *where).group_by(column).order_by(column)
+        select(column, func.count())
+        .where(holding(table, position), *where)
+        .group_by(column)
+        .order_by(*in_order(column))
     )
     return dict(connection.execute(statement).all())
 

@@ -11,24 +11,33 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
-from sqlalchemy import Connection, Engine, create_engine, event, insert, inspect, select
-from sqlalchemy.engine import URL, make_url
-from sqlalchemy.exc import ArgumentError, DatabaseError, NoSuchModuleError
+from sqlalchemy import Connection, insert, inspect, select
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.schema import CreateSchema, CreateTable, DropSchema
 
-from core.errors import ForeignLog, HindcastError, SettingsError
+from core.errors import DiskFull, ForeignLog, HindcastError
+from storage.readmodel.address import open_engine, parse, schema_name, shown
 from storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
 from storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
 
-BUSY_TIMEOUT_MS = 10_000
-"""How long another writer of the same SQLite file is waited for."""
+SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
+"""Primary result codes: full is told as an I/O error where it is met beside the file itself, in its log or index of it."""
+POSTGRES_NO_ROOM = "53100"
+"""SQLSTATE `disk_full`."""
 
 
 class ReadModelUnavailable(HindcastError):
     """There is no read model to ask, or its database does not answer."""
+
+
+class DatabaseAway(ReadModelUnavailable):
+    """The database does not answer now; it may later. Whether the transaction was kept is not known."""
+
+
+class ReadModelFull(DatabaseAway, DiskFull):
+    """The database cannot be written: its disk is full. The transaction was taken back."""
 
 
 class ReadModel:
@@ -44,11 +53,15 @@ class ReadModel:
 
         """
         self.run = run
-        self._url = _parse(url)
-        self.shown_url = self._url.render_as_string(hide_password=True)
-        self._schema = None if self._is_sqlite else (schema or f"hindcast_{run}")
-        self._scratch = scratch
-        self._engine = self._open()
+        self._url = parse(url)
+        self.shown_url = shown(self._url)
+        self.schema = None if self._is_sqlite else (schema or schema_name(run))
+        """Where the tables live; None in a database without schemas."""
+        self.is_scratch = scratch
+        engine = open_engine(self._url, scratch=scratch)
+        self._engine = (
+            engine.execution_options(schema_translate_map={None: self.schema}) if self.schema else engine
+        )
 
     @property
     def _is_sqlite(self) -> bool:
@@ -62,21 +75,8 @@ class ReadModel:
     def scratch(self, suffix: str) -> "ReadModel":
         """A place for another fold of the same run, to be dropped again: a file or a schema next to this one."""
         url = self._url if self.file is None else self._url.set(database=f"{self.file}.{suffix}")
-        plain = url.render_as_string(hide_password=False)
-        return ReadModel(plain, run=self.run, schema=f"{self._schema}_{suffix}", scratch=True)
-
-    def _open(self) -> Engine:
-        try:
-            engine = create_engine(self._url)
-        except (NoSuchModuleError, ImportError) as error:
-            raise SettingsError(
-                f"storage.database = {self.shown_url}: its driver is not installed ({error}). Install it, for PostgreSQL "
-                "`pip install psycopg[binary]` with postgresql+psycopg://…, or leave the setting empty for SQLite."
-            ) from error
-        if self._is_sqlite:
-            event.listen(engine, "connect", _set_up_scratch if self._scratch else _set_up_sqlite)
-            event.listen(engine, "begin", _begin)
-        return engine.execution_options(schema_translate_map={None: self._schema}) if self._schema else engine
+        schema = None if self._is_sqlite else schema_name(self.run, f"_{suffix}")
+        return ReadModel(url.render_as_string(), run=self.run, schema=schema, scratch=True)
 
     def prepare(self) -> str | None:
         """Make the database ready to be folded into; returns what a person should be told, if anything.
@@ -89,9 +89,9 @@ class ReadModel:
         if self.file is not None:
             self.file.parent.mkdir(parents=True, exist_ok=True)
         with self.writing() as connection:
-            if self._schema:
-                connection.execute(CreateSchema(self._schema, if_not_exists=True))
-            found = set(inspect(connection).get_table_names(schema=self._schema))
+            if self.schema and not inspect(connection).has_schema(self.schema):
+                connection.execute(CreateSchema(self.schema, if_not_exists=True))
+            found = set(inspect(connection).get_table_names(schema=self.schema))
             if cursor.name not in found:
                 ours = sorted(found & set(metadata.tables))
                 if ours:
@@ -115,7 +115,7 @@ class ReadModel:
             return None
 
     def _create(self, connection: Connection) -> None:
-        if self._scratch:
+        if self.is_scratch:
             for table in metadata.sorted_tables:
                 connection.execute(CreateTable(table))
         else:
@@ -131,9 +131,9 @@ class ReadModel:
 
     def drop(self) -> None:
         """Remove it: the whole file, or the whole schema."""
-        if self._schema:
+        if self.schema:
             with self.writing() as connection:
-                connection.execute(DropSchema(self._schema, cascade=True, if_exists=True))
+                connection.execute(DropSchema(self.schema, cascade=True, if_exists=True))
         self.close()
         if self.file is not None:
             for ending in ("", "-wal", "-shm"):
@@ -158,7 +158,7 @@ class ReadModel:
             if not self._is_sqlite:
                 connection = connection.execution_options(isolation_level="REPEATABLE READ")
             with connection.begin():
-                if not inspect(connection).has_table(cursor.name, schema=self._schema):
+                if not inspect(connection).has_table(cursor.name, schema=self.schema):
                     raise self._missing()
                 written_by = connection.scalar(
                     select(cursor.c.schema_version).where(cursor.c.name == CURSOR_NAME)
@@ -188,13 +188,25 @@ class ReadModel:
     def _worded(self) -> Iterator[None]:
         try:
             yield
-        except DatabaseError as error:
+        except DBAPIError as error:
+            said = " ".join(str(error.orig).split())
             advice = (
-                "If the file is damaged, delete it: it is folded from the log again." if self.file else ""
+                "If the file is damaged, delete it: it is folded from the log again."
+                if self.file
+                else "Does the server run there, and may this user in? A password comes from PGPASSWORD or ~/.pgpass."
             )
-            raise ReadModelUnavailable(
-                f"the read model in {self.shown_url} does not answer: {error.orig}. {advice}".rstrip()
-            ) from error
+            if _is_full(error):
+                raise ReadModelFull(
+                    f"the read model in {self.shown_url} has no room: {said}. Nothing is lost: free some, and it goes on."
+                ) from error
+            kind = DatabaseAway if self._may_pass(error) else ReadModelUnavailable
+            raise kind(f"the read model in {self.shown_url} does not answer: {said}. {advice}") from error
+
+    def _may_pass(self, error: DBAPIError) -> bool:
+        """Whether waiting may help: servers come back, and neither side says reliably why a connection was refused."""
+        if self._is_sqlite:
+            return _primary_code(error) == sqlite3.SQLITE_BUSY
+        return isinstance(error, OperationalError) or error.connection_invalidated
 
     def _require_existence(self) -> None:
         if self.file is not None and not self.file.exists():
@@ -214,27 +226,11 @@ class ReadModel:
             )
 
 
-def _parse(url: str) -> URL:
-    try:
-        return make_url(url)
-    except ArgumentError as error:
-        raise SettingsError(
-            "storage.database is not a database address; it looks like postgresql+psycopg://user@host/name or "
-            "sqlite:////folder/file.sqlite"
-        ) from error
+def _primary_code(error: DBAPIError) -> int | None:
+    """SQLite's primary result code; None from another database."""
+    extended = getattr(error.orig, "sqlite_errorcode", None)
+    return None if extended is None else extended & 0xFF
 
 
-def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
-    # Left to itself the driver begins a transaction only before a change, so two SELECTs of one reading could disagree.
-    connection.isolation_level = None
-    for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
-        connection.execute(f"PRAGMA {pragma}")
-
-
-def _set_up_scratch(connection: sqlite3.Connection, record: Any) -> None:
-    _set_up_sqlite(connection, record)
-    connection.execute("PRAGMA synchronous=OFF")
-
-
-def _begin(connection: Connection) -> None:
-    connection.exec_driver_sql("BEGIN")
+def _is_full(error: DBAPIError) -> bool:
+    return _primary_code(error) in SQLITE_NO_ROOM or getattr(error.orig, "sqlstate", None) == POSTGRES_NO_ROOM

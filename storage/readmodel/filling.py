@@ -1,6 +1,7 @@
 """Brings a read model up to where its log ends: for the projector's start, and for folding everything again."""
 
 import asyncio
+from contextlib import aclosing
 
 from events.envelope import Recorded
 from events.log import EventLog
@@ -51,13 +52,14 @@ async def fill(
         async with asyncio.TaskGroup() as group:
             after = standing.position if standing else 0
             filler = _Filler(model, group, after=after, strict=strict)
-            reading = read(log, after=after, until=until, strict=strict, bookmark=bookmark_of(standing))
             batch: list[Recorded] = []
-            async for recorded in reading:
-                batch.append(recorded)
-                if len(batch) == batch_events:
-                    await filler.write(batch)
-                    batch = []
+            reading = read(log, after=after, until=until, strict=strict, bookmark=bookmark_of(standing))
+            async with aclosing(reading):
+                async for recorded in reading:
+                    batch.append(recorded)
+                    if len(batch) == batch_events:
+                        await filler.write(batch)
+                        batch = []
             await filler.write(batch)
     except ExceptionGroup as failures:
         raise failures.exceptions[0] from None

@@ -1,25 +1,29 @@
 """The projector: keeps the SQL read model up with the log. Invariant 1, log is the truth, and the position moves with it.
 
-Consumes everything in the log from its own position on. Waits for the log (its adapter's bound) and for the database
-(`database.BUSY_TIMEOUT_MS`). Produces rows and, in the same transaction, the position: killed at any moment, it goes on
-where its last transaction ended. Nothing of it is in anybody's way: a run does not notice whether it works.
+Consumes everything in the log from its own position on. Waits for the log (its adapter's bound) and for a database that
+does not answer or has no room (`storage.database_wait_s`), telling so once. Produces rows and, in the same transaction, the position:
+killed at any moment, it goes on where its last transaction ended, and so it does when its database was. Nothing of it is
+in anybody's way: a run does not notice whether it works.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
 import structlog
+from sqlalchemy import Connection
 
 from core.settings import StorageSettings
 from events.consumer import consume
 from events.envelope import Recorded
 from events.log import EventLog
 from events.reader import Bookmark
-from storage.readmodel.database import ReadModel
+from storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
 from storage.readmodel.filling import bookmark_of, cursor_of, fill
-from storage.readmodel.fold import Span, apply
+from storage.readmodel.fold import Span, apply, read_cursor
 
 NAME = "projector"
+RETRY_S = 1.0
+"""Between two looks at a database that does not answer."""
 
 _log = structlog.get_logger(__name__)
 
@@ -30,6 +34,8 @@ class ReadModelEffect:
     def __init__(self, model: ReadModel) -> None:
         self._model = model
         self._position = 0
+        self._unsure = False
+        """Whether the last transaction may have been committed although the database never said so."""
 
     async def position(self) -> int:
         """How far the read model is."""
@@ -46,9 +52,23 @@ class ReadModelEffect:
         await asyncio.to_thread(self._apply, recordeds, position)
 
     def _apply(self, recordeds: Sequence[Recorded], position: int) -> None:
-        with self._model.writing() as connection:
-            apply(connection, recordeds, span=Span(after=self._position, reached=position))
+        try:
+            with self._model.writing() as connection:
+                if not (self._unsure and _holds(connection, recordeds, position)):
+                    apply(connection, recordeds, span=Span(after=self._position, reached=position))
+        except DatabaseAway:
+            self._unsure = True
+            raise
+        self._unsure = False
         self._position = position
+
+
+def _holds(connection: Connection, recordeds: Sequence[Recorded], position: int) -> bool:
+    """Whether exactly this batch was the last one folded."""
+    standing = read_cursor(connection)
+    if standing is None or standing.position != position:
+        return False
+    return not recordeds or standing.last_digest == recordeds[-1].digest.hex()
 
 
 async def run_projector(
@@ -64,10 +84,44 @@ async def run_projector(
     Raises:
         ForeignLog: the log is not the one that this read model was folded from, or lost events; or the database holds
             another run's read model.
-        ReadModelUnavailable: the database does not answer.
+        ReadModelUnavailable: the database does not answer, and has not for `storage.database_wait_s`.
         SettingsError: `storage.database` is no address.
 
     """
+    clock = asyncio.get_running_loop().time
+    away_since: float | None = None
+
+    def progressed(position: int) -> None:
+        nonlocal away_since
+        if away_since is not None:
+            _log.warning("the database answers again", position=position)
+            away_since = None
+        if on_progress is not None:
+            on_progress(position)
+
+    while True:
+        try:
+            return await _project(log, database_url, settings, until=until, on_progress=progressed)
+        except DatabaseAway as error:
+            if away_since is None:
+                away_since = clock()
+                _log.warning("waiting for the database", limit_s=settings.database_wait_s, error=str(error))
+            elif clock() - away_since > settings.database_wait_s:
+                raise ReadModelUnavailable(
+                    f"{error} It has not answered for {settings.database_wait_s:g} s (storage.database_wait_s); "
+                    "nothing is lost, what is missing is folded once it does."
+                ) from error
+            await asyncio.sleep(RETRY_S)
+
+
+async def _project(
+    log: EventLog,
+    database_url: str,
+    settings: StorageSettings,
+    *,
+    until: int | None,
+    on_progress: Callable[[int], None],
+) -> int:
     model = ReadModel(database_url, run=log.run)
     try:
         notice = await asyncio.to_thread(model.prepare)
@@ -75,8 +129,7 @@ async def run_projector(
             _log.warning(notice, run=log.run)
         await fill(log, model, until=until, strict=False, batch_events=settings.project_events)
         effect = ReadModelEffect(model)
-        if on_progress is not None:
-            on_progress(await effect.position())
+        on_progress(await effect.position())
         return await consume(log, effect, name=NAME, until=until, on_progress=on_progress)
     finally:
         model.close()

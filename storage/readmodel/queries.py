@@ -31,8 +31,10 @@ from storage.readmodel.asking import (
     episode_rows,
     first_verdicts,
     holding,
+    in_order,
     newest_ns,
     only,
+    paused_by,
     position_of,
     sampling_from,
     success_of,
@@ -90,7 +92,7 @@ def success_by_version(
         .join(said, said.c.episode == episodes.c.episode)
         .where(holding(episodes, position), episodes.c.version_low >= 0)
         .group_by(episodes.c.version_low, episodes.c.origin, said.c.outcome)
-        .order_by(episodes.c.version_low, episodes.c.origin, said.c.outcome)
+        .order_by(*in_order(episodes.c.version_low, episodes.c.origin, said.c.outcome))
     )
     if origin is not None:
         statement = statement.where(episodes.c.origin == origin)
@@ -145,7 +147,9 @@ def list_episodes(
     )
     if before is not None:
         statement = statement.where(episodes.c.requested_position < before)
-    ordered = statement.order_by(episodes.c.requested_position.desc(), episodes.c.episode).limit(limit)
+    ordered = statement.order_by(episodes.c.requested_position.desc().nulls_last(), episodes.c.episode).limit(
+        limit
+    )
     return answers(connection, ordered, EpisodeRow)
 
 
@@ -244,7 +248,10 @@ def list_tasks(
         select(tasks, attempted.label("episodes"), *(counts.c[one] for one in OUTCOMES))
         .outerjoin(counts, counts.c.task == tasks.c.task)
         .where(holding(tasks, position), *(c == value for c, value in wanted.items() if value is not None))
-        .order_by(attempted.desc(), tasks.c.environment, tasks.c.family, tasks.c.seed, tasks.c.task)
+        .order_by(
+            attempted.desc().nulls_last(),
+            *in_order(tasks.c.environment, tasks.c.family, tasks.c.seed, tasks.c.task),
+        )
         .limit(limit)
     )
     return [
@@ -346,10 +353,11 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
     )
     saved = select(func.max(checkpoints.c.update_number)).where(holding(checkpoints, position))
     outcomes = connection.execute(
-        select(said.c.outcome, func.count()).group_by(said.c.outcome).order_by(said.c.outcome)
+        select(said.c.outcome, func.count()).group_by(said.c.outcome).order_by(*in_order(said.c.outcome))
     )
     return RunSummary(
         **only(row, RunSummary, without=("goal",)),
+        paused=paused_by(connection, position),
         position=position,
         goal=json.loads(row["goal"]) if row["goal"] else {},
         tasks=count_rows(connection, tasks, position),

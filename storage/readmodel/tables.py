@@ -7,9 +7,11 @@ once, at `position`, and is only ever added to. As of position N holds: `valid_f
 Only types that SQLite and PostgreSQL share. Structured values are JSON text with sorted keys, digests hexadecimal text.
 """
 
-from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
+from sqlalchemy import Text as AnyText
+from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -17,6 +19,9 @@ To be raised with every change of a table or of a mapper: rows of one read model
 
 OPEN = 2**63 - 1
 """`valid_to` of a row that still holds."""
+
+Text = AnyText().with_variant(TEXT(collation="C"), "postgresql")
+"""Text in the order of its bytes, as SQLite has it: whatever is sorted comes out the same in every database."""
 
 metadata = MetaData()
 

@@ -25,8 +25,8 @@ def small_integer(number: int | None) -> int | None:
 
 
 def finite(number: float | None) -> float | None:
-    """The number, or None for one that is not finite: SQLite cannot tell those from nothing."""
-    return number if number is not None and math.isfinite(number) else None
+    """The number, or None for one that is not finite: SQLite cannot tell those from nothing, nor -0.0 from 0.0."""
+    return number + 0.0 if number is not None and math.isfinite(number) else None
 
 
 def to_json(value: Any) -> str:

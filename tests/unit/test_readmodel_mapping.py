@@ -1,7 +1,5 @@
 """From facts to rows: total over the catalogue, pure, safe against what pages and policies write."""
 
-from pathlib import Path
-
 import msgspec
 import pytest
 from sqlalchemy import select
@@ -99,11 +97,11 @@ def test_a_batch_names_the_mini_batch_and_the_episode_of_every_sample() -> None:
     ],
 )
 def test_what_a_policy_writes_never_stops_the_projector(
-    tmp_path: Path, action: Action, element: int | None, argument: str | None
+    url: str, action: Action, element: int | None, argument: str | None
 ) -> None:
     step = Tale(1, groups=1, group_size=1, run="tale")._step("ep_1", 0, last=False)
     hostile = msgspec.structs.replace(step, action=action, world_ordinal=2**64 - 1, url="http://\x00/")
-    model = ReadModel(f"sqlite:///{tmp_path}/r.sqlite", run="tale")
+    model = ReadModel(url, run="tale")
     model.prepare()
     with model.writing() as connection:
         apply(connection, [recorded(hostile)])

@@ -1,10 +1,10 @@
 """The projector: its own position, restarts, foreign and regressed logs."""
 
 import asyncio
-from pathlib import Path
 
 import msgspec
 import pytest
+from postgres_server import NewDatabase
 from sqlalchemy import update
 from structlog.testing import capture_logs
 from synthetic_run import a_run, record, recorded_run
@@ -38,11 +38,6 @@ def position(url: str) -> int:
     reached = model.position()
     model.close()
     return reached
-
-
-@pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/readmodel.sqlite"
 
 
 class Killed(Exception):
@@ -87,10 +82,10 @@ async def test_it_follows_a_log_that_grows(url: str) -> None:
 
 
 async def test_stopped_and_started_anywhere_it_loses_nothing_and_doubles_nothing(
-    url: str, tmp_path: Path
+    url: str, new_database: NewDatabase
 ) -> None:
     whole, recordeds = await recorded_run(2, groups=5)
-    straight = f"sqlite:///{tmp_path}/straight.sqlite"
+    straight = new_database()
     await run_projector(whole, straight, SETTINGS, until=len(recordeds))
     log = MemoryLog("tale")
     for until in [*range(7, len(recordeds), 31), len(recordeds)]:
@@ -162,7 +157,7 @@ async def test_a_log_written_anew_after_losing_its_end_is_refused(url: str) -> N
 
 
 async def test_a_read_model_of_an_older_schema_is_folded_again_with_a_notice(
-    url: str, tmp_path: Path
+    url: str,
 ) -> None:
     log, recordeds = await recorded_run(1)
     await run_projector(log, url, SETTINGS, until=len(recordeds))

@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -44,8 +43,8 @@ async def recordeds() -> list[Recorded]:
 
 
 @pytest.fixture
-def asked(recordeds: list[Recorded], tmp_path: Path) -> Iterator[Connection]:
-    model = ReadModel(f"sqlite:///{tmp_path}/r.sqlite", run="tale")
+def asked(recordeds: list[Recorded], url: str) -> Iterator[Connection]:
+    model = ReadModel(url, run="tale")
     model.prepare()
     with model.writing() as connection:
         apply(connection, recordeds)
@@ -226,7 +225,7 @@ def test_the_judge_that_training_uses_is_the_first_of_the_settings(asked: Connec
     assert training_judge(asked) == "rules"
 
 
-async def test_where_a_judge_spoke_twice_its_first_verdict_counts(tmp_path: Path) -> None:
+async def test_where_a_judge_spoke_twice_its_first_verdict_counts(url: str) -> None:
     def verdict(version: str, outcome: Outcome) -> Told:
         judgment = Judgment(outcome=outcome, reward=float(outcome == "success"), reason="")
         judge = JudgeIdentity(name="rules", version=version)
@@ -241,7 +240,7 @@ async def test_where_a_judge_spoke_twice_its_first_verdict_counts(tmp_path: Path
     log = MemoryLog("tale")
     story = [Told("curriculum.1", "ep_1", requested), Told("actor.1", "ep_1", ended)]
     await record(log, [facts[0], *story, verdict("1", "failure"), verdict("2", "success")])
-    model = ReadModel(f"sqlite:///{tmp_path}/twice.sqlite", run="tale")
+    model = ReadModel(url, run="tale")
     model.prepare()
     with model.writing() as connection:
         apply(connection, [recorded async for recorded in read(log)])

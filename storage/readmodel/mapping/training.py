@@ -93,8 +93,8 @@ def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operati
             "minibatch": fact.minibatch,
             "samples": max(map(len, columns)),
             "occurred_ns": recorded.envelope.occurred_ns,
-            "duration_ms": fact.duration_ms,
-            "cpu_ms": fact.cpu_ms,
+            "duration_ms": finite(fact.duration_ms),
+            "cpu_ms": finite(fact.cpu_ms),
         },
     )
     for place, (advantage, weight, ratio, mask) in enumerate(zip_longest(*columns)):
@@ -155,7 +155,7 @@ def _weights_adopted(recorded: Recorded, fact: WeightsAdopted) -> Iterable[Opera
         "actor": fact.actor,
         "version": fact.version,
         "occurred_ns": recorded.envelope.occurred_ns,
-        "load_ms": fact.load_ms,
+        "load_ms": finite(fact.load_ms),
     }
     return (Insert("adoptions", values),)
 

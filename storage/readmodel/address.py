@@ -1,0 +1,109 @@
+"""Addresses of databases (`storage.database`, `--store`): which are taken, and how a database of each kind is opened.
+
+A password has no place in one: it stands in the run's first event or in files, where everybody reads it.
+"""
+
+import sqlite3
+from hashlib import sha256
+from typing import Any
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import URL, make_url
+from sqlalchemy.exc import ArgumentError, NoSuchModuleError
+
+from core.errors import SettingsError
+
+BUSY_TIMEOUT_MS = 10_000
+"""How long another writer of the same SQLite file is waited for."""
+POSTGRESQL: dict[str, Any] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 20_000,
+    "application_name": "hindcast",
+}
+"""A server that is gone without a word is noticed within half a minute (seconds; `tcp_user_timeout` in ms)."""
+LONGEST_NAME = 63
+"""Bytes of a PostgreSQL identifier; what is longer would be cut without a word."""
+SECRETS = ("password", "sslpassword")
+SETTING = "storage.database"
+EXAMPLES = "postgresql+psycopg://user@host/name or sqlite:////folder/file.sqlite"
+
+
+def parse(address: str, *, given: str = SETTING) -> URL:
+    """The address, checked. `given`: the setting or option that it stands in, for what is said about it.
+
+    Raises:
+        SettingsError: it is none, of a kind that we keep nothing in, or holds a password.
+
+    """
+    try:
+        url = make_url(address)
+    except ArgumentError as error:
+        raise SettingsError(f"{given} is not a database address; it looks like {EXAMPLES}") from error
+    if url.password is not None or any(name in url.query for name in SECRETS):
+        raise SettingsError(
+            f"{given} = {shown(url)} holds a password. The address is kept in the run's first event or in files that "
+            "others read, so leave it out there and give it to the processes in their environment (PGPASSWORD) or in a "
+            "file that only you can read (~/.pgpass, or PGPASSFILE)"
+        )
+    if url.get_backend_name() not in ("sqlite", "postgresql"):
+        raise SettingsError(f"{given} = {shown(url)}: it can be SQLite or PostgreSQL: {EXAMPLES}")
+    return url
+
+
+def shown(url: URL) -> str:
+    """The address as it may be shown."""
+    kept = url.difference_update_query(SECRETS)
+    return kept.render_as_string(hide_password=True)
+
+
+def open_engine(url: URL, *, scratch: bool = False, given: str = SETTING) -> Engine:
+    """An engine for a checked address; connects to nothing yet. `scratch`: a power cut may damage it; `given`: see `parse`.
+
+    Raises:
+        SettingsError: its driver is not installed, or one that waits in another way than we do.
+
+    """
+    sqlite = url.get_backend_name() == "sqlite"
+    try:
+        engine = create_engine(url, **({} if sqlite else {"connect_args": POSTGRESQL, "pool_pre_ping": True}))
+    except (NoSuchModuleError, ImportError) as error:
+        raise SettingsError(
+            f"{given} = {shown(url)}: its driver is not installed ({error}). Install it, for PostgreSQL "
+            "`pip install 'hindcast[postgres]'` with postgresql+psycopg://…, or leave it empty for SQLite."
+        ) from error
+    if engine.dialect.is_async:
+        raise SettingsError(
+            f"{given} = {shown(url)}: this driver is for asynchronous programs. Use one of {EXAMPLES}"
+        )
+    if sqlite:
+        event.listen(engine, "connect", _set_up_scratch if scratch else _set_up_sqlite)
+        event.listen(engine, "begin", _begin)
+    return engine
+
+
+def schema_name(run: str, suffix: str = "") -> str:
+    """The schema that a run's tables live in; runs whose names are too long to stand in full keep apart by a digest."""
+    name = f"hindcast_{run}{suffix}"
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    kept = LONGEST_NAME - len("hindcast_") - len(suffix) - 9
+    return f"hindcast_{run[:kept]}_{sha256(run.encode()).hexdigest()[:8]}{suffix}"
+
+
+def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
+    # Left to itself the driver begins a transaction only before a change, so two SELECTs of one reading could disagree.
+    connection.isolation_level = None
+    for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
+        connection.execute(f"PRAGMA {pragma}")
+
+
+def _set_up_scratch(connection: sqlite3.Connection, record: Any) -> None:
+    _set_up_sqlite(connection, record)
+    connection.execute("PRAGMA synchronous=OFF")
+
+
+def _begin(connection: Connection) -> None:
+    connection.exec_driver_sql("BEGIN")
