@@ -1,0 +1,99 @@
+"""The policy engine of an actor with many contexts, beside transformers' `generate()` for one call after the other.
+
+Same model, prompts, sampling (temperature 1, the whole vocabulary), answer lengths and threads. So that both draw exactly
+the answers' lengths, the end token is one that the model never draws. A context asks its next question when its last one
+was answered; the browser's time, in which other contexts go on, is left out: it is not the engine's. Ours also returns
+log-probabilities and versions, `generate()` tokens alone. Rates are per second of processor time: both compute all the
+time, and a machine that does other work beside them changes nothing.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import copyfile
+
+import torch
+
+from actors.engines.in_process import InProcessEngine
+from app.bench.engine_calls import Episode
+from core.models.policy import LoadedPolicy, load_policy
+from core.sampling import Sampling
+from core.settings import PolicySettings
+
+TOKENIZER_CONFIG = "tokenizer_config.json"
+
+
+def write_endless(policy: Path, folder: Path) -> Path:
+    """A copy of a policy that never ends an answer: its end token is the padding, which it has never seen."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in policy.iterdir():
+        copyfile(path, folder / path.name)
+    config = json.loads((policy / TOKENIZER_CONFIG).read_text())
+    (folder / TOKENIZER_CONFIG).write_text(json.dumps(config | {"eos_token": config["pad_token"]}))
+    return folder
+
+
+class Answering:
+    """Both ways of answering the same calls."""
+
+    def __init__(self, folder: Path, *, contexts: int, threads: int) -> None:
+        """`folder`: as `write_endless` makes it."""
+        self._folder = folder
+        self._contexts = contexts
+        self._settings = PolicySettings(threads=threads)
+        self._policy: LoadedPolicy = load_policy(folder)
+        self.drawn = {"ours": 0, "generate": 0}
+        """Tokens so far."""
+
+    async def ours(self, episodes: Sequence[Episode]) -> float:
+        """Output tokens per second of processor time; `contexts` episodes at a time, a fresh engine."""
+        tokens = 0
+        waiting = iter(enumerate(episodes))
+
+        async def context(engine: InProcessEngine) -> None:
+            nonlocal tokens
+            for number, episode in waiting:
+                for step, call in enumerate(episode):
+                    sampling = Sampling(
+                        temperature=1.0, max_tokens=call.answer_tokens, seed=1000 * number + step
+                    )
+                    answer = await engine.generate(call.prompt_ids, sampling)
+                    tokens += len(answer.token_ids)
+
+        async with InProcessEngine(self._folder, self._settings) as engine:
+            await engine.generate([5], Sampling(temperature=1.0, max_tokens=2, seed=0))
+            began = time.process_time()
+            async with asyncio.TaskGroup() as tasks:
+                for _ in range(self._contexts):
+                    tasks.create_task(context(engine))
+            seconds = time.process_time() - began
+        self.drawn["ours"] += tokens
+        return tokens / seconds
+
+    async def one_at_a_time(self, episodes: Sequence[Episode]) -> float:
+        """Output tokens per second of processor time of `generate()`."""
+        torch.set_num_threads(self._settings.threads)
+        self._generate((5,), 2)
+        began = time.process_time()
+        tokens = sum(
+            self._generate(call.prompt_ids, call.answer_tokens) for episode in episodes for call in episode
+        )
+        seconds = time.process_time() - began
+        self.drawn["generate"] += tokens
+        return tokens / seconds
+
+    def _generate(self, prompt_ids: tuple[int, ...], answer_tokens: int) -> int:
+        with torch.inference_mode():
+            output = self._policy.model.generate(
+                torch.tensor([prompt_ids]),
+                attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.long),
+                max_new_tokens=answer_tokens,
+                do_sample=True,
+                temperature=1.0,
+                top_k=0,
+                eos_token_id=self._policy.tokenizer.eos_token_id,
+                pad_token_id=self._policy.tokenizer.pad_token_id,
+            )
+        return int(output.shape[1]) - len(prompt_ids)

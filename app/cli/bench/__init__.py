@@ -1,0 +1,27 @@
+"""`hindcast bench …`: our figures beside those of peers or limits, measured in one run.
+
+Each benchmark is a module here with an `app` of one command; what it measures is in `app.bench`.
+"""
+
+import typer
+
+from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory
+
+PARTS: tuple[typer.Typer, ...] = (
+    loop.app,
+    actor.app,
+    engine.app,
+    log.app,
+    learner.app,
+    asynchrony.app,
+    memory.app,
+)
+"""In the order of the help."""
+
+app = typer.Typer(
+    name="bench",
+    help="Our figures beside those of peers, measured side by side in one run.",
+    no_args_is_help=True,
+)
+for part in PARTS:
+    app.add_typer(part)

@@ -1,0 +1,60 @@
+"""How a benchmark's comparisons are printed."""
+
+import platform
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+
+import msgspec
+import psutil
+
+from app.bench.comparison import Comparison
+from app.cli.output import print_json, print_table, print_text
+
+
+def say(line: str) -> None:
+    """Progress, on standard error so that `--json` stays one document."""
+    sys.stderr.write(f"{line}\n")
+
+
+def print_comparisons(comparisons: Sequence[Comparison], *, as_json: bool) -> None:
+    """Ours, the peer's, the ratio with its interval, and whether the goal was met."""
+    if as_json:
+        print_json({"machine": machine(), "comparisons": [msgspec.to_builtins(one) for one in comparisons]})
+        return
+    rows = [
+        (
+            one.figure,
+            f"{one.ours:,.4g}",
+            f"{one.peer:,.4g}",
+            one.unit,
+            one.peer_name,
+            f"{one.ratio:.2f} [{one.low:.2f}, {one.high:.2f}]",
+            _verdict(one),
+        )
+        for one in comparisons
+    ]
+    print_table(
+        ("figure", "ours", "peer", "unit", "compared with", "ratio, 95 %", "goal"),
+        rows,
+        empty="nothing was measured",
+    )
+    for one in comparisons:
+        if one.detail:
+            print_text(f"{one.figure}: {one.detail}")
+    print_text(f"{machine()}, n = {max((one.repeats for one in comparisons), default=0)} pairs each")
+
+
+def _verdict(one: Comparison) -> str:
+    if one.goal is None:
+        return "-"
+    return f"{'met' if one.ratio >= one.goal else 'MISSED'} (>= {one.goal:g})"
+
+
+def machine() -> str:
+    """Where and when, in a line."""
+    when = datetime.now(tz=UTC).strftime("%Y-%m-%d")
+    return (
+        f"{psutil.cpu_count()} cores {platform.machine()}, {psutil.virtual_memory().total / 2**30:.0f} GiB, "
+        f"Python {platform.python_version()}, load {psutil.getloadavg()[0]:.1f}, {when}"
+    )
