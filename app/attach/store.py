@@ -1,0 +1,249 @@
+"""Where attached consumers keep their position, in the same transaction as their effect: SQLite or PostgreSQL.
+
+By default a SQLite file per consumer under the run's folder; by `--store` a database that several machines reach. The
+position is only ever moved from where this process believes it to be, so two processes under one name show at once.
+"""
+
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    Connection,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    delete,
+    func,
+    insert,
+    inspect,
+    select,
+    update,
+)
+from sqlalchemy.exc import DBAPIError
+
+from core.errors import HindcastError
+from events.reader import Bookmark
+from storage.readmodel.address import open_engine, parse, shown
+
+ERROR_CHARACTERS = 2000
+
+metadata = MetaData()
+consumers = Table(
+    "hindcast_consumers",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("target", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("first_digest", LargeBinary, nullable=False),
+    Column("last_position", BigInteger, nullable=False),
+    Column("last_digest", LargeBinary, nullable=False),
+    Column("state", LargeBinary),
+)
+"""One row per consumer and run: how far it came, in which log, and the state of a fold."""
+dead_letters = Table(
+    "hindcast_dead_letters",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("position", BigInteger, primary_key=True, autoincrement=False),
+    Column("type", Text, nullable=False),
+    Column("held", Text, nullable=False),
+    Column("error", Text, nullable=False),
+)
+"""Events that a consumer went on without; `held`: what else is held back with them."""
+
+
+class StoreUnavailable(HindcastError):
+    """The database that an attached consumer keeps its position in does not answer."""
+
+
+class ConsumerMoved(HindcastError):
+    """Somebody else moved this consumer's position."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a consumer stands: a row of `hindcast_consumers`."""
+
+    run: str
+    name: str
+    target: str
+    host: str
+    position: int
+    first_digest: bytes
+    last_position: int
+    """Position of the last event taken in; less than `position` when events of unknown types followed."""
+    last_digest: bytes
+    state: bytes | None
+
+    @property
+    def bookmark(self) -> Bookmark | None:
+        """Which log it has read, so that another one under the name is refused."""
+        if not self.last_position:
+            return None
+        return Bookmark(position=self.last_position, digest=self.last_digest, first_digest=self.first_digest)
+
+
+class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
+    """An event that a consumer went on without."""
+
+    position: int
+    type: str
+    held: str
+    error: str
+
+
+class Store:
+    """The database of attached consumers. Blocking."""
+
+    def __init__(self, url: str) -> None:
+        """Raises SettingsError: no address of a database we can use, or one that holds a password."""
+        self._url = parse(url, given="--store")
+        self._engine = open_engine(self._url, given="--store")
+        self.shown_url = shown(self._url)
+
+    @property
+    def file(self) -> Path | None:
+        """The SQLite file, or None for another database."""
+        sqlite = self._url.get_backend_name() == "sqlite"
+        return Path(self._url.database) if sqlite and self._url.database else None
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """A transaction: all of it is kept at the end of the block, or none of it."""
+        try:
+            begun = self._engine.begin()
+            connection = begun.__enter__()
+        except DBAPIError as error:
+            raise self._unavailable(error) from error
+        try:
+            yield connection
+        except BaseException as error:
+            begun.__exit__(type(error), error, error.__traceback__)
+            raise
+        try:
+            begun.__exit__(None, None, None)
+        except DBAPIError as error:
+            raise self._unavailable(error) from error
+
+    @contextmanager
+    def asking(self) -> Iterator[Connection]:
+        """The same for statements of our own: all that goes wrong is the database's.
+
+        Raises:
+            StoreUnavailable: it does not answer, is full, or is damaged.
+
+        """
+        try:
+            with self.writing() as db:
+                yield db
+        except DBAPIError as error:
+            raise self._unavailable(error) from error
+
+    def prepare(self) -> None:
+        """Make the tables where there are none."""
+        if self.file is not None:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+        with self.asking() as db:
+            metadata.create_all(db)
+
+    def close(self) -> None:
+        """Let go of the connections."""
+        self._engine.dispose()
+
+    def standings(self, run: str) -> list[Standing]:
+        """Every consumer of a run that keeps its position here; none where nothing was ever attached."""
+        if self.file is not None and not self.file.exists():
+            return []
+        with self.asking() as db:
+            if not inspect(db).has_table(consumers.name):
+                return []
+            rows = db.execute(select(consumers).where(consumers.c.run == run).order_by(consumers.c.name))
+            return [Standing(**row) for row in rows.mappings()]
+
+    def dead_letters(self, run: str, name: str, *, limit: int) -> tuple[int, list[DeadLetter]]:
+        """How many there are, and the newest."""
+        mine = (dead_letters.c.run == run, dead_letters.c.name == name)
+        columns = (dead_letters.c[field] for field in DeadLetter.__struct_fields__)
+        with self.asking() as db:
+            number = db.scalar(select(func.count()).where(*mine)) or 0
+            rows = db.execute(
+                select(*columns).where(*mine).order_by(dead_letters.c.position.desc()).limit(limit)
+            )
+            return number, [DeadLetter(**row) for row in rows.mappings()]
+
+    def forget(self, run: str, name: str) -> None:
+        """Drop what we keep of a consumer; tables of its own stay."""
+        with self.asking() as db:
+            for table in (consumers, dead_letters):
+                db.execute(delete(table).where(table.c.run == run, table.c.name == name))
+
+    def _unavailable(self, error: DBAPIError) -> StoreUnavailable:
+        return StoreUnavailable(f"the consumer's database {self.shown_url} does not answer: {error.orig}")
+
+
+def begin_standing(db: Connection, standing: Standing) -> None:
+    """Note a consumer that has none yet."""
+    db.execute(insert(consumers).values(**_values(standing)))
+
+
+def find_standing(db: Connection, run: str, name: str) -> Standing | None:
+    """Where a consumer stands; None for a new one."""
+    row = (
+        db.execute(select(consumers).where(consumers.c.run == run, consumers.c.name == name))
+        .mappings()
+        .one_or_none()
+    )
+    return None if row is None else Standing(**row)
+
+
+def move(db: Connection, before: Standing, after: Standing) -> None:
+    """From one position to the next.
+
+    Raises:
+        ConsumerMoved: it is not where this process left it.
+
+    """
+    moved = db.execute(
+        update(consumers)
+        .where(
+            consumers.c.run == before.run,
+            consumers.c.name == before.name,
+            consumers.c.position == before.position,
+        )
+        .values(**_values(after))
+    )
+    if moved.rowcount != 1:
+        raise ConsumerMoved(
+            f"consumer {before.name} is not at position {before.position} any more: another process works under this "
+            "name, or somebody forgot it. Nothing was written; attach under another --name."
+        )
+
+
+def set_aside(db: Connection, run: str, name: str, letter: DeadLetter) -> None:
+    """Remember an event that was not applied."""
+    values = {**msgspec.structs.asdict(letter), "error": letter.error[:ERROR_CHARACTERS]}
+    db.execute(insert(dead_letters).values(run=run, name=name, **values))
+
+
+def held_back(db: Connection, run: str, name: str) -> set[str]:
+    """What events set aside hold back with them."""
+    mine = (dead_letters.c.run == run, dead_letters.c.name == name)
+    return set(db.scalars(select(dead_letters.c.held).where(*mine).distinct()))
+
+
+def this_host() -> str:
+    """The name by which a consumer's machine is shown."""
+    return socket.gethostname()
+
+
+def _values(standing: Standing) -> dict[str, Any]:
+    return {name: getattr(standing, name) for name in Standing.__struct_fields__}

@@ -1,0 +1,130 @@
+"""`hindcast attach`."""
+
+import asyncio
+import os
+import signal
+import sys
+import traceback
+from io import TextIOWrapper
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.attach.running import Attachment, Report, Session, attach
+from app.attach.store import Standing
+from app.attach.target import Attached
+from app.cli.bars import progress_bar
+from app.cli.options import Json, RunOption
+from app.cli.output import print_json, print_text
+from app.runs import RUN_NAME, RunHandle, open_run
+from core.errors import SettingsError
+from events.consumer import ConsumerStopped
+
+app = typer.Typer()
+
+
+@app.command("attach")
+def attach_consumer(
+    target: Annotated[
+        str, typer.Argument(metavar="MODULE:NAME", help="A consumer, installed or in the current folder.")
+    ],
+    begin: Annotated[
+        str,
+        typer.Option(
+            "--from",
+            metavar="start|live|POSITION",
+            help="Where a new consumer begins; one that was here goes on.",
+        ),
+    ] = "start",
+    run: RunOption = None,
+    name: Annotated[
+        str | None, typer.Option(help="Under which name its position is kept; by default the module's.")
+    ] = None,
+    until: Annotated[
+        str, typer.Option(metavar="POSITION|end", help="Leave there; `end` is where the log ends now.")
+    ] = "",
+    retries: Annotated[int, typer.Option(min=0, help="How often an event it refuses is tried again.")] = 4,
+    set_aside: Annotated[
+        bool,
+        typer.Option("--set-aside", help="Go on without events it refuses; `consumer list` counts them."),
+    ] = False,
+    store: Annotated[
+        str,
+        typer.Option(metavar="URL", help="Database for its position and effect, instead of a SQLite file."),
+    ] = "",
+    as_json: Json = False,
+) -> None:
+    """Run a consumer of your own on a run, beside it: the run does not notice whether it is slow, stuck or dead.
+
+    Its position is kept together with its effect; the same command goes on exactly where it was. Ctrl-C detaches.
+
+    Example: hindcast attach app.examples.success_watcher:consumer --from live
+    """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what a consumer prints shows at once, also in a pipe
+    handle = open_run(run)
+    attachment = Attachment(
+        target=target,
+        name=_checked(name or target.partition(":")[0].rpartition(".")[2]),
+        begin=begin,
+        until=until,
+        store=store,
+        tries=retries + 1,
+        set_aside=set_aside,
+    )
+    report = asyncio.run(_attach(handle, attachment, as_json=as_json))
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    elif not report.stuck:
+        print_text(f"detached at position {report.position} after {report.taken} events{_letters(report)}")
+    if report.stuck:
+        sys.stderr.write(
+            f"{report.name} did not come back from the event after position {report.position}; its transaction is undone "
+            "and the next start takes that event again.\n"
+        )
+        sys.stdout.flush()
+        os._exit(1)  # the thread it is stuck in would be waited for without end
+
+
+def _checked(name: str) -> str:
+    if not RUN_NAME.fullmatch(name):
+        raise SettingsError(
+            f"--name {name!r} cannot be a consumer's name: small letters, digits, `-` and `_`, 48 at most"
+        )
+    return name
+
+
+def _letters(report: Report) -> str:
+    return f", {report.dead_letters} set aside" if report.dead_letters else ""
+
+
+async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -> Report:
+    session = Session()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, session.stop.set)
+    with progress_bar(as_json=as_json) as bar:
+
+        def on_start(attached: Attached, standing: Standing, last: int, resumed: bool) -> None:
+            if not as_json:
+                word = "goes on" if resumed else "begins"
+                sys.stderr.write(
+                    f"{attachment.name} {word} after position {standing.position} of {last} in run {standing.run}. "
+                    f"{attached.doc}".rstrip()
+                    + "\n"
+                )
+            if last > standing.position:
+                catching_up = bar.add_task("catching up", total=last, completed=standing.position)
+
+                def on_progress(position: int) -> None:
+                    bar.update(catching_up, completed=position, visible=position < last)
+
+                session.on_progress = on_progress
+
+        session.on_start = on_start
+        try:
+            return await attach(handle, attachment, session)
+        except ConsumerStopped as error:
+            if error.__cause__ is not None:
+                traceback.print_exception(error.__cause__)
+            raise

@@ -1,0 +1,160 @@
+"""`hindcast consumer list / show / forget`."""
+
+import asyncio
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from app.attach.listing import list_consumers
+from app.attach.running import consumers_folder, detached, store_url
+from app.attach.store import Store
+from app.cli.options import Json, Limit, RunOption
+from app.cli.output import print_fields, print_json, print_table, print_text, shorten
+from app.processes import read_json
+from app.runs import RunHandle, open_run
+from app.watch.rendering import seconds
+from core.errors import HindcastError
+
+app = typer.Typer(
+    name="consumer", help="Who reads a run's log, and how far each has come.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="Name of an attached consumer.")]
+StoreUrl = Annotated[
+    str,
+    typer.Option("--store", metavar="URL", help="Database it keeps its position in, if not its own file."),
+]
+DETAIL_WIDTH = 70
+
+
+class NoSuchConsumer(HindcastError):
+    """Nothing of this name was ever attached to the run."""
+
+
+@app.command("list")
+def list_all(
+    run: RunOption = None,
+    store: Annotated[
+        list[str] | None,
+        typer.Option(metavar="URL", help="Also the consumers that keep their position here; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """List every consumer with its lag, as time first and count second: ours, work queues, and attached ones.
+
+    Example: hindcast consumer list --run run-1 --json
+    """
+    handle = open_run(run)
+    rows = asyncio.run(list_consumers(handle, stores=tuple(store or ())))
+    if as_json:
+        print_json({"run": handle.name, "consumers": rows})
+        return
+    print_table(
+        ("consumer", "kind", "state", "lag", "events", "position", "set aside", "detail"),
+        [
+            (
+                row.name,
+                row.kind,
+                row.state,
+                seconds(row.lag_s),
+                row.lag_events,
+                row.position,
+                row.dead_letters,
+                shorten(row.detail or row.target, DETAIL_WIDTH),
+            )
+            for row in rows
+        ],
+        empty="Nobody reads this run.",
+    )
+
+
+@app.command("show")
+def show_one(
+    name: Name, run: RunOption = None, store: StoreUrl = "", limit: Limit = 20, as_json: Json = False
+) -> None:
+    """Show where an attached consumer stands, the state it keeps if it is a fold, and the events it set aside.
+
+    Example: hindcast consumer show success_watcher --json
+    """
+    handle = open_run(run)
+    opened = _store(handle, name, store)
+    try:
+        standing = next((one for one in opened.standings(handle.name) if one.name == name), None)
+        if standing is None:
+            raise _unknown(handle, name, opened)
+        number, letters = opened.dead_letters(handle.name, name, limit=limit)
+    finally:
+        opened.close()
+    state: Any = None if standing.state is None else msgspec.msgpack.decode(standing.state)
+    if as_json:
+        print_json(
+            {
+                "name": name,
+                "run": handle.name,
+                "target": standing.target,
+                "host": standing.host,
+                "store": opened.shown_url,
+                "position": standing.position,
+                "state": state,
+                "dead_letters": {"number": number, "newest": letters},
+            }
+        )
+        return
+    print_fields(
+        [
+            ("consumer", name),
+            ("run", handle.name),
+            ("target", standing.target),
+            ("position", standing.position),
+            ("store", opened.shown_url),
+            ("state", None if state is None else msgspec.json.encode(state).decode()),
+            ("set aside", number),
+        ]
+    )
+    if letters:
+        print_text("")
+        print_table(
+            ("position", "type", "error"),
+            [(one.position, one.type, shorten(one.error, DETAIL_WIDTH)) for one in letters],
+            empty="",
+        )
+
+
+@app.command("forget")
+def forget(name: Name, run: RunOption = None, store: StoreUrl = "", as_json: Json = False) -> None:
+    """Drop an attached consumer's position, its state, and its own SQLite file; the next attach begins anew.
+
+    Example: hindcast consumer forget success_watcher
+    """
+    handle = open_run(run)
+    with detached(handle, name):
+        opened = _store(handle, name, store)
+        try:
+            if not any(one.name == name for one in opened.standings(handle.name)):
+                raise _unknown(handle, name, opened)
+            opened.forget(handle.name, name)
+        finally:
+            opened.close()
+        if opened.shown_url == store_url(handle, name) and opened.file is not None:
+            for ending in ("", "-wal", "-shm"):
+                opened.file.with_name(opened.file.name + ending).unlink(missing_ok=True)
+        (consumers_folder(handle.folder) / f"{name}.json").unlink(missing_ok=True)
+    if as_json:
+        print_json({"forgotten": name, "run": handle.name})
+    else:
+        print_text(f"{name} is forgotten; attached again, it begins anew")
+
+
+def _store(handle: RunHandle, name: str, url: str) -> Store:
+    """The store given, else the one the consumer said it uses."""
+    told = read_json(consumers_folder(handle.folder) / f"{name}.json") or {}
+    return Store(url or told.get("store") or store_url(handle, name))
+
+
+def _unknown(handle: RunHandle, name: str, store: Store) -> NoSuchConsumer:
+    names = sorted(path.stem for path in consumers_folder(handle.folder).glob("*.json"))
+    return NoSuchConsumer(
+        f"no consumer called {name!r} keeps its position for run {handle.name} in {store.shown_url}; attached here were: "
+        f"{', '.join(names) or 'none'}. Run: hindcast consumer list"
+    )

@@ -1,0 +1,170 @@
+"""The consumers that ship, each on a recorded run in a real broker, and the one of the documentation as it stands there."""
+
+import asyncio
+import csv
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from recorded_home import make_home
+from sqlalchemy import text
+from synthetic_run import a_run, record
+from typer.testing import CliRunner
+
+from app.attach.listing import Lag, state_of
+from app.attach.running import Word, store_url
+from app.attach.store import Store, this_host
+from app.cli import app
+from app.runs import RunHandle
+from core.arrays import unpack_floats
+from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied
+from events.codec import decode_envelope
+from events.memory import MemoryLog
+
+ROOT = Path(__file__).parents[2]
+FACTS = a_run(3, groups=12)
+JUDGED = [fact for _, _, fact in FACTS if isinstance(fact, EpisodeJudged)]
+
+
+@pytest.fixture(scope="module")
+def handle(tmp_path_factory: pytest.TempPathFactory) -> RunHandle:
+    return asyncio.run(make_home(tmp_path_factory.mktemp("examples") / "home", FACTS))
+
+
+def attach(handle: RunHandle, target: str, *arguments: str, **environment: str) -> str:
+    result = CliRunner().invoke(
+        app,
+        ["attach", target, "--until", "end", *arguments],
+        env={"HINDCAST_HOME": str(handle.home), **environment},
+    )
+    assert result.exit_code == 0, (result.output, result.exception)
+    return result.output
+
+
+def asked(handle: RunHandle, name: str, statement: str) -> list[tuple[object, ...]]:
+    store = Store(store_url(handle, name))
+    try:
+        with store.writing() as db:
+            return [tuple(row) for row in db.execute(text(statement))]
+    finally:
+        store.close()
+
+
+def test_the_consumer_of_the_documentation_works_as_it_stands_there(
+    handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "attach.md").read_text(), re.DOTALL)
+    (tmp_path / "verdicts.py").write_text(code)
+    monkeypatch.chdir(tmp_path)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    attach(handle, "verdicts:consumer")
+    rows = asked(handle, "verdicts", "SELECT episode, outcome FROM verdict ORDER BY position")
+    assert rows == [(fact.episode, fact.judgment.outcome) for fact in JUDGED]
+    body = code[code.index("def consumer") :]
+    assert body in (ROOT / "app" / "examples" / "verdict_table.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "name", ["success_watcher", "weight_outliers", "csv_sink", "verdict_table", "outcome_counts"]
+)
+def test_each_is_short_enough_to_be_read_at_once(name: str) -> None:
+    assert len((ROOT / "app" / "examples" / f"{name}.py").read_text().splitlines()) <= 40
+
+
+def test_the_success_watcher_alerts_when_the_whole_interval_lies_under_the_threshold(
+    handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import app.examples.success_watcher as watcher
+
+    online = {
+        fact.episode for _, _, fact in FACTS if isinstance(fact, EpisodeRequested) and fact.origin == "online"
+    }
+    first: dict[str, bool] = {}
+    for fact in JUDGED:
+        if fact.episode in online and fact.judgment.outcome != "undecided":
+            first.setdefault(fact.episode, fact.judgment.outcome == "success")
+    told = tmp_path / "told"
+    monkeypatch.setattr(watcher, "EPISODES", 8)
+    monkeypatch.setattr(watcher, "COMMAND", ["tee", "-a", str(told)])
+    monkeypatch.setattr(watcher, "UNDER", 0.0)
+    attach(handle, "app.examples.success_watcher:consumer", "--name", "calm")
+    assert not told.exists()
+    rows = asked(handle, "calm", "SELECT name, won FROM tried WHERE at IS NOT NULL")
+    assert {name: bool(won) for name, won in rows} == first
+    monkeypatch.setattr(watcher, "UNDER", 1.01)
+    output = attach(handle, "app.examples.success_watcher:consumer", "--name", "anxious")
+    alerts = told.read_text().splitlines()
+    assert len(alerts) == len(first) // 8 >= 1
+    assert re.fullmatch(r"success \d+% \[\d+%, \d+%\] n=8", alerts[0])
+    assert alerts[0] in output
+
+
+def test_the_weight_outliers_are_named_with_the_position_of_their_step(handle: RunHandle) -> None:
+    output = attach(handle, "app.examples.weight_outliers:consumer")
+    found = re.findall(r"update (\d+): step (\d+) of (\S+) \(position (\d+)\) push \S+ ratio (\S+)", output)
+    for _, number, episode, position, _ in found:
+        step = FACTS[int(position) - 1].fact
+        assert isinstance(step, StepTaken)
+        assert (step.episode, step.index) == (episode, int(number))
+    off_policy = sum(
+        sum(not 0.5 <= ratio <= 2.0 for ratio in unpack_floats(fact.samples.ratios).tolist())
+        for _, _, fact in FACTS
+        if isinstance(fact, UpdateApplied) and fact.model == "policy"
+    )
+    assert len(found) >= off_policy > 0
+
+
+def test_the_csv_sink_writes_each_event_once_also_after_a_crash_in_the_midst_of_a_line(
+    handle: RunHandle, tmp_path: Path
+) -> None:
+    half = len(FACTS) // 2
+    target = "app.examples.csv_sink:consumer"
+    attach(handle, target, "--until", str(half), CSV_FOLDER=str(tmp_path))
+    with (tmp_path / "verdicts.csv").open("a") as file:
+        file.write("999,ep_of_a_transaction_that_was_und")
+    attach(handle, target, CSV_FOLDER=str(tmp_path))
+    with (tmp_path / "verdicts.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["episode"], row["outcome"]) for row in rows] == [
+        (fact.episode, fact.judgment.outcome) for fact in JUDGED
+    ]
+    with (tmp_path / "updates.csv").open(newline="") as file:
+        updates = list(csv.DictReader(file))
+    told = [fact for _, _, fact in FACTS if isinstance(fact, UpdateApplied)]
+    assert [(int(row["update"]), row["model"]) for row in updates] == [
+        (fact.update, fact.model) for fact in told
+    ]
+
+
+def test_a_fold_is_shown(handle: RunHandle) -> None:
+    attach(handle, "app.examples.outcome_counts:consumer")
+    shown = CliRunner().invoke(
+        app, ["consumer", "show", "outcome_counts"], env={"HINDCAST_HOME": str(handle.home)}
+    )
+    ends = Counter(fact.reason for _, _, fact in FACTS if isinstance(fact, EpisodeEnded))
+    assert all(f'"{reason}":{number}' in shown.output for reason, number in ends.items())
+
+
+def word(**changes: object) -> Word:
+    told = {"host": this_host(), "pid": 2**22 + 1, "created": 1.0, "state": "running", **changes}
+    return Word(name="n", target="t", store="s", **told)  # type: ignore[arg-type]
+
+
+def test_what_a_process_left_behind_tells_what_became_of_it() -> None:
+    assert state_of(word())[0] == "failed"
+    assert state_of(word(host="elsewhere")) == ("unknown", "on elsewhere")
+    assert state_of(word(state="failed", detail="why")) == ("failed", "why")
+    assert state_of(word(state="stopped")) == ("stopped", "")
+
+
+async def test_lag_is_the_age_of_the_first_event_not_taken_in() -> None:
+    log = MemoryLog("tale")
+    await record(log, FACTS[:20])
+    times = [decode_envelope(stored).occurred_ns for stored in log.events]
+    lag = Lag(log, 20, now_ns=times[-1] + 5_000_000_000)
+    assert await lag.of(None) == (None, None)
+    assert await lag.of(20) == (0.0, 0)
+    assert await lag.of(19) == (5.0, 1)
+    seconds, number = await Lag(log, 20, now_ns=None).of(4)
+    assert (seconds, number) == (max(0.0, (times[19] - times[4]) / 1e9), 16)
