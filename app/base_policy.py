@@ -8,7 +8,7 @@ from pathlib import Path
 
 import miniwob
 
-from actors.environments.miniwob.families import FAMILIES as MINIWOB_FAMILIES
+from actors.environments.miniwob.families import USUAL as MINIWOB_FAMILIES
 from actors.environments.store.families import FAMILIES as STORE_FAMILIES
 from actors.environments.store.words import vocabulary_words
 from app.demonstrations import record
@@ -27,7 +27,7 @@ _WORD = re.compile(r"""["']([A-Za-z]+),?["']""")
 
 
 async def record_all(folder: Path, *, settings: Settings) -> int:
-    """Write demonstrations of every family, and the sites' words, into the folder; returns the steps recorded."""
+    """Write demonstrations of the usual families, and the sites' words, into the folder; returns the steps recorded."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / WORDS).write_text("\n".join(site_words()) + "\n")
     (folder / DEMONSTRATIONS).unlink(missing_ok=True)

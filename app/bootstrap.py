@@ -15,9 +15,11 @@ import structlog
 
 from actors.environments.base import TaskSource
 from app.launch import read_launch
+from app.logs import LogStyle, configure_logging
 from app.processes import others_working, read_json, write_json
 from app.runs import RunHandle, open_run
 from app.supervisor import home_folder
+from app.telemetry import exporting
 from app.worker import wait_for_bus
 from core.errors import EnvironmentFailed
 from core.settings import Settings
@@ -69,11 +71,17 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, JetStre
     home = home_folder()
     await wait_for_bus(home)
     handle = open_run(home=home)
-    async with (
-        handle.connect_log(role=role) as log,
-        Publisher(log, producer=name, code_rev=handle.code_rev, settings=handle.settings.log) as publisher,
-    ):
-        yield handle, log, publisher
+    telemetry = handle.settings.telemetry
+    style = LogStyle(telemetry.log_format, telemetry.log_level)
+    configure_logging(style, process=name, role=role, run=handle.name)
+    with exporting(telemetry, process=name, role=role, run=handle.name):
+        async with (
+            handle.connect_log(role=role) as log,
+            Publisher(
+                log, producer=name, code_rev=handle.code_rev, settings=handle.settings.log
+            ) as publisher,
+        ):
+            yield handle, log, publisher
 
 
 async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
@@ -115,6 +123,7 @@ async def play_site(_name: str, _stop: asyncio.Event, ready: Ready) -> None:
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Request episodes."""
     from actors.curriculum.role import run_curriculum
+    from app.room import room_check
 
     async with opened("curriculum", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
@@ -127,6 +136,7 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
             settings=handle.settings,
             stop=stop,
             until_episodes=int(goal) if goal else None,
+            room_check=room_check(handle, log),
         )
 
 

@@ -2,7 +2,7 @@
 
 Before anybody else may work it lets a short-lived child open the run's stream and record `run.started` or
 `run.resumed`; then `ready.json` says where the broker listens. On a stop it stays until the others have said what they
-had to say.
+had to say. After a full disk it starts the broker again (`broker_disk`).
 """
 
 import fcntl
@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 from app.broker import plan_broker
+from app.broker_disk import BrokerDisk
 from app.processes import others_working, report, report_failure, write_json
 from app.selection import choose_run
 from app.supervisor import Supervisor, home_folder
@@ -52,7 +53,14 @@ def _run(name: str, folder: Path, home: Path) -> int:
     if run.settings.log.url:
         return _use_foreign(name, folder, home)
     plan = plan_broker(home, port=run.settings.log.port)
-    supervisor = Supervisor(name, plan.command, folder=folder)
+
+    def say(state: str, detail: str) -> None:
+        sys.stderr.write(f"{detail}\n")
+        supervisor.say(state, detail)
+
+    # nats-server leaves with 0 when somebody else tells it to, and with 2 when it panics
+    watch = BrokerDisk(plan.store, say=say)
+    supervisor = Supervisor(name, plan.command, folder=folder, watch=watch, lasting=True)
     supervisor.catch_signals()
     prepared = False
 
@@ -60,8 +68,9 @@ def _run(name: str, folder: Path, home: Path) -> int:
         nonlocal prepared
         status = 0 if prepared else prepare(name)
         if status == 0:
+            if not prepared:  # once: a broker started again on a full disk must not fail for want of a file
+                write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port})
             prepared = True
-            write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port})
             report(folder, name=name, pid=pid, state="ready", restarts=supervisor.restarts)
         return status
 

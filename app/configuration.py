@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, get_origin
+from urllib.parse import urlsplit
 
 import msgspec
 from pydantic import BaseModel, ValidationError
@@ -21,6 +22,7 @@ from pydantic.fields import FieldInfo
 from core.errors import SettingsError
 from core.settings import Settings
 from learner.recipes import DEFAULT, load_recipe
+from storage.readmodel.address import parse
 
 USER_FILE = "hindcast.toml"
 PREFIX = "HINDCAST__"
@@ -182,6 +184,13 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
         )
+    if settings.storage.database:
+        try:
+            parse(settings.storage.database)
+        except SettingsError as error:
+            found.append(str(error))
+    if settings.telemetry.otlp_endpoint:
+        found += _endpoint_conflicts(settings.telemetry.otlp_endpoint)
     for family in curriculum.families:
         environment, slash, name = family.partition("/")
         if not (slash and name and environment in curriculum.environments):
@@ -190,6 +199,21 @@ def find_conflicts(settings: Settings) -> list[str]:
                 f"curriculum.environments ({', '.join(curriculum.environments)})"
             )
     return found
+
+
+def _endpoint_conflicts(endpoint: str) -> list[str]:
+    parts = urlsplit(endpoint)
+    if parts.password is not None or parts.username is not None:
+        return [
+            "telemetry.otlp_endpoint holds a password or a token, which settings do not: they are recorded. Give it to the "
+            "processes in their environment instead: OTEL_EXPORTER_OTLP_HEADERS=authorization=…"
+        ]
+    if parts.scheme not in ("http", "https") or not parts.hostname or parts.query:
+        return [
+            f"telemetry.otlp_endpoint = {endpoint!r} must be the address of a collector that takes OTLP over HTTP, such as "
+            "http://127.0.0.1:4318"
+        ]
+    return []
 
 
 def to_toml(resolved: Resolved) -> str:

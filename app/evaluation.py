@@ -22,7 +22,6 @@ from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.store.server import serve
 from actors.environments.store.site import StoreSite
 from actors.judge.role import run_judge
-from core.errors import SettingsError
 from core.settings import Settings
 from core.statistics import wilson
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested
@@ -66,24 +65,26 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_requests(
-    source: TaskSource, *, episodes: int, families: Sequence[str], temperature: float, lease_s: float
+    source: TaskSource,
+    *,
+    episodes: int,
+    families: Sequence[str],
+    temperature: float,
+    lease_s: float,
+    first_seed: int = FIRST_SEED,
 ) -> list[EpisodeRequested]:
-    """One request per episode: families in turn, a new seed in each round.
+    """One request per episode: families in turn, the usual ones where none is named, a new seed in each round.
 
     Raises:
         SettingsError: a family does not exist.
 
     """
-    known = source.families()
-    for family in families:
-        if family not in known:
-            raise SettingsError(f"{source.name} has no family {family!r}; it has: {', '.join(known)}")
-    chosen = families or known
+    chosen = families or source.usual()
     return [
         EpisodeRequested(
-            episode=f"eval_{number}",
-            task=source.task(chosen[number % len(chosen)], FIRST_SEED + number // len(chosen)),
-            group=f"eval_{number}",
+            episode=f"eval_{source.name}_{number}",
+            task=source.task(chosen[number % len(chosen)], first_seed + number // len(chosen)),
+            group=f"eval_{source.name}_{number}",
             member=0,
             group_size=1,
             attempt=0,

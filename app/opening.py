@@ -81,7 +81,7 @@ def _started(handle: RunHandle) -> RunStarted:
 
 def is_operational(key: str) -> bool:
     """Whether a setting says where and how fast a run works rather than what it computes: it may change at a resume."""
-    return key.startswith(("log.", "storage.", "actors.browser_")) or key in OPERATIONAL
+    return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL
 
 
 async def _check_settings(log: EventLog, settings: Settings) -> None:

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     pid: int
     state: str
-    """`starting`, `ready`, `restarting`, `finished`."""
+    """`starting`, `ready`, `restarting`, `paused` (there is no room), `finished`, `stopped`, `failed`."""
     restarts: int = 0
     since: float = 0.0
     """Unix seconds."""
@@ -63,9 +64,10 @@ def read_json(path: Path) -> Any | None:
 
 
 def report(folder: Path, *, name: str, pid: int, state: str, restarts: int = 0, detail: str = "") -> None:
-    """Say what process `name` is doing."""
+    """Say what process `name` is doing. A full disk keeps nobody from work: then it stays unsaid."""
     entry = ProcessState(name=name, pid=pid, state=state, restarts=restarts, since=time.time(), detail=detail)
-    write_json(folder / f"{name}.json", msgspec.to_builtins(entry))
+    with suppress(OSError):
+        write_json(folder / f"{name}.json", msgspec.to_builtins(entry))
 
 
 def list_processes(folder: Path) -> list[ProcessState]:
@@ -83,8 +85,9 @@ FAILURE = "failure.json"
 
 
 def report_failure(home: Path, *, name: str, message: str) -> None:
-    """Leave word for whoever started the system."""
-    write_json(home / FAILURE, {"name": name, "message": message})
+    """Leave word for whoever started the system; unsaid on a full disk, as in `report`."""
+    with suppress(OSError):
+        write_json(home / FAILURE, {"name": name, "message": message})
 
 
 WORKING = ("starting", "ready", "restarting")

@@ -6,6 +6,7 @@ import msgspec
 
 from core.statistics import wilson
 from events.catalogue import (
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -59,11 +60,11 @@ class Progress(msgspec.Struct):
                 family = self.families.pop(fact.episode, "?")
                 self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
             case EpisodeAbandoned() as fact:
-                self.running.pop(fact.episode, None)
+                self._lose(fact.episode)
                 self.lost += 1
                 return f"episode {fact.episode} abandoned: {fact.reason} {fact.detail}".rstrip()
             case EpisodeCancelled() as fact:
-                self.running.pop(fact.episode, None)
+                self._lose(fact.episode)
             case EpisodeJudged() as fact:
                 return self._judged(fact)
             case UpdateApplied(model="policy") as fact:
@@ -76,9 +77,17 @@ class Progress(msgspec.Struct):
                 return f"policy {version} published · {self.curve(version - 1)}"
             case WaitExceeded() as fact:
                 return f"{recorded.envelope.producer} waited longer than {fact.setting} = {fact.limit_s} s for {fact.waited_for}"
+            case ControlRequested(command="pause") as fact:
+                return f"PAUSED by {fact.author}: {fact.reason}. Nothing new is begun until there is room"
+            case ControlRequested(command="resume") as fact:
+                return f"goes on: {fact.reason}"
             case _:
                 return None
         return None
+
+    def _lose(self, episode: str) -> None:
+        self.running.pop(episode, None)
+        self.families.pop(episode, None)
 
     def curve(self, version: int) -> str:
         """Success of one policy version with its 95 % interval and n."""

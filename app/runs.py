@@ -68,7 +68,7 @@ class RunHandle:
     @cached_property
     def blobs(self) -> BlobStore:
         """The run's blobs."""
-        return BlobStore(self.folder / "blobs")
+        return BlobStore(self.folder / "blobs", full_wait_s=self.settings.storage.full_wait_s)
 
     @property
     def code_rev(self) -> str:

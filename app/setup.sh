@@ -1,6 +1,7 @@
 #!/bin/sh
 # Brings a bare machine to the point where .venv/bin/hindcast works. Safe to repeat: does nothing when all is there.
 # As root on Debian it installs what is missing; otherwise it says exactly what to install.
+# `setup.sh tests` also looks for a PostgreSQL server, which only the tests use; without one they are skipped and say so.
 set -eu
 
 say() { printf '%s\n' "$*"; }
@@ -43,6 +44,18 @@ if [ -n "$missing" ]; then
     say "HINDCAST__ACTORS__BROWSER_PATH=/path/to/chromium for what you have elsewhere"
     say "(\`python -m playwright install chromium\` fetches a browser without root where its download can be reached)."
     exit 1
+fi
+
+if [ "${1:-}" = tests ] && ! command -v initdb >/dev/null && ! ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1; then
+    as_root=""
+    [ "$(id -u)" = 0 ] || as_root="sudo -n"
+    if command -v apt-get >/dev/null && $as_root true 2>/dev/null; then
+        say "installing Debian package postgresql (the tests of the read model run on a real server)"
+        { $as_root apt-get update -qq && $as_root env DEBIAN_FRONTEND=noninteractive \
+            apt-get install -y -qq --no-install-recommends postgresql; } >/dev/null || say "it could not be installed"
+    else
+        say "no PostgreSQL server here: its tests are skipped. As root: apt-get install -y postgresql"
+    fi
 fi
 
 wanted=$(cat pyproject.toml constraints.txt app/setup.sh | cksum)

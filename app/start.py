@@ -15,16 +15,20 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from threading import Thread
 
 import msgspec
 
+from app.alerts import Alerts
 from app.bus import BUS_LOCK, READY
 from app.launch import Launch, write_launch
+from app.logs import style_of
+from app.output import keep_output
 from app.processes import FAILURE, list_processes, read_json
 from app.progress import Progress
-from app.runs import RunHandle
+from app.runs import RunHandle, open_run
 from app.supervisor import STARTER, stop_with_parent
-from core.errors import HindcastError
+from core.errors import BrokerUnreachable, HindcastError
 from events.catalogue import ControlApplied, ControlRequested, RunFinished, RunResumed, RunStarted
 from events.envelope import Fact
 from events.publisher import Publisher
@@ -38,6 +42,8 @@ DRAIN_S = 10.0
 """How long requests that nobody started may take to be cancelled at the end of a finite run."""
 STOP_S = 12.0
 """honcho kills after 5 s; the rest is its own end and the broker's."""
+LAST_WORDS_S = 1.0
+"""How long what the processes said last may take into the file."""
 POLL_S = 0.1
 
 
@@ -75,6 +81,7 @@ class System:
         self.actors = actors
         self.output = home / "honcho.log"
         self._honcho: subprocess.Popen[bytes] | None = None
+        self._keeping: Thread | None = None
 
     def start(self) -> None:
         """Start honcho in a session of its own, so that Ctrl-C reaches only us."""
@@ -90,17 +97,19 @@ class System:
         for stale in (READY, FAILURE):
             (self.home / stale).unlink(missing_ok=True)
         concurrency = f"all=1,actor={self.actors}"
-        with self.output.open("ab") as output:
-            self._honcho = subprocess.Popen(
-                [sys.executable, "-m", "honcho", "-f", str(PROCFILE), "start", "-c", concurrency],
-                cwd=PROCFILE.parent,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-                preexec_fn=stop_with_parent,
-            )
+        prefix = ["--no-prefix"] if style_of(self.home).is_json else []
+        self._honcho = subprocess.Popen(
+            [sys.executable, "-m", "honcho", "-f", str(PROCFILE), "start", "-c", concurrency, *prefix],
+            cwd=PROCFILE.parent,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=stop_with_parent,
+        )
+        assert self._honcho.stdout is not None
+        self._keeping = keep_output(self._honcho.stdout, self.output)
 
     def names(self) -> set[str]:
         """Names that honcho gives to the processes."""
@@ -123,6 +132,8 @@ class System:
             failure = read_json(self.home / FAILURE)
             if failure is not None:
                 raise StartFailed(f"{failure['name']} could not go on: {failure['message']}")
+            if self._keeping is not None:
+                self._keeping.join(STOP_S)
             lines = self.output.read_text(errors="replace").splitlines()[-15:]
             raise StartFailed(
                 "the system stopped by itself (honcho's exit status "
@@ -140,6 +151,8 @@ class System:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._honcho.pid, signal.SIGKILL)
             self._honcho.wait()
+        if self._keeping is not None:
+            self._keeping.join(LAST_WORDS_S)
 
 
 async def wait_until_ready(system: System, say: Callable[[str], None], stop: asyncio.Event) -> None:
@@ -167,12 +180,21 @@ async def follow(
     began = time.monotonic()
     reached = ""
     caught_up = False
+    quiet_until: int | None = None
+
+    async def read_until_goal() -> None:
+        while True:
+            try:
+                return await read()
+            except BrokerUnreachable as error:  # the system lives, and so does its end
+                say(f"the log does not answer, trying further: {error}")
 
     async def read() -> None:
-        nonlocal caught_up
+        nonlocal caught_up, quiet_until
         async with handle.connect_log(role="reader") as log:
-            quiet_until = (await log.identity()).last
-            async for recorded in tail(log, after=0):
+            if quiet_until is None:
+                quiet_until = (await log.identity()).last
+            async for recorded in tail(log, after=progress.position):
                 line = progress.apply(recorded)
                 if line and (
                     recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)
@@ -184,14 +206,18 @@ async def follow(
 
     async def watch() -> None:
         nonlocal reached
+        alerts = Alerts(system.home)
         while not stop.is_set() and not reached:
             system.check()
+            entries = list_processes(system.home / "processes")
+            for line in alerts.look_at_disk() + alerts.look(entries):
+                say(line)
             if caught_up:
                 reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
             await asyncio.sleep(POLL_S)
 
     async with asyncio.TaskGroup() as group:
-        reader = group.create_task(read())
+        reader = group.create_task(read_until_goal())
         await watch()
         reader.cancel()
     if reached:
@@ -214,7 +240,8 @@ async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
                     if recorded.position >= asked and answered:
                         break
     finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
-    await _record(handle, "admin", finished)
+    # read anew: the administrator makes the settings' size limit hold, and the log may have been given more meanwhile
+    await _record(open_run(handle.name, home=handle.home), "admin", finished)
 
 
 async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
@@ -257,8 +284,11 @@ async def run_system(
             progress = await follow(handle_of(), system, launch, say, stop)
     finally:
         say("stopping")
-        write_launch(home, Launch(run=launch.run, actors=launch.actors))  # a goal holds for one start alone
         await asyncio.to_thread(system.stop)
+        with contextlib.suppress(OSError):  # no room
+            write_launch(
+                home, Launch(run=launch.run, actors=launch.actors)
+            )  # a goal holds for one start alone
     return Summary(
         run=launch.run,
         updates=progress.updates,

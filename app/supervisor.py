@@ -14,9 +14,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
+from typing import IO, Protocol
 
+from app.logs import style_of, tell
 from app.processes import pid_alive, report
 
 STOP_AFTER_S = 4.0
@@ -33,6 +36,8 @@ STARTER = "HINDCAST_STARTER"
 """Environment variable with the process id of the `hindcast start` that everything stops with."""
 HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
+RENEWED = 256
+"""In place of an exit status: its watch asked for another worker."""
 
 
 def die_with_parent() -> None:
@@ -50,14 +55,37 @@ def _signal_when_orphaned(number: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
+class Watch(Protocol):
+    """Somebody who listens to a worker and may ask for another in its place."""
+
+    def heard(self, line: str) -> None:
+        """One line of its standard error. Called from a thread."""
+        ...
+
+    def wants_renewal(self) -> bool:
+        """Whether the worker is to be stopped and started again now."""
+        ...
+
+
 class Supervisor:
     """Starts, restarts and stops one worker."""
 
-    def __init__(self, name: str, command: Callable[[], Sequence[str]], *, folder: Path) -> None:
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        *,
+        folder: Path,
+        watch: Watch | None = None,
+        lasting: bool = False,
+    ) -> None:
+        """`lasting`: the worker is never done and its exit status means nothing to us: it is always started again."""
         self.name = name
         self.folder = folder
         self.restarts = 0
         self._command = command
+        self._watch = watch
+        self._lasting = lasting
         self._stop_asked = Event()
         self._starter = int(os.environ.get(STARTER, "0"))
         self._worker: subprocess.Popen[bytes] | None = None
@@ -100,21 +128,24 @@ class Supervisor:
             if self.is_stopping():
                 break
             self._reap()
-            if status == HOPELESS:
-                self._say("failed", "no restart can help; see its message above")
+            if status == RENEWED:
+                self.restarts += 1
+                continue
+            if status == HOPELESS and not self._lasting:
+                self.say("failed", "no restart can help; see its message above")
                 return HOPELESS
-            if status == 0:
+            if status == 0 and not self._lasting:
                 self.idle()
                 return 0
             attempt = 0 if time.monotonic() - began > HEALTHY_S else attempt + 1
             pause = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
             self.restarts += 1
-            self._say("restarting", f"exit status {status}; again in {pause} s")
-            sys.stderr.write(f"{self.name} ended with status {status}; starting it again in {pause} s\n")
+            self.say("restarting", f"exit status {status}; again in {pause} s")
+            self._tell(f"{self.name} ended with status {status}; starting it again in {pause} s")
             self._sleep(pause)
         before_stop()
         self._terminate()
-        self._say("stopped", "")
+        self.say("stopped", "")
         return 0
 
     def _start(self) -> int:
@@ -122,10 +153,14 @@ class Supervisor:
             list(self._command()),
             start_new_session=True,
             stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if self._watch else None,
             preexec_fn=die_with_parent,
             env={**os.environ, RESTARTS: str(self.restarts)},
         )
-        self._say("starting", "")
+        if self._watch is not None:
+            assert self._worker.stderr is not None
+            Thread(target=_pass_on, args=(self._worker.stderr, self._watch), daemon=True).start()
+        self.say("starting", "")
         return self._worker.pid
 
     def _wait(self) -> int:
@@ -134,12 +169,15 @@ class Supervisor:
             status = self._worker.poll()
             if status is not None:
                 return status
+            if self._watch is not None and self._watch.wants_renewal():
+                self._terminate()
+                return RENEWED
             time.sleep(POLL_S)
         return 0
 
     def idle(self) -> None:
         """There is nothing to keep alive: stay, since leaving would stop all the others."""
-        self._say("finished", "")
+        self.say("finished", "")
         while not self.is_stopping():
             time.sleep(POLL_S)
 
@@ -157,8 +195,11 @@ class Supervisor:
             try:
                 worker.wait(STOP_AFTER_S)
             except subprocess.TimeoutExpired:
-                sys.stderr.write(f"{self.name} did not stop within {STOP_AFTER_S} s and is killed\n")
+                self._tell(f"{self.name} did not stop within {STOP_AFTER_S} s and is killed")
         self._reap()
+
+    def _tell(self, text: str) -> None:
+        tell(style_of(self.folder.parent), self.name, text, level="warning")
 
     def _reap(self) -> None:
         """Kill whatever of the worker's session is left: browsers, drivers."""
@@ -169,9 +210,20 @@ class Supervisor:
                 return
             self._worker.wait()
 
-    def _say(self, state: str, detail: str) -> None:
+    def say(self, state: str, detail: str) -> None:
+        """Tell people what becomes of the worker."""
         pid = self._worker.pid if self._worker else os.getpid()
         report(self.folder, name=self.name, pid=pid, state=state, restarts=self.restarts, detail=detail)
+
+
+def _pass_on(stream: IO[bytes], watch: Watch) -> None:
+    """Repeat what a worker says, and let its watch hear it."""
+    with stream:
+        for line in stream:
+            with suppress(OSError):  # unheard; to stop reading would kill the worker at its next word
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+            watch.heard(line.decode(errors="replace"))
 
 
 def home_folder() -> Path:

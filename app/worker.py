@@ -5,18 +5,19 @@ leaves within `STOP_S`. Exit status 0: the work is done or was stopped; 2: no re
 """
 
 import asyncio
-import logging
 import os
 import signal
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NoReturn
 
 import structlog
 import uvloop
 
+from app.logs import configure_logging, current_run, style_of, tell
 from app.processes import pid_alive, read_json, report, report_failure
 from app.supervisor import HOPELESS, RESTARTS, home_folder
 from core.errors import (
@@ -57,23 +58,16 @@ Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
 logger = structlog.get_logger(__name__)
 
 
+class _Unawaited(ThreadPoolExecutor):
+    """Threads for blocking calls that nobody waits for at the end: a database or a disk may hold one for half a minute."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing more; what is under way ends with the process (`leave`)."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+
 class EndedByItself(HindcastError):
     """A role left its loop without being asked: to be started again."""
-
-
-def configure_logging() -> None:
-    """One line per message on standard error; plain, since honcho's output is a file more often than not."""
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="%H:%M:%S"),
-            structlog.processors.format_exc_info,
-            structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-    )
 
 
 async def wait_for_bus(home: Path) -> None:
@@ -104,6 +98,7 @@ async def work(role: str, name: str, stop: asyncio.Event) -> None:
     from app.bootstrap import ROLES  # loads torch for some roles: after the arguments were looked at
 
     loop = asyncio.get_running_loop()
+    loop.set_default_executor(_Unawaited(thread_name_prefix=name))
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     folder = home_folder() / "processes"
@@ -135,7 +130,9 @@ def explain(error: BaseException, name: str) -> int:
         statuses = [explain(inner, name) for inner in error.exceptions]
         return max(statuses, default=1)
     if isinstance(error, HindcastError):
-        sys.stderr.write(f"{type(error).__name__}: {error}\n")
+        kind = type(error).__name__
+        style = style_of(home_folder())
+        tell(style, name, str(error) if style.is_json else f"{kind}: {error}", error_type=kind)
         # a browser that worked before may work again; one that is missing at the very first start will not
         missing = isinstance(error, BrowserUnavailable) and os.environ.get(RESTARTS, "0") == "0"
         if missing or isinstance(error, BEYOND_RESTART):
@@ -156,8 +153,8 @@ def leave(status: int) -> NoReturn:
 def main() -> int:
     """Run the role and name on the command line; returns the exit status."""
     role, name = sys.argv[1:3]
-    configure_logging()
-    structlog.contextvars.bind_contextvars(process=name)
+    home = home_folder()
+    configure_logging(style_of(home), process=name, role=role, run=current_run(home))
     stop = asyncio.Event()
     try:
         uvloop.run(work(role, name, stop))

@@ -12,22 +12,43 @@ from collections.abc import Sequence
 import structlog
 import typer
 
-from app.cli import config, doctor, episode, evaluate, log, policy, rebuild, run, start, task, train, verify
+from app.cli import (
+    attach,
+    bench,
+    config,
+    consumer,
+    doctor,
+    episode,
+    evaluate,
+    log,
+    policy,
+    rebuild,
+    run,
+    start,
+    task,
+    train,
+    verify,
+    watch,
+)
 from core.errors import HindcastError
 
 PARTS: tuple[typer.Typer, ...] = (
     start.app,
+    watch.app,
     doctor.app,
     run.app,
     episode.app,
     task.app,
     policy.app,
     log.app,
+    attach.app,
+    consumer.app,
     evaluate.app,
     verify.app,
     rebuild.app,
     config.app,
     train.app,
+    bench.app,
 )
 """In the order of the help."""
 

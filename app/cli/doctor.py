@@ -1,30 +1,53 @@
 """`hindcast doctor`."""
 
-import msgspec
+import asyncio
+
 import typer
 
+from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.configuration import resolve
-from app.doctor import examine
+from app.doctor import Finding, examine, parts
 from app.supervisor import home_folder
 
 app = typer.Typer()
 
+MARKS = {"ok": "ok    ", "note": "NOTE  ", "failed": "FAILED"}
+
 
 @app.command("doctor")
 def doctor(as_json: Json = False) -> None:
-    """Look at everything a run needs: broker, browser, policy, disk, memory, ports; a line each, with what to do.
+    """Use every part that a run needs, and say of each what was found and what to do.
 
-    Example: hindcast doctor
+    Packages, disk and its speed, broker, room in the log, browser, base policy, memory, ports, clock. Exit code 1 when a
+    part failed; a NOTE is no failure.
+
+    Example: hindcast doctor --json
     """
-    settings = resolve().settings
-    findings = examine(home_folder(), browser_path=settings.actors.browser_path, base=settings.policy.base)
+    findings = asyncio.run(_examine(as_json=as_json))
     if as_json:
-        print_json(msgspec.to_builtins(findings))
-    for finding in [] if as_json else findings:
-        print_text(f"{'ok     ' if finding.ok else 'MISSING'}  {finding.part:<9} {finding.result}")
-        if not finding.ok:
-            print_text(f"         {'':<9} -> {finding.fix}")
-    if not all(finding.ok for finding in findings):
+        print_json(findings)
+    if any(finding.verdict == "failed" for finding in findings):
         raise typer.Exit(1)
+
+
+async def _examine(*, as_json: bool) -> list[Finding]:
+    findings = []
+    wanted = parts(home_folder(), resolve().settings)
+    with progress_bar(as_json=as_json) as bar:
+        looking = bar.add_task("", total=len(wanted))
+        for part, look, fix in wanted:
+            bar.update(looking, description=part)
+            finding = await examine(part, look, fix)
+            findings.append(finding)
+            bar.advance(looking)
+            if not as_json:
+                _print(finding)
+    return findings
+
+
+def _print(finding: Finding) -> None:
+    print_text(f"{MARKS[finding.verdict]}  {finding.part:<9} {finding.result}")
+    if finding.fix:
+        print_text(f"        {'':<9} -> {finding.fix}")

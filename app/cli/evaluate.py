@@ -1,15 +1,14 @@
 """`hindcast eval`."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
-from rich.progress import Progress
 
+from app.cli.bars import progress_bar
 from app.cli.options import Json, RunOption
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
@@ -19,7 +18,8 @@ from core.settings import Settings
 
 app = typer.Typer()
 
-SUITES = ("store", "miniwob")
+SUITES = {"store": "store", "miniwob": "miniwob", "miniwob-all": "miniwob"}
+"""Suite -> site. A suite has the site's usual families, `-all` every one."""
 
 
 @app.command("eval")
@@ -27,7 +27,7 @@ def evaluate_policy(
     policy: Annotated[
         str, typer.Option(help="`base`, a model folder, a version of the run such as 12, or `latest`.")
     ] = "base",
-    suite: Annotated[str, typer.Option(help="Which tasks: store, miniwob.")] = "store",
+    suite: Annotated[str, typer.Option(help="Which tasks: store, miniwob, miniwob-all.")] = "store",
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
@@ -47,15 +47,16 @@ def evaluate_policy(
     if suite not in SUITES:
         raise SettingsError(f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}")
     settings = resolve(overrides=overrides or []).settings
+    source = task_sources(settings)[SUITES[suite]]
     folder, weights, name = _find_policy(policy, settings, run)
     requests = plan_requests(
-        task_sources(settings)[suite],
+        source,
         episodes=episodes,
-        families=family or [],
+        families=family or (source.families() if suite.endswith("-all") else ()),
         temperature=temperature,
         lease_s=settings.curriculum.lease_s,
     )
-    with Progress(disable=as_json or not sys.stderr.isatty()) as bar:
+    with progress_bar(as_json=as_json) as bar:
         task = bar.add_task(f"{name} on {suite}", total=episodes)
         said: Callable[[int, int], None] = lambda done, _: bar.update(task, completed=done)  # noqa: E731
         report = asyncio.run(

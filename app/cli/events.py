@@ -1,7 +1,7 @@
 """Events for people: which to show, one as a line, one in full, many as counts."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from difflib import get_close_matches
 from fnmatch import fnmatchcase
 from typing import Any
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from app.cli.output import moment, shorten
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
-from core.errors import HindcastError, SettingsError
+from core.errors import CorruptEvent, HindcastError, SettingsError
+from events.chain import ChainChecker
 from events.codec import decode
 from events.envelope import Recorded, Stored
 from events.registry import BY_NAME
@@ -36,11 +37,15 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     types: tuple[str, ...] = ()
     """Names or patterns such as `episode.*`; empty: all."""
     episode: str | None = None
+    producer: str | None = None
+    """Name or pattern such as `actor.*`."""
 
     def takes(self, recorded: Recorded) -> bool:
         """Whether an event is among them."""
         envelope = recorded.envelope
         if self.types and not any(fnmatchcase(envelope.type, pattern) for pattern in self.types):
+            return False
+        if self.producer is not None and not fnmatchcase(envelope.producer, self.producer):
             return False
         if self.episode is None:
             return True
@@ -50,10 +55,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def everything(self) -> bool:
         """Whether nothing is left out."""
-        return not self.types and self.episode is None
+        return not self.types and self.episode is None and self.producer is None
 
 
-def select(types: Sequence[str] | None, episode: str | None) -> Selection:
+def select(types: Sequence[str] | None, episode: str | None, producer: str | None = None) -> Selection:
     """A selection of known types.
 
     Raises:
@@ -65,7 +70,7 @@ def select(types: Sequence[str] | None, episode: str | None) -> Selection:
             near = get_close_matches(pattern, BY_NAME, n=1)
             advice = f"the nearest is {near[0]}" if near else f"there are: {', '.join(sorted(BY_NAME))}"
             raise SettingsError(f"--type {pattern}: no event is called so; {advice}")
-    return Selection(types=tuple(types or ()), episode=episode)
+    return Selection(types=tuple(types or ()), episode=episode, producer=producer)
 
 
 def as_line(recorded: Recorded) -> str:
@@ -106,6 +111,34 @@ def describe_stored(stored: Stored, *, arrays: bool = False) -> dict[str, Any]:
         }
 
 
+def fields_of(recorded: Recorded) -> Iterator[str]:
+    """Every value of an event, envelope and payload, as `payload.action.name=click`."""
+    yield from _flat("", recorded.describe())
+
+
+def _flat(path: str, value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _flat(f"{path}.{key}" if path else str(key), item)
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _flat(f"{path}.{index}", item)
+    elif value is not None:
+        yield f"{path}={value}"
+
+
+class ChainStats(msgspec.Struct, kw_only=True):
+    """What one producer appended, and whether its hash chains hold."""
+
+    events: int = 0
+    incarnations: int = 0
+    """Starts of the process: each has a chain of its own."""
+    first: int = 0
+    last: int = 0
+    broken: str | None = None
+    """The first fault of its chains, in words; None while they are whole."""
+
+
 class Stats(msgspec.Struct, kw_only=True):
     """What a stretch of the log holds; `add` takes its events in order."""
 
@@ -134,7 +167,36 @@ class Stats(msgspec.Struct, kw_only=True):
         self.ended_ns = max(self.ended_ns, envelope.occurred_ns)
 
     @property
-    def events_per_s(self) -> float:
-        """By the producers' clocks."""
-        seconds = (self.ended_ns - self.began_ns) / 1e9
-        return self.events / seconds if seconds > 0 else 0.0
+    def seconds(self) -> float:
+        """From the first to the last, by the producers' clocks."""
+        return max(0.0, (self.ended_ns - self.began_ns) / 1e9)
+
+    def per_minute(self, number: int) -> float:
+        """As a rate over the stretch; 0 when it has no length."""
+        return 60 * number / self.seconds if self.seconds else 0.0
+
+
+class Chains:
+    """Follows the hash chains of every producer, past their faults."""
+
+    def __init__(self, *, after: int) -> None:
+        """`after`: where reading starts; chains may be under way there."""
+        self.producers: dict[str, ChainStats] = {}
+        self._after = after
+        self._checkers: dict[str, ChainChecker] = {}
+
+    def check(self, recorded: Recorded) -> None:
+        """Take in one event of whatever type."""
+        envelope = recorded.envelope
+        stats = self.producers.setdefault(envelope.producer, ChainStats(first=recorded.position))
+        stats.events += 1
+        stats.last = recorded.position
+        if envelope.incarnation not in self._checkers:
+            self._checkers[envelope.incarnation] = ChainChecker(after=self._after)
+            stats.incarnations += 1
+        try:
+            self._checkers[envelope.incarnation].check(recorded)
+        except CorruptEvent as error:
+            stats.broken = stats.broken or str(error)
+            # whatever follows is compared with what stands here
+            self._checkers[envelope.incarnation] = ChainChecker(after=recorded.position)

@@ -1,7 +1,7 @@
-"""`hindcast log tail / show / grep / stats`. Each ends with the cursor to go on from.
+"""`hindcast log tail / show / grep / stats / resize`. Each but the last ends with the cursor to go on from.
 
-Reading only, and checked like every reading: positions without a gap, hash chains, the identity of the log. With
-`--json` each event is one line, and the last line is `{"cursor": POSITION}`.
+Reading, but for `resize`, and checked like every reading: positions without a gap, hash chains, the identity of the
+log. With `--json` each event is one line, and the last line is `{"cursor": POSITION}`.
 """
 
 import asyncio
@@ -14,9 +14,20 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.events import Selection, Stats, as_line, describe, describe_stored, select
+from app.cli.bars import progress_bar
+from app.cli.events import (
+    Chains,
+    Selection,
+    Stats,
+    as_line,
+    describe,
+    describe_stored,
+    fields_of,
+    select,
+)
 from app.cli.options import Json, Limit, RunOption
-from app.cli.output import moment, print_fields, print_json, print_table, print_text
+from app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
+from app.resizing import UNITS, parse_size, resize_log
 from app.runs import open_run
 from core.errors import SettingsError
 from events.envelope import Recorded
@@ -30,7 +41,21 @@ Types = Annotated[
     typer.Option("--type", help="Only events of this type, such as step.taken or 'episode.*'; repeatable."),
 ]
 Episode = Annotated[str | None, typer.Option("--episode", help="Only events of this episode.")]
-After = Annotated[int | None, typer.Option("--after", metavar="POSITION", min=0, help="Start after it.")]
+Producer = Annotated[
+    str | None,
+    typer.Option("--producer", help="Only what this process recorded, such as learner.1 or 'actor.*'."),
+]
+After = Annotated[
+    int | None,
+    typer.Option(
+        "--from", "--after", metavar="POSITION", min=0, help="Go on after it: the cursor of before."
+    ),
+]
+
+
+FIELD_WIDTH = 140
+BAR_EVENTS = 500
+"""How often a bar moves."""
 
 
 class Cursor:
@@ -64,12 +89,22 @@ def print_event(recorded: Recorded, *, as_json: bool) -> None:
         print_text(as_line(recorded))
 
 
-async def following(log: EventLog, cursor: Cursor) -> AsyncGenerator[Recorded, None]:
-    """Events after the cursor up to where the log ends now; moves the cursor. Types of a newer version are passed over."""
-    async with aclosing(read(log, after=cursor.at, strict=False)) as recordeds:
-        async for recorded in recordeds:
-            cursor.at = recorded.position
-            yield recorded
+async def following(
+    log: EventLog, cursor: Cursor, *, check: bool = True, silent: bool = True
+) -> AsyncGenerator[Recorded, None]:
+    """Events after the cursor up to where the log ends now; moves the cursor. Types of a newer version are passed over.
+
+    `silent` False: with a bar on a terminal, for those who print nothing before the end.
+    """
+    async with aclosing(read(log, after=cursor.at, strict=False, check=check)) as recordeds:
+        with progress_bar(as_json=silent) as bar:
+            total = None if silent else (await log.identity()).last - cursor.at
+            reading, after = bar.add_task("reading the log", total=total), cursor.at
+            async for recorded in recordeds:
+                cursor.at = recorded.position
+                if not silent and recorded.position % BAR_EVENTS == 0:
+                    bar.update(reading, completed=recorded.position - after)
+                yield recorded
 
 
 @app.command("tail")
@@ -77,6 +112,7 @@ def tail_log(
     run: RunOption = None,
     types: Types = None,
     episode: Episode = None,
+    producer: Producer = None,
     after: After = None,
     limit: Limit = 20,
     follow: Annotated[
@@ -88,7 +124,7 @@ def tail_log(
 
     Example: hindcast log tail --type 'episode.*' --follow
     """
-    selection = select(types, episode)
+    selection = select(types, episode, producer)
 
     async def work(log: EventLog, cursor: Cursor) -> None:
         cursor.at = after or 0
@@ -112,7 +148,7 @@ async def print_last(
     if selection.everything:
         cursor.at = max(0, (await log.identity()).last - limit)
     newest: deque[Recorded] = deque(maxlen=limit)
-    async for recorded in following(log, cursor):
+    async for recorded in following(log, cursor, silent=as_json):
         if selection.takes(recorded):
             newest.append(recorded)
     for recorded in newest:
@@ -181,22 +217,26 @@ def print_full(plain: dict[str, object], *, as_json: bool) -> None:
 
 @app.command("grep")
 def grep_log(
-    pattern: Annotated[str, typer.Argument(help="Regular expression, looked for in the event as JSON.")],
+    pattern: Annotated[
+        str,
+        typer.Argument(help="Regular expression, looked for in each field as in `payload.result=timeout`."),
+    ],
     run: RunOption = None,
     types: Types = None,
     episode: Episode = None,
+    producer: Producer = None,
     after: After = None,
     limit: Limit = 50,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="Capitals do not matter.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Print the events whose envelope or payload matches a pattern.
+    """Print the events of which a field matches a pattern, and the fields that do.
 
-    Example: hindcast log grep 'no_such_element' --type step.taken --limit 5
+    Example: hindcast log grep 'result=no_such_element' --type step.taken --limit 5
     """
-    selection = select(types, episode)
+    selection = select(types, episode, producer)
     try:
-        wanted = re.compile(pattern.encode(), re.IGNORECASE if ignore_case else 0)
+        wanted = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except re.error as error:
         raise SettingsError(f"{pattern!r} is not a regular expression: {error}") from error
 
@@ -205,8 +245,11 @@ def grep_log(
         printed = 0
         async with aclosing(following(log, cursor)) as recordeds:
             async for recorded in recordeds:
-                if selection.takes(recorded) and wanted.search(msgspec.json.encode(recorded.describe())):
-                    print_event(recorded, as_json=as_json)
+                if not selection.takes(recorded):
+                    continue
+                found = [field for field in fields_of(recorded) if wanted.search(field)]
+                if found:
+                    print_match(recorded, found, as_json=as_json)
                     printed += 1
                     if printed >= limit:
                         break
@@ -214,35 +257,59 @@ def grep_log(
     with_log(run, work, as_json=as_json)
 
 
+def print_match(recorded: Recorded, fields: list[str], *, as_json: bool) -> None:
+    """One event with the fields that matched."""
+    if as_json:
+        print_json({**describe(recorded), "matched": fields})
+        return
+    print_event(recorded, as_json=False)
+    for field in fields:
+        print_text(f"{'':>8}  {shorten(field, FIELD_WIDTH)}")
+
+
 @app.command("stats")
 def show_stats(
     run: RunOption = None,
     types: Types = None,
     episode: Episode = None,
+    producer: Producer = None,
     after: After = None,
     as_json: Json = False,
 ) -> None:
-    """Count events by type and producer.
+    """Count events and bytes by type with their rates, and look at every producer's hash chain.
+
+    Exit code 1 when a chain is broken: bytes were altered, or events were lost.
 
     Example: hindcast log stats --json
     """
-    selection = select(types, episode)
-    stats = Stats()
+    selection = select(types, episode, producer)
+    stats, chains = Stats(), Chains(after=after or 0)
 
     async def work(log: EventLog, cursor: Cursor) -> None:
         cursor.at = after or 0
-        async for recorded in following(log, cursor):
+        async for recorded in following(log, cursor, check=False, silent=as_json):
+            chains.check(recorded)
             if selection.takes(recorded):
                 stats.add(recorded)
-        print_stats(stats, as_json=as_json)
+        print_stats(stats, chains, as_json=as_json)
 
     with_log(run, work, as_json=as_json)
+    if any(chain.broken for chain in chains.producers.values()):
+        raise typer.Exit(1)
 
 
-def print_stats(stats: Stats, *, as_json: bool) -> None:
-    """Counts as JSON or as tables."""
+def print_stats(stats: Stats, chains: Chains, *, as_json: bool) -> None:
+    """Counts, rates and chains as JSON or as tables."""
+    rates = {name: stats.per_minute(number) for name, number in stats.by_type.items()}
     if as_json:
-        print_json({**msgspec.to_builtins(stats), "events_per_s": stats.events_per_s})
+        print_json(
+            {
+                **msgspec.to_builtins(stats),
+                "events_per_s": stats.per_minute(stats.events) / 60,
+                "per_minute_by_type": rates,
+                "chains": chains.producers,
+            }
+        )
         return
     print_fields(
         [
@@ -251,11 +318,39 @@ def print_stats(stats: Stats, *, as_json: bool) -> None:
             ("positions", f"{stats.first} to {stats.last}"),
             ("from", moment(stats.began_ns)),
             ("to", moment(stats.ended_ns)),
-            ("events/s", stats.events_per_s),
+            ("events/min", stats.per_minute(stats.events)),
         ]
     )
     print_text("")
-    by_type = [(name, number, stats.bytes_by_type[name]) for name, number in stats.by_type.most_common()]
-    print_table(("type", "events", "payload bytes"), by_type, empty="No such event.")
+    by_type = [
+        (name, number, rates[name], stats.bytes_by_type[name], stats.bytes_by_type[name] // number)
+        for name, number in stats.by_type.most_common()
+    ]
+    heads = ("type", "events", "per minute", "payload bytes", "bytes each")
+    print_table(heads, by_type, empty="No such event.")
     print_text("")
-    print_table(("producer", "events"), stats.by_producer.most_common(), empty="")
+    listed = [
+        (name, chain.events, chain.incarnations, chain.first, chain.last, chain.broken or "whole")
+        for name, chain in chains.producers.items()
+    ]
+    print_table(("producer", "events", "starts", "first", "last", "chain"), listed, empty="")
+
+
+@app.command("resize")
+def resize(
+    size: Annotated[
+        str, typer.Argument(metavar="SIZE", help="What the log may hold: 16GiB, 500MiB, or bytes.")
+    ],
+    run: RunOption = None,
+    as_json: Json = False,
+) -> None:
+    """Give the log another size limit, at once and for later starts: how a paused or full run is freed.
+
+    Example: hindcast log resize 16GiB
+    """
+    handle = asyncio.run(resize_log(open_run(run), parse_size(size)))
+    limit = handle.settings.log.max_bytes
+    if as_json:
+        print_json({"run": handle.name, "max_bytes": limit})
+    else:
+        print_text(f"the log of run {handle.name} may hold {limit / UNITS['MiB']:,.0f} MiB from now on")

@@ -6,6 +6,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.cli.bars import progress_bar, watched
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs import RunHandle, open_run
@@ -30,7 +31,7 @@ def rebuild_run(
     Example: hindcast rebuild run-1 --json
     """
     handle = open_run(run)
-    report = asyncio.run(_rebuild(handle, replace=replace))
+    report = asyncio.run(_rebuild(handle, replace=replace, as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
@@ -39,9 +40,10 @@ def rebuild_run(
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _rebuild(handle: RunHandle, *, replace: bool) -> RebuildReport:
+async def _rebuild(handle: RunHandle, *, replace: bool, as_json: bool) -> RebuildReport:
     async with handle.connect_log() as log:
-        return await rebuild(log, handle.database_url, replace=replace)
+        with progress_bar(as_json=as_json) as bar:
+            return await rebuild(watched(log, bar, "folding"), handle.database_url, replace=replace)
 
 
 def _print_report(report: RebuildReport) -> None:

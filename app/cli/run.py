@@ -79,6 +79,7 @@ def _print_summary(summary: RunSummary) -> None:
             ("run", summary.run),
             ("as of position", summary.position),
             ("state", " ".join(filter(None, (summary.state, summary.finished_reason)))),
+            ("paused", summary.paused or "no"),
             ("recipe", f"{summary.recipe}, seed {summary.run_seed}, base policy {summary.base_policy_name}"),
             ("started", moment(summary.started_ns)),
             ("goal", summary.goal),

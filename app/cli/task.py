@@ -1,12 +1,17 @@
-"""`hindcast task list`."""
+"""`hindcast task list` and `hindcast task solve`."""
 
+import asyncio
+import sys
 from typing import Annotated
 
+import msgspec
 import typer
+from rich.progress import Progress
 
 from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
-from app.cli.output import print_json, print_table, rate, shorten
+from app.cli.output import print_json, print_table, print_text, rate, shorten
 from app.cli.reading import asking
+from app.configuration import resolve
 from storage.readmodel.queries import list_tasks
 
 app = typer.Typer(name="task", help="Tasks: what episodes attempt.", no_args_is_help=True)
@@ -51,4 +56,43 @@ def list_all(
             for t in found
         ],
         empty="No such task.",
+    )
+
+
+@app.command("solve")
+def solve_all(
+    environment: Annotated[str, typer.Option(help="Which site: store, miniwob.")] = "miniwob",
+    family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
+    episodes: Annotated[int, typer.Option(min=1, help="Episodes of each family.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """Play the scripted demonstrators in a real browser and count what they win, by family.
+
+    Example: hindcast task solve --environment miniwob --episodes 20
+    """
+    from app.solving import Solved, solvable, solve
+
+    settings = resolve().settings
+    families = solvable(environment, family or [], settings)
+
+    async def play() -> list[Solved]:
+        found: list[Solved] = []
+        with Progress(disable=as_json or not sys.stderr.isatty()) as bar:
+            task = bar.add_task(environment, total=len(families))
+            async for one in solve(environment, families, episodes=episodes, settings=settings):
+                found.append(one)
+                bar.update(task, advance=1)
+        return found
+
+    found = asyncio.run(play())
+    if as_json:
+        print_json({"families": msgspec.to_builtins(found)})
+        return
+    print_table(
+        ("family", "won", "n", "steps"),
+        [(one.family, one.won, one.episodes, one.mean_steps) for one in found],
+        empty="No family.",
+    )
+    print_text(
+        f"{sum(one.won for one in found)} of {sum(one.episodes for one in found)} episodes won in {len(found)} families"
     )

@@ -7,6 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.configuration import resolve
@@ -46,10 +47,14 @@ def base(
     """
     from app.base_policy import record_all, train_base  # loads torch
 
-    recorded = asyncio.run(record_all(folder, settings=resolve().settings))
+    with progress_bar(as_json=as_json) as bar:
+        bar.add_task("recording demonstrations", total=None)
+        recorded = asyncio.run(record_all(folder, settings=resolve().settings))
     if not as_json:
         print_text(f"{recorded} steps of demonstrations recorded in {folder}")
-    train_base(folder, minutes=minutes, seed=seed)
+    with progress_bar(as_json=as_json) as bar:
+        bar.add_task(f"training for {minutes:g} minutes", total=None)
+        train_base(folder, minutes=minutes, seed=seed)
     if as_json:
         print_json(Trained(folder=str(folder), demonstrations=recorded))
     else:

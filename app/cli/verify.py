@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import typer
 
+from app.cli.bars import progress_bar, watched
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs import RunHandle, open_run
@@ -29,7 +30,7 @@ def verify_run(run: RunName = None, as_json: Json = False) -> None:
     from core.models.policy import policy_folder  # loads torch: other commands must not wait for it
 
     handle = open_run(run)
-    report = asyncio.run(_verify(handle, policy_folder(handle.settings.policy.base)))
+    report = asyncio.run(_verify(handle, policy_folder(handle.settings.policy.base), as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
@@ -38,11 +39,13 @@ def verify_run(run: RunName = None, as_json: Json = False) -> None:
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _verify(handle: RunHandle, policy: Path) -> "VerifyReport":
+async def _verify(handle: RunHandle, policy: Path, *, as_json: bool) -> "VerifyReport":
     from learner.verify import verify  # loads torch: only once it is needed
 
     async with handle.connect_log() as log:
-        return await verify(log, handle.blobs, policy=policy, code_rev=handle.code_rev)
+        with progress_bar(as_json=as_json) as bar:
+            watching = watched(log, bar, "recomputing")
+            return await verify(watching, handle.blobs, policy=policy, code_rev=handle.code_rev)
 
 
 def _print_report(report: "VerifyReport") -> None:

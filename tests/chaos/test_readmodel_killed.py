@@ -52,9 +52,11 @@ def reached(handle: RunHandle) -> int:
         model.close()
 
 
-async def test_a_projector_killed_again_and_again_ends_with_what_the_log_gives(tmp_path: Path) -> None:
+async def test_a_projector_killed_again_and_again_ends_with_what_the_log_gives(
+    tmp_path: Path, url: str
+) -> None:
     facts = a_run(1, groups=60)
-    handle = await make_home(tmp_path / "home", facts)
+    handle = await make_home(tmp_path / "home", facts, overrides=[f"storage.database={url}"])
     stops = []
     async with ensure_broker(handle.home):
         for _ in range(KILLS):

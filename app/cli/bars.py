@@ -1,0 +1,60 @@
+"""Progress bars of commands that take more than a few seconds: on standard error, and only where that is a terminal."""
+
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from typing import Any, cast
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from events.envelope import Stored
+from events.jetstream import JetStreamLog
+from events.log import EventLog
+
+
+def progress_bar(*, as_json: bool = False) -> Progress:
+    """A bar for `with`; it is gone when the block ends. Without a terminal, and with `--json`, nothing is shown."""
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        disable=as_json or not sys.stderr.isatty(),
+        transient=True,
+    )
+
+
+class Watched:
+    """A log that tells a bar how far it is read; everything else passes through."""
+
+    def __init__(self, log: JetStreamLog, bar: Progress, description: str) -> None:
+        self._log = log
+        self._bar = bar
+        self._description = description
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`."""
+        last = (await self._log.identity()).last
+        reading = self._bar.add_task(self._description, total=last, completed=after)
+        async with aclosing(self._log.tail(after=after)) as batches:
+            async for batch in batches:
+                yield batch
+                self._bar.update(reading, completed=min(batch[-1].position, last))
+
+
+def watched(log: JetStreamLog, bar: Progress, description: str) -> EventLog:
+    """The log, with a bar for each time that somebody reads it through."""
+    return cast(EventLog, Watched(log, bar, description))
