@@ -14,7 +14,9 @@ check: setup
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 
-test: check
+test: setup
+	@sh app/setup.sh tests
+	@$(MAKE) --no-print-directory check
 	.venv/bin/pytest
 
 clean:

@@ -84,15 +84,12 @@ class PageSite:
     def __init__(self, server: PageServer, *, reusable: bool = False) -> None:
         self._server = server
         self.allowed_origins = (server.base,)
-        self.traits = SiteTraits(reusable=reusable)
+        self.traits = SiteTraits(reusable=reusable, ended="window.ended")
         self.left = 0
 
     async def enter(self, page: Any, task: Task) -> str:
         await page.goto(f"{self._server.base}/{task.family}")
         return "Do as the test says."
-
-    async def ended(self, page: Any) -> bool:
-        return bool(await page.evaluate("() => Boolean(window.ended)"))
 
     async def probe(self, page: Any, task: Task) -> dict[str, Any]:
         return {"title": await page.title(), "seen": await page.evaluate("() => window.seen || []")}

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
 import pytest
+from postgres_server import new_database, postgres, url  # noqa: F401  # fixtures
 
 from core.settings import LogSettings
 from events.broker import BrokerPlan, prepare

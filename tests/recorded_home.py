@@ -23,9 +23,12 @@ def role_for(told: Told) -> str:
     return next(role for role in ROLES if family in PUBLISHES[role])
 
 
-async def make_home(home: Path, facts: Sequence[Told], *, run: str = "tale") -> RunHandle:
+async def make_home(
+    home: Path, facts: Sequence[Told], *, run: str = "tale", overrides: Sequence[str] = ()
+) -> RunHandle:
     """Append the facts in their order; the broker is stopped again afterwards."""
-    handle = create_run(resolve(environment={}, folder=home.parent), home=home, name=run)
+    resolved = resolve(environment={}, folder=home.parent, overrides=overrides)
+    handle = create_run(resolved, home=home, name=run)
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(handle.connect_log("admin"))
         publishers: dict[tuple[str, str], Publisher] = {}

@@ -27,6 +27,7 @@ SMALL = {
     "actors.temperature": "1.4",
     "learner.group_batch": "2",
     "learner.minibatches": "2",
+    "learner.epochs": "1",
 }
 """Short episodes, and enough chance that the members of a group differ."""
 
@@ -96,6 +97,11 @@ class Home:
     def restarts(self, name: str) -> int:
         """How often a worker was started again."""
         return {entry.name: entry.restarts for entry in list_processes(self.folder / "processes")}[name]
+
+    def is_ready(self, name: str) -> bool:
+        """Whether a process says that it is at work, and lives."""
+        entries = {entry.name: entry for entry in list_processes(self.folder / "processes")}
+        return name in entries and entries[name].state == "ready" and entries[name].alive
 
     def wait_for(self, what: str, condition: Any, *, timeout_s: float = START_S) -> None:
         """Poll until the condition holds."""

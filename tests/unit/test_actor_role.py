@@ -24,6 +24,7 @@ from core.seeds import derive_seed
 from core.settings import Settings
 from core.task import Task
 from events.catalogue import (
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeRequested,
@@ -465,6 +466,48 @@ def test_a_request_that_was_abandoned_before_anybody_started_it_is_not_played() 
         await bench.tell(requested(), gone)
         await bench.act()
         assert bench.worlds == []
+
+    run_virtually(main())
+
+
+def test_a_paused_run_begins_nothing_also_after_a_restart_of_its_actor_and_goes_on_when_told() -> None:
+    async def main() -> None:
+        bench = Bench()
+        pause = ControlRequested(command="pause", arguments={}, author="curriculum", reason="the log is full")
+        await bench.tell(pause, requested())
+        await bench.act()
+        assert bench.worlds == []
+
+        async def resume() -> None:
+            await asyncio.sleep(10)
+            assert bench.worlds == []
+            await bench.tell(
+                ControlRequested(command="resume", arguments={}, author="curriculum", reason="room")
+            )
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(resume())
+            tasks.create_task(bench.act())
+        assert len(await bench.facts(EpisodeEnded)) == 1
+
+    run_virtually(main())
+
+
+def test_a_running_episode_is_played_to_its_end_while_the_run_is_paused() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, CLICK, EXIT)
+        pause = ControlRequested(command="pause", arguments={}, author="curriculum", reason="the log is full")
+
+        async def when_clicked() -> None:
+            if len(bench.worlds[0].actions) == 1:
+                await bench.tell(pause)
+                await asyncio.sleep(0.1)
+                await bench.tell(requested("ep_b"))
+
+        bench.trouble["step"] = when_clicked
+        await bench.tell(requested())
+        await bench.act()
+        assert [fact.episode for fact in await bench.facts(EpisodeEnded)] == ["ep_a"]
 
     run_virtually(main())
 

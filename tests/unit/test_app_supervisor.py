@@ -1,5 +1,6 @@
 """The supervisor keeps its worker alive, and the goals and settings of a start say what they mean."""
 
+import asyncio
 import os
 import signal
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from app import worker
 from app.launch import Launch, parse_until
 from app.opening import is_operational
 from app.processes import list_processes, pid_alive
@@ -73,6 +75,48 @@ def test_an_error_that_no_restart_can_help_ends_the_supervisor(tmp_path: Path) -
     supervisor = supervised(tmp_path, f"raise SystemExit({HOPELESS})")
     assert supervisor.run() == HOPELESS
     assert supervisor.restarts == 0
+
+
+@pytest.mark.parametrize("status", [0, HOPELESS])
+def test_what_is_meant_to_last_is_started_again_whatever_its_exit_status(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
+) -> None:
+    monkeypatch.setattr("app.supervisor.BACKOFF_S", (0.01,))
+    command = (sys.executable, "-c", f"raise SystemExit({status})")
+    supervisor = Supervisor("bus.1", lambda: command, folder=tmp_path, lasting=True)
+
+    def on_started(_pid: int) -> int:
+        if supervisor.restarts == 2:
+            supervisor._stop(signal.SIGTERM, None)
+        return 0
+
+    assert supervisor.run(on_started=on_started) == 0
+    assert supervisor.restarts == 2
+
+
+def test_a_worker_that_leaves_does_not_wait_for_a_blocked_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, ended = threading.Event(), threading.Event()
+
+    def block() -> None:
+        gate.wait(WAIT_S)
+        ended.set()
+
+    async def role(_name: str, _stop: asyncio.Event, _ready: worker.Ready) -> None:
+        blocked = asyncio.create_task(asyncio.to_thread(block))
+        await asyncio.sleep(0)
+        blocked.cancel()
+
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["worker", "learner", "learner.1"])
+    monkeypatch.setattr(worker, "configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("app.bootstrap.ROLES", {"learner": role})
+    status = worker.main()
+    waited = ended.is_set()
+    gate.set()
+    assert (status, waited) == (0, False)
+    assert ended.wait(WAIT_S)
 
 
 def test_a_supervisor_whose_starter_is_gone_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,12 +1,14 @@
 """Blobs: stored once, owner-only, checked against their name."""
 
 import os
+import resource
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from core.errors import BlobCorrupt, BlobMissing
+from core.errors import BlobCorrupt, BlobMissing, DiskFull
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
 
@@ -89,11 +91,50 @@ def test_a_name_cannot_leave_the_folder(store: BlobStore) -> None:
 def test_a_failed_write_leaves_nothing_behind(
     store: BlobStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def no_space(descriptor: int) -> None:
+    def broken(descriptor: int) -> None:
         if stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(28, "No space left on device")
+            raise OSError(5, "Input/output error")
 
-    monkeypatch.setattr(os, "fsync", no_space)
-    with pytest.raises(OSError, match=r"No space"):
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(OSError, match=r"Input/output"):
         BlobStore(tmp_path).put(b"page")
     assert files(tmp_path) == []
+
+
+@pytest.fixture
+def little_room() -> Iterator[int]:
+    """A file of this process may not grow beyond this: a write that really fails, wherever the tests run."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
+    yield 1 << 20
+    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_without_room_a_put_waits_with_growing_pauses_then_says_so_and_leaves_nothing(
+    tmp_path: Path, little_room: int
+) -> None:
+    pauses: list[float] = []
+    store = BlobStore(tmp_path, full_wait_s=20, sleep=pauses.append)
+    with pytest.raises(DiskFull, match=r"no room for a blob of 1048577 bytes.*storage\.full_wait_s"):
+        store.put(bytes(little_room + 1))
+    assert files(tmp_path) == []
+    assert pauses == sorted(pauses)
+    assert sum(pauses) >= 20
+    assert store.put(bytes(little_room)).size == little_room, "what fits is stored"
+
+
+def test_a_put_goes_on_by_itself_once_there_is_room(tmp_path: Path, little_room: int) -> None:
+    pauses: list[float] = []
+
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+
+    def make_room(pause_s: float) -> None:
+        pauses.append(pause_s)
+        if len(pauses) == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (64 * little_room, hard))
+
+    store = BlobStore(tmp_path, full_wait_s=20, sleep=make_room)
+    content = bytes(10 * little_room)
+    assert store.get(store.put(content)) == content
+    assert len(pauses) == 3
+    assert len(files(tmp_path)) == 1

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from actors.environments.navigation import DeadEnd, bypass_list, is_allowed, resolve
+from actors.environments.navigation import DeadEnd, bypass_list, is_allowed, questionable, resolve
 from actors.environments.snapshot import decode_snapshot, page_digest, plain_address
 from core.errors import EnvironmentFailed
 from core.observation import Node, Page
@@ -60,6 +60,38 @@ def test_a_folder_on_disk_does_not_reach_beyond_itself() -> None:
         "file:///etc/passwd",
     ):
         assert not is_allowed(url, folder), url
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8000/cart",
+        "http://127.0.0.1:8000",
+        "http://127.0.0.1:8000.example/",
+        "http://127.0.0.1:8000@example/",
+        "http://127.0.0.1:80001/",
+        "https://127.0.0.1:8000/",
+        "https://shop.example/a?b=http://127.0.0.1:8000/",
+        "https://example/https://shop.example/",
+        "file:///srv/pages/a.html",
+        "file:///srv/pages/../secret",
+        "file:///srv/pages/%2e%2e/secret",
+        "file:///srv/pagesnot/a.html",
+        "file://host/srv/pages/a.html",
+        "data:text/html,x",
+        "blob:http://127.0.0.1:8000/x",
+        "about:blank",
+    ],
+)
+def test_what_the_route_is_not_asked_about_is_allowed(url: str) -> None:
+    origins = (*SITE, "file:///srv/pages")
+    asked = questionable(origins).search(url)
+    assert asked or is_allowed(url, origins)
+
+
+def test_the_route_is_not_asked_about_plain_addresses_of_the_site() -> None:
+    plain = ("http://127.0.0.1:8000/cart?q=a%20b", "https://shop.example/", "file:///srv/pages/a.css")
+    assert not [url for url in plain if questionable((*SITE, "file:///srv/pages")).search(url)]
 
 
 def test_what_an_agent_types_becomes_an_address() -> None:

@@ -89,7 +89,9 @@ ALL = list(commands())
 def test_every_command_takes_json_and_shows_an_example_that_parses(
     path: tuple[str, ...], command: Any
 ) -> None:
-    options = {option for parameter in command.params for option in parameter.opts}
+    options = {
+        option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)
+    }
     assert "--json" in options
     example = re.search(r"Example: hindcast (.+)", command.help or "")
     assert example, f"{' '.join(path)} shows no example"

@@ -82,7 +82,7 @@ def test_a_given_file_is_read_instead_of_the_one_in_the_folder(tmp_path: Path) -
         ("log.replicas=3", 3),
         ("run.seed=-4", -4),
         ("policy.base=/models/a=b", "/models/a=b"),
-        ("storage.database=1234", "1234"),
+        ("policy.base=1234", "1234"),
         ("learner.algorithm=cloning", "cloning"),
     ],
 )

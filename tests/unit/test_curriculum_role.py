@@ -9,7 +9,7 @@ import pytest
 from curriculum_story import SOURCES, settings_of
 from virtual_time import clock_ns, clock_s, run_virtually
 
-from actors.curriculum.role import run_curriculum
+from actors.curriculum.role import RoomCheck, run_curriculum
 from core.errors import BrokerUnreachable, SettingsError
 from core.evidence import Evidence
 from events.catalogue import (
@@ -57,6 +57,7 @@ class Bench:
         name: str = "curriculum.1",
         until_episodes: int | None = None,
         log: Any = None,
+        room_check: RoomCheck | None = None,
     ) -> None:
         stop = asyncio.Event()
         async with self.publisher(name) as publisher, asyncio.TaskGroup() as tasks:
@@ -69,6 +70,7 @@ class Bench:
                     stop=stop,
                     clock_ns=clock_ns,
                     until_episodes=until_episodes,
+                    room_check=room_check,
                 )
             )
             await asyncio.sleep(for_s)
@@ -272,3 +274,31 @@ def test_a_drain_cancels_what_nobody_started_and_is_answered_once() -> None:
         assert await bench.facts(EpisodeRequested) == requests
 
     run_virtually(story())
+
+
+def test_the_curriculum_pauses_once_when_room_runs_out_and_resumes_once_when_there_is_some() -> None:
+    async def main() -> None:
+        bench = Bench()
+        short = {"now": ""}
+        asked: list[bool] = []
+
+        async def check(halted: bool) -> str:
+            asked.append(halted)
+            return short["now"]
+
+        async def story() -> None:
+            await asyncio.sleep(5)
+            short["now"] = "the log is nearly full"
+            await asyncio.sleep(15)
+            short["now"] = ""
+
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(story())
+            tasks.create_task(bench.decide(for_s=40, room_check=check))
+        said = [(fact.command, fact.reason) for fact in await bench.facts(ControlRequested)]
+        assert said == [("pause", "the log is nearly full"), ("resume", "there is room again")]
+        assert asked[0] is False
+        assert True in asked
+        assert await bench.facts(EpisodeRequested)
+
+    run_virtually(main())

@@ -46,7 +46,9 @@ def test_padding_by_a_longer_companion_changes_no_gradient(model: torch.nn.Modul
         score(model, samples, temperature=1.0, tokens_per_forward=10_000)[0].sum().backward()
         return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
 
-    assert torch.allclose(gradient([short]), gradient([short, long]), atol=1e-5)
+    alone, beside = gradient([short]), gradient([short, long])
+    # other sizes sum in another order: the whole gradient moves by rounding, no entry of it has a bound of its own
+    assert (alone - beside).norm() < 1e-5 * alone.norm()
 
 
 def test_equal_samples_give_equal_bits(model: torch.nn.Module) -> None:

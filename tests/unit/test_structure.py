@@ -16,7 +16,7 @@ MAY_IMPORT = {
     "app": set(OURS),
 }
 KEPT_OUT_OF_CORE = {"asyncio", "nats", "torch", "playwright", "sqlalchemy", "transformers"}
-MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner")
+MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner", "app/bench")
 
 
 def imported(path: Path) -> set[str]:

@@ -1,0 +1,136 @@
+"""Seeded schedules of all roles under faults: every invariant of docs/architecture.md holds after each, and nobody hangs.
+
+What fails names its seed; `PYTHONPATH=tests python -m simulation --seed N` plays it again, callback by callback.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from simulation.invariants import check
+from simulation.sabotage import SABOTAGES, Sabotage, notice
+from simulation.schedules import REHEARSING, Outcome, Schedule, play, stage
+from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
+
+from events.catalogue import BatchPlanned, EpisodeAbandoned, WeightsPublished
+
+CHUNK = 25
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    with stage() as folder:
+        yield folder
+
+
+def play_all(seeds: range, folder: Path) -> list[Outcome]:
+    outcomes = []
+    for seed in seeds:
+        try:
+            outcome = play(seed, folder)
+            check(outcome)
+        except Exception as error:
+            error.add_note(f"Play it again: PYTHONPATH=tests {sys.executable} -m simulation --seed {seed}")
+            raise
+        outcomes.append(outcome)
+    return outcomes
+
+
+@pytest.mark.parametrize("chunk", range(8))
+def test_whatever_goes_wrong_every_invariant_holds_and_the_run_gets_where_it_was_sent(
+    chunk: int, folder: Path
+) -> None:
+    play_all(range(CHUNK * chunk, CHUNK * (chunk + 1)), folder)
+
+
+def test_the_same_holds_where_batches_are_gone_through_again_and_successes_rehearsed(folder: Path) -> None:
+    outcomes = play_all(range(REHEARSING, REHEARSING + CHUNK), folder)
+    plans = [
+        each.fact for outcome in outcomes for each in outcome.history if isinstance(each.fact, BatchPlanned)
+    ]
+    assert any(planned.rehearsed for plan in plans for planned in plan.episodes)
+
+
+@pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.name.replace(" ", "-"))
+def test_a_fault_put_in_on_purpose_is_noticed(sabotage: Sabotage, folder: Path) -> None:
+    found = notice(sabotage, folder)
+    assert found is not None, "no schedule shows it"
+    seed, how = found
+    assert how.startswith(sabotage.noticed_by), f"seed {seed}: {how}"
+
+
+def test_one_seed_is_one_schedule(folder: Path) -> None:
+    """Also in a process that hashes and places its objects otherwise."""
+    told = play(11, folder).story()
+    assert told == play(11, folder).story()
+    code = "from simulation.schedules import play, stage\nwith stage() as folder: print(play(11, folder).story())"
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "PYTHONHASHSEED": "5"}
+    other = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True, timeout=120
+    )
+    assert other.stdout.strip() == str(told)
+
+
+def test_without_mishaps_nothing_is_abandoned_and_the_policy_improves_version_by_version(
+    folder: Path,
+) -> None:
+    random = Random(3)
+    loop = VirtualLoop(random)
+    schedule = Schedule(3, random, folder, mishaps=0)
+    schedule.broker.heal()
+    schedule.site.mishaps.probability = schedule.site.slowness = 0.0
+    outcome = loop.run_until_complete(schedule.run())
+    loop.close()
+    check(outcome)
+    facts = [recorded.fact for recorded in outcome.history]
+    assert not [fact for fact in facts if isinstance(fact, EpisodeAbandoned)]
+    versions = [fact.version for fact in facts if isinstance(fact, WeightsPublished)]
+    assert versions == list(range(len(versions)))
+    assert len(versions) > 1
+    assert not loop.complaints
+
+
+def test_a_frozen_lane_holds_up_nobody_and_catches_up_when_thawed() -> None:
+    async def scenario() -> list[str]:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        said: list[str] = []
+
+        async def talk(name: str) -> None:
+            for _ in range(3):
+                await asyncio.sleep(1)
+                said.append(name)
+
+        lanes = Lane("a"), Lane("b")
+        tasks = [loop.start(lane, talk(lane.name)) for lane in lanes]
+        await asyncio.sleep(0.5)
+        loop.freeze(lanes[0])
+        await tasks[1]
+        assert said == ["b"] * 3
+        loop.thaw(lanes[0])
+        await tasks[0]
+        return said
+
+    assert run_virtually(scenario(), random=Random(1)) == ["b"] * 3 + ["a"] * 3
+
+
+def test_the_simulation_shows_a_hang_instead_of_hanging() -> None:
+    async def wait_for_ever() -> None:
+        await asyncio.Event().wait()
+
+    with pytest.raises(EverybodyWaits):
+        run_virtually(wait_for_ever())
+
+
+def test_virtual_time_passes_as_fast_as_it_can() -> None:
+    async def sleep() -> float:
+        before = clock_s()
+        await asyncio.sleep(100_000)
+        return clock_s() - before
+
+    assert run_virtually(sleep()) == pytest.approx(100_000)

@@ -1,0 +1,332 @@
+"""What must hold of every simulated run, by the names of docs/architecture.md. Each check counts for itself, from the
+facts alone: none asks the projections that the roles decide by."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import TypeVar
+
+from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    EpisodeStarted,
+    SamplesSwept,
+    StepTaken,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsAdopted,
+    WeightsPublished,
+)
+from events.envelope import Fact
+from events.projection import fold
+from simulation.schedules import Outcome, Tally
+from simulation.stand_ins import BASE_WEIGHTS, logprob_under
+
+F = TypeVar("F", bound=Fact)
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+def require(holds: object, name: str, what: object) -> None:
+    if not holds:
+        raise Broken(f"{name}: {what}")
+
+
+def facts(outcome: Outcome, kind: type[F]) -> list[F]:
+    return [recorded.fact for recorded in outcome.history if isinstance(recorded.fact, kind)]
+
+
+def log_is_the_truth(outcome: Outcome) -> None:
+    """A view that was killed and doubled is the fold of the log up to its position; nothing is stored twice."""
+    name = "log is the truth"
+    folded = fold(Tally(), outcome.history[: outcome.view.reached])
+    require(outcome.view.state == folded, name, "the view is not the fold of the log up to its position")
+    ids = Counter(recorded.envelope.id for recorded in outcome.history)
+    require(set(ids.values()) == {1}, name, "an event is stored twice")
+
+
+def every_episode_ends_once(outcome: Outcome) -> None:
+    name = "every episode ends once"
+    requested = Counter(fact.episode for fact in facts(outcome, EpisodeRequested))
+    ends = [
+        *facts(outcome, EpisodeEnded),
+        *facts(outcome, EpisodeAbandoned),
+        *facts(outcome, EpisodeCancelled),
+    ]
+    terminal = Counter(fact.episode for fact in ends)
+    started = Counter(fact.episode for fact in facts(outcome, EpisodeStarted))
+    require(set(requested.values()) <= {1}, name, "an episode was requested twice")
+    require(terminal == requested, name, f"{(terminal - requested) or (requested - terminal)}")
+    require(started <= requested, name, "an episode was started twice")
+
+
+def an_end_stands_behind_all_of_its_steps(outcome: Outcome) -> None:
+    name = "every episode ends once"
+    owners: dict[str, str] = {}
+    steps: dict[str, list[int]] = defaultdict(list)
+    for recorded in outcome.history:
+        fact, who = recorded.fact, recorded.envelope.incarnation
+        if isinstance(fact, EpisodeStarted):
+            owners[fact.episode] = who
+        elif isinstance(fact, StepTaken):
+            require(owners.get(fact.episode) == who, name, f"{fact.episode}: a step by who did not start it")
+            steps[fact.episode].append(fact.index)
+        elif isinstance(fact, EpisodeEnded):
+            require(
+                owners.get(fact.episode) == who, name, f"{fact.episode} was ended by who did not start it"
+            )
+            require(steps[fact.episode] == list(range(fact.steps)), name, f"{fact.episode} lacks steps")
+
+
+def plan_before_training(outcome: Outcome) -> None:
+    """Updates follow the plan of their batch, in order, each from the state that the one before left."""
+    name = "plan before training"
+    batches = 0
+    due: list[int] = []
+    state: str | None = None
+    for recorded in outcome.history:
+        fact = recorded.fact
+        if isinstance(fact, BatchPlanned):
+            require(fact.batch == batches and not due, name, f"batch {fact.batch} was planned out of turn")
+            require(fact.as_of < recorded.position, name, "a plan of the future")
+            batches += 1
+            due = list(range(len(unpack_ids(fact.minibatches))))
+        elif isinstance(fact, UpdateApplied | UpdateSkipped):
+            require(fact.batch == batches - 1, name, f"update {fact.update} of a batch not planned last")
+            require(due and due.pop(0) == fact.minibatch, name, f"mini-batch {fact.minibatch} out of turn")
+            before = fact.before if isinstance(fact, UpdateApplied) else fact.state
+            require(state in (None, before), name, f"update {fact.update} does not follow the one before")
+            state = fact.after if isinstance(fact, UpdateApplied) else before
+        elif isinstance(fact, WeightsPublished):
+            require(not due, name, f"version {fact.version} was published in the middle of a batch")
+
+
+def what_was_sampled_is_what_is_trained(outcome: Outcome) -> None:
+    """Plans name recorded steps of ended, decided episodes; each episode is trained, consumed or swept once at most.
+
+    Apart from rehearsal, which takes what was trained, consumed or swept before.
+    """
+    name = "what was sampled is what is trained"
+    cloning = outcome.settings.learner.algorithm == "cloning"
+    epochs = 1 if cloning else outcome.settings.learner.epochs
+    uses: Counter[str] = Counter()
+    swept: Counter[str] = Counter()
+    rewards: dict[str, float] = {}
+    for recorded in outcome.history:
+        fact = recorded.fact
+        if isinstance(fact, EpisodeJudged) and fact.judgment.outcome != "undecided":
+            rewards[fact.episode] = fact.judgment.reward
+        elif isinstance(fact, SamplesSwept):
+            swept.update(fact.episodes)
+        elif isinstance(fact, BatchPlanned):
+            rehearsed = {planned.episode for planned in fact.episodes if planned.rehearsed}
+            require(rehearsed <= uses.keys() | swept.keys(), name, "rehearsed before it was used up")
+            swept.update(fact.consumed)
+            own = Counter(planned.episode for planned in fact.episodes if not planned.rehearsed)
+            require(
+                set(own.values()) == {epochs}, name, f"batch {fact.batch} is not gone through {epochs} times"
+            )
+            uses.update(own.keys())
+            named = [each.episode for each in fact.episodes for _ in range(each.samples)]
+            digests = fact.sample_digests
+            for index, position in enumerate(unpack_positions(fact.positions).tolist()):
+                step = outcome.history[position - 1]
+                require(isinstance(step.fact, StepTaken), name, f"position {position} is no step")
+                assert isinstance(step.fact, StepTaken)
+                require(step.fact.episode == named[index], name, "a step of another episode")
+                require(step.digest[:8] == digests[8 * index : 8 * index + 8], name, "other bytes")
+            for planned in fact.episodes:
+                known = rewards.get(planned.episode)
+                require(known == planned.reward, name, f"{planned.episode} has reward {known} at its plan")
+    most = outcome.settings.learner.cloning_epochs if cloning else 1
+    require(max(uses.values(), default=0) <= most, name, "an episode was trained too often")
+    require(max(swept.values(), default=0) <= 1, name, "an episode was given up twice")
+    require(cloning or not uses.keys() & swept.keys(), name, "an episode was trained and given up")
+
+
+def verdicts_are_facts_about_a_judge(outcome: Outcome) -> None:
+    """One per end and judge, and the right one: an outage is undecided, never a failure."""
+    name = "verdicts are facts about a judge"
+    ends = {fact.episode: fact.evidence.probes for fact in facts(outcome, EpisodeEnded)}
+    verdicts = facts(outcome, EpisodeJudged)
+    times = Counter(fact.episode for fact in verdicts)
+    require(
+        times == Counter(ends.keys()), name, f"{times - Counter(ends.keys())} {Counter(ends.keys()) - times}"
+    )
+    for fact in verdicts:
+        probes = ends[fact.episode]
+        true = "success" if probes["good"] else "failure"
+        allowed = ("undecided",) if probes["trouble"] else (true, "undecided")
+        require(fact.judgment.outcome in allowed, name, f"{fact.judgment.outcome} where it is {allowed}")
+
+
+def adopted_is_not_published(outcome: Outcome) -> None:
+    """Every token bears the version of the weights that gave its log-probability, adopted before by that actor."""
+    name = "adopted is not published"
+    said = {0: logprob_under(BASE_WEIGHTS)}
+    versions: dict[str, set[int]] = defaultdict(set)
+    published = {0}
+    weights = {fact.version: fact.weights for fact in facts(outcome, WeightsPublished)}
+    released = {fact.blob.sha256 for fact in facts(outcome, BlobReleased)}
+    states = {0: ""}
+    for recorded in outcome.history:
+        fact = recorded.fact
+        if isinstance(fact, UpdateApplied):
+            states[fact.update] = fact.after
+        elif isinstance(fact, WeightsPublished) and fact.version > 0:
+            published.add(fact.version)
+            if states.get(fact.update):
+                said[fact.version] = logprob_under(f"weights {states[fact.update]}".encode())
+        elif isinstance(fact, WeightsAdopted):
+            require(fact.version in published, name, f"version {fact.version} was adopted before it existed")
+            versions[recorded.envelope.incarnation].add(fact.version)
+        elif isinstance(fact, StepTaken) and recorded.envelope.policy_version != -1:
+            stamped = unpack_ids(fact.versions).tolist()
+            require(set(stamped) <= published, name, f"sampled from versions {set(stamped)}")
+            for version, logprob in zip(stamped, unpack_floats(fact.logprobs).tolist(), strict=True):
+                true = said.get(version)
+                require(true in (None, logprob), name, f"a token of other weights than version {version}")
+    for version, ref in weights.items():
+        there = ref.sha256 in released or outcome.site.blobs.has(ref)
+        require(there, name, f"the weights of version {version} are neither there nor released")
+
+
+def counters_are_projections(outcome: Outcome) -> None:
+    """No step trained is older than eta; no more episodes are under way than eta and `max_running` allow."""
+    name = "counters are projections"
+    learner, limits = outcome.settings.learner, outcome.settings.curriculum
+    compares, eta = learner.algorithm == "grpo", learner.max_staleness
+    most = (eta + 1) * learner.group_batch * limits.group_size
+    admission = Admission(eta=eta)
+    for recorded in outcome.history:
+        fact = recorded.fact
+        if isinstance(fact, BatchPlanned):
+            require(fact.version == admission.version, name, f"a plan for version {fact.version}")
+            ages = {e.episode: admission.age(e.episode) for e in fact.episodes if not e.rehearsed}
+            require(not compares or max(ages.values()) <= eta, name, f"ages {ages}, eta is {eta}")
+        admission.take(fact)
+        if isinstance(fact, EpisodeRequested):
+            running, under_way = len(admission.running), admission.under_way()
+            require(running <= limits.max_running, name, f"{running} episodes run")
+            require(not compares or under_way <= most, name, f"{under_way} are under way, {most} may be")
+        if isinstance(fact, WeightsPublished):
+            require(fact.version in (0, admission.version), name, f"version {fact.version}")
+
+
+class Admission:
+    """How many online episodes take up room, counted from the facts: what runs, waits for a verdict, or can be trained."""
+
+    def __init__(self, *, eta: int) -> None:
+        self.version = 0
+        self.running: set[str] = set()
+        self._eta = eta
+        self._online: dict[str, str] = {}
+        self._unjudged: set[str] = set()
+        self._rewards: dict[str, dict[str, float]] = defaultdict(dict)
+        self._oldest: dict[str, int] = {}
+
+    def age(self, episode: str) -> int:
+        return self.version - self._oldest.get(episode, self.version)
+
+    def under_way(self) -> int:
+        hopeful = 0
+        for rewards in self._rewards.values():
+            fresh = [reward for episode, reward in rewards.items() if self.age(episode) <= self._eta]
+            hopeful += len(fresh) if len(set(fresh)) > 1 else 0
+        return len((self.running | self._unjudged) & self._online.keys()) + hopeful
+
+    def take(self, fact: Fact) -> None:
+        match fact:
+            case EpisodeRequested():
+                self.running.add(fact.episode)
+                if fact.origin == "online":
+                    self._online[fact.episode] = fact.group
+            case StepTaken():
+                stamped = [each for each in unpack_ids(fact.versions).tolist() if each >= 0]
+                if stamped:
+                    self._oldest[fact.episode] = min(*stamped, self._oldest.get(fact.episode, stamped[0]))
+            case EpisodeEnded():
+                self.running.discard(fact.episode)
+                if fact.episode in self._online and self.age(fact.episode) <= self._eta:
+                    self._unjudged.add(fact.episode)
+            case EpisodeAbandoned() | EpisodeCancelled():
+                self.running.discard(fact.episode)
+            case EpisodeJudged():
+                if fact.episode in self._unjudged and fact.judgment.outcome != "undecided":
+                    self._rewards[self._online[fact.episode]][fact.episode] = fact.judgment.reward
+                self._unjudged.discard(fact.episode)
+            case SamplesSwept():
+                self._let_go(fact.episodes)
+            case BatchPlanned():
+                self._let_go([*(each.episode for each in fact.episodes), *fact.consumed])
+                for each in fact.episodes:
+                    self._rewards.pop(each.group, None)
+            case WeightsPublished():
+                self.version = fact.version
+                self._unjudged = {each for each in self._unjudged if self.age(each) <= self._eta}
+            case _:
+                pass
+
+    def _let_go(self, episodes: Iterable[str]) -> None:
+        for episode in episodes:
+            self._unjudged.discard(episode)
+            self._rewards[self._online.get(episode, "none")].pop(episode, None)
+
+
+def one_writer_per_chain(outcome: Outcome) -> None:
+    name = "one writer per chain"
+    for kind, key in ((BatchPlanned, "batch"), (WeightsPublished, "version"), (UpdateApplied, "update")):
+        numbers = [getattr(fact, key) for fact in facts(outcome, kind)]
+        expected = list(range(numbers[0], numbers[0] + len(numbers))) if numbers else []
+        require(numbers == expected, name, f"{key}: {numbers}")
+
+
+def no_effects_in_replay(outcome: Outcome) -> None:
+    """And replay comes out the same."""
+    name = "no effects in replay"
+    report = outcome.verified
+    assert report is not None
+    require(report.identical, name, f"verify: {report.first_divergence}")
+    require(len(outcome.site.broker.events) == outcome.events_before_replay, name, "verify appended")
+    require(set(outcome.site.blobs.contents) == outcome.blobs_before_replay, name, "verify wrote a blob")
+
+
+def every_wait_has_a_bound(outcome: Outcome) -> None:
+    """The run came to its end, and every process with it; what nobody awaited did not fail in silence."""
+    name = "every wait has a bound"
+    updates = len(facts(outcome, UpdateApplied))
+    require(not outcome.complaints, name, outcome.complaints[:1])
+    require(updates >= outcome.updates, name, f"{updates} of {outcome.updates} updates")
+
+
+INVARIANTS = (
+    log_is_the_truth,
+    every_episode_ends_once,
+    an_end_stands_behind_all_of_its_steps,
+    plan_before_training,
+    what_was_sampled_is_what_is_trained,
+    verdicts_are_facts_about_a_judge,
+    adopted_is_not_published,
+    counters_are_projections,
+    one_writer_per_chain,
+    no_effects_in_replay,
+    every_wait_has_a_bound,
+)
+
+
+def check(outcome: Outcome) -> None:
+    """All of them.
+
+    Raises:
+        Broken: naming the invariant.
+
+    """
+    for invariant in INVARIANTS:
+        invariant(outcome)

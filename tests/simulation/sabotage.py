@@ -1,0 +1,362 @@
+"""Faults put in on purpose, one at a time, and who must notice: so that a green simulation means something.
+
+Each entry breaks product code (or a stand-in, where the real one cannot run) the way a system is known to have been
+broken. `notice` plays schedules until one shows it.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest.mock import patch
+
+import actors.curriculum.requests as requests
+import actors.curriculum.role as curriculum_role
+import actors.judge.role as judge_role
+import learner.buffer as buffer
+import learner.loop as loop
+from actors.attempt import Stage
+from actors.leases import LeaseBook
+from core.evidence import Judgment
+from core.ids import digest_hex
+from events.appending import Committed, Repeated, Unknown, append_once
+from events.catalogue import WeightsPublished
+from events.envelope import BlobRef, Fact
+from events.publisher import Publisher
+from events.registry import BY_CLASS
+from learner.verifier import Verifier
+from simulation.invariants import Admission, check
+from simulation.links import Broker, Connection
+from simulation.schedules import View, play
+from simulation.stand_ins import ScriptedEngine
+
+
+class Sabotage(NamedTuple):
+    """One fault."""
+
+    name: str
+    patches: Callable[[], Sequence[AbstractContextManager[Any]]]
+    noticed_by: tuple[str, ...]
+    """One of these begins what is raised."""
+    seeds: Iterable[int] = range(150)
+
+
+def notice(sabotage: Sabotage, folder: Path) -> tuple[int, str] | None:
+    """The first seed whose schedule shows the fault, and how; None: nobody noticed."""
+    with ExitStack() as stack:
+        for broken in sabotage.patches():
+            stack.enter_context(broken)
+        for seed in sabotage.seeds:
+            try:
+                check(play(seed, folder))
+            except Exception as error:  # whatever is raised is looked at by the test
+                return seed, f"{type(error).__name__}: {error}"
+    return None
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+async def _append_and_wait_for_ever(link: Any, batch: Any, expect: Any, **bounds: Any) -> list[int]:
+    class Patient:
+        run, find = link.run, link.find
+
+        async def attempt(self, batch: Any, expect: Any) -> Any:
+            outcome = await link.attempt(batch, expect)
+            if isinstance(outcome, Unknown):
+                await asyncio.get_running_loop().create_future()
+            return outcome
+
+    return await append_once(Patient(), batch, expect, **bounds)
+
+
+async def _append_recomposed(link: Any, batch: Any, expect: Any, **bounds: Any) -> list[int]:
+    """A batch of unknown outcome goes again with others in it; `repeated` is believed of all of them."""
+    if expect is not None or len(batch) < 2:
+        return await append_once(link, batch, expect, **bounds)
+    first = await link.attempt(batch[:1], None)
+    rest = batch if isinstance(first, Unknown) else batch[1:]
+    placed = first.positions if isinstance(first, Committed) else []
+    outcome = await link.attempt(rest, None)
+    if isinstance(outcome, Repeated):
+        return [1] * len(batch)
+    if isinstance(outcome, Committed):
+        return [*placed, *outcome.positions]
+    return [*placed, *await append_once(link, rest, None, **bounds)]
+
+
+_decide = Publisher.decide
+
+
+def _decide_without_expectation(*families: str) -> Any:
+    async def decide(self: Publisher, fact: Fact, **told: Any) -> int:
+        if BY_CLASS[type(fact)].family not in families:
+            return await _decide(self, fact, **told)
+        told.pop("expect", None)
+        await self.publish(fact, **told)
+        return await self.commit()
+
+    return patch.object(Publisher, "decide", decide)
+
+
+def _nothing_under(*families: str) -> Any:
+    last_under = Connection.last_under
+
+    async def nothing(self: Connection, subject: str) -> Any:
+        return None if subject.split(".")[2] in families else await last_under(self, subject)
+
+    return patch.object(Connection, "last_under", nothing)
+
+
+_deliver = Publisher._deliver
+
+
+async def _deliver_and_count_refusals(self: Publisher, batch: Any) -> None:
+    await _deliver(self, batch)
+    if batch[0].decision is not None and batch[0].decision.error is not None:
+        self._seq += 1
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+_tail = Connection.tail
+
+
+async def _tail_with_holes(self: Connection, *, after: int) -> Any:
+    async for batch in _tail(self, after=after):
+        if self._random.random() < 0.05:
+            continue
+        yield batch
+
+
+async def _apply_position_first(self: View, recordeds: Any, position: int) -> None:
+    self.reached = position
+    await asyncio.sleep(0)
+    for recorded in recordeds:
+        key = recorded.envelope.type, recorded.envelope.entity
+        self.state[key] = self.state.get(key, 0) + 1
+
+
+# ---- roles ----------------------------------------------------------------------------------------------------------
+
+
+async def _acknowledge_first(self: Any, delivery: Any) -> None:
+    await delivery.ack()
+    await _judge_handle(self, delivery)
+
+
+_judge_handle = judge_role._JudgeRole._handle
+
+
+def _failure(reason: str) -> Judgment:
+    return Judgment(outcome="failure", reward=0.0, reason=reason)
+
+
+_caught_up = curriculum_role._Curriculum._caught_up
+
+
+async def _caught_up_and_forgotten(self: Any, position: int) -> None:
+    await _caught_up(self, position)
+    if not getattr(self, "resumed", False):
+        self.resumed = True
+        self._state.groups.clear()
+        self._state.places.clear()
+
+
+_room, _capacity = requests.room, requests.capacity
+
+
+async def _publish_before_the_blob(self: Any) -> None:
+    state = self._state
+    content = self._training.weights()
+    fact = WeightsPublished(
+        version=state.version + 1,
+        model="policy",
+        weights=BlobRef(digest_hex(content), len(content)),
+        update=state.updates,
+    )
+    await self._decide(fact, entity=f"policy_v{state.version + 1}")
+    await asyncio.sleep(0.3)
+    self._blobs.put(content)
+
+
+_plan = loop.plan
+
+
+def _plan_in_any_order(state: Any, settings: Any) -> Any:
+    import msgspec
+
+    made = _plan(state, settings)
+    if made is None or len(made.episodes) < 2:
+        return made
+    return msgspec.structs.replace(made, seed=made.seed + 1)
+
+
+async def _adopt_version_first(self: ScriptedEngine, version: int, weights: Path) -> None:
+    self.version = version
+    content = weights.read_bytes()
+    await asyncio.sleep(0.3)
+    self._weights = content
+
+
+def _resolved_by_attempt(state: Any, episode_id: str) -> bool:
+    episode = state.episodes[episode_id]
+    if episode.gone is not None:
+        tries = state.settings.curriculum.max_attempts
+        return episode.gone == "cancelled" or episode.attempt + 1 >= tries
+    return episode.swept or (episode.ended and episode.outcome is not None)
+
+
+class _Unlimited:
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+_check_weights = Verifier._check_weights
+
+
+def _check_weights_and_keep_them(self: Any, recorded: Any, fact: Any) -> Any:
+    self._blobs.put(b"written by a replay")
+    return _check_weights(self, recorded, fact)
+
+
+ENDS, STARTS = "Broken: every episode ends once", "Broken: every episode ends once"
+TRUTH = "Broken: log is the truth"
+REFUSED = ("CorruptEvent", "ForeignLog")
+
+SABOTAGES = (
+    Sabotage(
+        "a lost acknowledgement is awaited for ever",
+        lambda: [patch("simulation.links.append_once", _append_and_wait_for_ever)],
+        ("Stuck",),
+    ),
+    Sabotage(
+        "a batch of unknown outcome is recomposed, and `repeated` believed of all of it",
+        lambda: [patch("simulation.links.append_once", _append_recomposed)],
+        (*REFUSED, "Stuck"),
+    ),
+    Sabotage(
+        "the chain advances for a fact that was refused",
+        lambda: [patch.object(Publisher, "_deliver", _deliver_and_count_refusals)],
+        REFUSED,
+    ),
+    Sabotage(
+        "a consumer is dropped messages in silence",
+        lambda: [patch.object(Connection, "tail", _tail_with_holes)],
+        (*REFUSED, "Stuck"),
+    ),
+    Sabotage(
+        "the broker drops the end of the stream and gives its positions out again",
+        lambda: [patch.object(Broker, "forget_acknowledgements", lambda self, _: self.lose_the_end(4))],
+        (*REFUSED, "Stuck", "IndexError"),
+    ),
+    Sabotage(
+        "a consumer's position is stored apart from its effect",
+        lambda: [patch.object(View, "apply", _apply_position_first)],
+        (TRUTH,),
+    ),
+    Sabotage(
+        "redelivery after an acknowledgement is judged again",
+        lambda: [_decide_without_expectation("verdict"), _nothing_under("verdict")],
+        ("Broken: verdicts are facts about a judge",),
+    ),
+    Sabotage(
+        "an end that comes after the lease is taken",
+        lambda: [_decide_without_expectation("episode_end")],
+        (ENDS,),
+    ),
+    Sabotage(
+        "two actors play one episode",
+        lambda: [
+            _decide_without_expectation("episode"),
+            _nothing_under("episode", "episode_end"),
+        ],
+        (STARTS, "CorruptEvent"),
+    ),
+    Sabotage(
+        "leases are not enforced",
+        lambda: [patch.object(LeaseBook, "expired", lambda *_: [])],
+        ("Stuck",),
+    ),
+    Sabotage(
+        "a wait has no bound",
+        lambda: [patch.object(Stage, "limited", lambda *_, **__: _Unlimited())],
+        ("Stuck",),
+    ),
+    Sabotage(
+        "work is acknowledged before its result is durable",
+        lambda: [patch.object(judge_role._JudgeRole, "_handle", _acknowledge_first)],
+        ("Stuck",),
+    ),
+    Sabotage(
+        "an outage of the judge counts as failure",
+        lambda: [
+            patch("actors.judge.base.undecided", _failure),
+            patch("actors.judge.role.undecided", _failure),
+        ],
+        ("Broken: verdicts are facts about a judge",),
+    ),
+    Sabotage(
+        "what is under way is forgotten on resume, so that its counter restarts at 0",
+        lambda: [patch.object(curriculum_role._Curriculum, "_caught_up", _caught_up_and_forgotten)],
+        ("Broken: counters are projections", "Stuck"),
+    ),
+    Sabotage(
+        "admission lacks the discarded term",
+        lambda: [
+            patch.object(requests, "room", lambda **terms: _room(**{**terms, "discarded": 0})),
+            patch.object(requests, "capacity", lambda **terms: _capacity(**{**terms, "discarded": 0})),
+        ],
+        ("Stuck",),
+    ),
+    Sabotage(
+        "stale samples are trained on",
+        lambda: [  # admission alone keeps small runs fresh enough, so it goes too, and who counts it looks away
+            patch("learner.planning._is_stale", lambda *_, **__: False),
+            patch.object(requests, "room", lambda **terms: _room(**{**terms, "eta": 9})),
+            patch.object(requests, "capacity", lambda **terms: _capacity(**{**terms, "eta": 9})),
+            patch.object(Admission, "under_way", lambda _: 0),
+        ],
+        ("Broken: counters are projections: ages",),
+    ),
+    Sabotage(
+        "a second learner is not fenced off",
+        lambda: [_decide_without_expectation("learner")],
+        (
+            "Broken: plan before training",
+            "Broken: one writer",
+            "CorruptEvent",
+            "ReplayDiverged",
+            "Broken: what was",
+        ),
+    ),
+    Sabotage(
+        "a plan does not follow from the log",
+        lambda: [patch.object(loop, "plan", _plan_in_any_order)],
+        ("Broken: no effects in replay",),
+    ),
+    Sabotage(
+        "weights are announced before they are stored",
+        lambda: [patch.object(loop.Learner, "_publish_weights", _publish_before_the_blob)],
+        ("Broken: adopted is not published", "Stuck", "BlobMissing"),
+    ),
+    Sabotage(
+        "the version is bumped before the weights are live",
+        lambda: [patch.object(ScriptedEngine, "adopt", _adopt_version_first)],
+        ("Broken: adopted is not published",),
+    ),
+    Sabotage(
+        "the learner counts tries that nobody started (found by seed 5)",
+        lambda: [patch.object(buffer, "_is_resolved", _resolved_by_attempt)],
+        ("Broken: no effects in replay",),
+    ),
+    Sabotage(
+        "a replay writes",
+        lambda: [patch.object(Verifier, "_check_weights", _check_weights_and_keep_them)],
+        ("Broken: no effects in replay",),
+    ),
+)
