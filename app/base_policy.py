@@ -14,7 +14,7 @@ from actors.environments.store.words import vocabulary_words
 from app.demonstrations import record
 from core.settings import Settings
 from learner.base_policy.building import PHASES, build
-from learner.base_policy.mix import CLONED
+from learner.base_policy.mix import CLONED, GLIMPSED
 
 DEMONSTRATIONS = "demonstrations.jsonl"
 WORDS = "words.txt"
@@ -32,7 +32,7 @@ async def record_all(folder: Path, *, settings: Settings) -> int:
     (folder / WORDS).write_text("\n".join(site_words()) + "\n")
     (folder / DEMONSTRATIONS).unlink(missing_ok=True)
     names = [f"store/{name}" for name in STORE_FAMILIES] + [f"miniwob/{name}" for name in MINIWOB_FAMILIES]
-    wanted = {name: CLONED.get(name, PAGES_ONLY_EPISODES) for name in names}
+    wanted = dict.fromkeys(names, PAGES_ONLY_EPISODES) | GLIMPSED | CLONED
     return await record(wanted, folder / DEMONSTRATIONS, settings=settings)
 
 

@@ -13,6 +13,8 @@ from core.observation import Node, Page
 
 ELEMENT_TEXT_CHARS = 40
 """Length of the element's text in the comment that precedes a formatted action."""
+NOTE_CHARS = 80
+"""Longer lines of a page are not quoted before a message."""
 MAX_ANSWER_CHARS = 20_000
 """Longer answers are not read at all."""
 
@@ -53,7 +55,10 @@ def parse_answer(text: str) -> Action | ParseFailure:
 
 
 def format_answer(action: Action, page: Page) -> str:
-    """The answer that demonstrations give: the element's text, then the call that `parse_answer` reads back.
+    """The answer that demonstrations give: what is looked at, then the call that `parse_answer` reads back.
+
+    Looked at is the element, or the line of the page that a message is taken from. Quoting it first turns finding an
+    id or a value into copying on from the place that was found, which a small model learns far sooner.
 
     >>> from core.observation import Page
     >>> print(format_answer(Action(name="Click", element=7), Page(url="", title="", nodes=())))
@@ -61,7 +66,9 @@ def format_answer(action: Action, page: Page) -> str:
     do(action="Click", element="7")
     """
     if action.name == "exit":
-        return f"exit(message={_quote(action.argument)})" if action.argument is not None else "exit()"
+        if action.argument is None:
+            return "exit()"
+        return f"{_note(page, action.argument)}exit(message={_quote(action.argument)})"
     parts = [f"action={_quote(action.name)}"]
     if action.argument is not None:
         parts.append(f"argument={_quote(action.argument)}")
@@ -79,6 +86,19 @@ def _comment(node: Node | None) -> str:
         return ""
     text = " ".join((node.text or node.attributes.get("class", "")).split())[:ELEMENT_TEXT_CHARS].rstrip()
     return f"{text} " if text else ""
+
+
+def _note(page: Page, message: str) -> str:
+    """A comment with the first line of the page that holds the message; with the line before where it is nothing else."""
+    whole = re.compile(rf"(?<!\w){re.escape(message)}(?!\w)")
+    before = ""
+    for node in page.nodes:
+        text = " ".join(node.text.split())
+        if message and len(text) <= NOTE_CHARS and whole.search(text):
+            quoted = f"{before} | {text}" if text == message and 0 < len(before) <= NOTE_CHARS else text
+            return f"# Note: {quoted}\n"
+        before = text
+    return ""
 
 
 def _quote(text: str) -> str:

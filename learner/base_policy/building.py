@@ -13,7 +13,7 @@ from core.rendering import RENDERERS
 from core.seeds import derive_seed
 from learner.base_policy.folder import create
 from learner.base_policy.lookups import Sample, lookup
-from learner.base_policy.mix import choose
+from learner.base_policy.mix import CLONED, GLIMPSED, choose
 from learner.base_policy.samples import RENDERER, read_samples
 from learner.base_policy.tokenizer import train_tokenizer
 from learner.base_policy.training import Plan, train
@@ -33,12 +33,16 @@ class Phase(NamedTuple):
     """Of demonstrations."""
     page_share: float
     """Of recorded pages that are only asked about."""
+    glimpses: bool = False
+    """Whether the glimpsed families are imitated too."""
 
 
 PHASES = (
     Phase(minutes=15, rate=2e-3, share=0.0, page_share=0.0),
     Phase(minutes=20, rate=2e-3, share=0.25, page_share=0.2),
     Phase(minutes=25, rate=1.6e-3, share=0.28, page_share=0.2),
+    Phase(minutes=22, rate=1.2e-3, share=0.35, page_share=0.15, glimpses=True),
+    Phase(minutes=45, rate=1.2e-3, share=0.3, page_share=0.15, glimpses=True),
 )
 """Look-ups until copying has emerged, then everything; the rate is started anew each time."""
 
@@ -56,7 +60,13 @@ def build(
     vocabulary = tuple(words)
     create(folder, train_tokenizer(_texts(recorded, vocabulary, seed)), seed=seed)
     for number, phase in enumerate(phases):
-        mix = choose(recorded, share=phase.share, page_share=phase.page_share, vocabulary=vocabulary)
+        mix = choose(
+            recorded,
+            imitated=CLONED | GLIMPSED if phase.glimpses else CLONED,
+            share=phase.share,
+            page_share=phase.page_share,
+            vocabulary=vocabulary,
+        )
         plan = Plan(minutes=phase.minutes, rate=phase.rate, seed=derive_seed(seed, "phase", number))
         train(folder, mix, plan)
 

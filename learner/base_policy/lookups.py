@@ -29,6 +29,17 @@ class Sample(msgspec.Struct, frozen=True):
     """Seed of the task that a demonstration carried out; its steps share it."""
 
 
+_PROPERTIES = (
+    "price", "rating", "weight", "colour", "size", "material", "origin", "warranty", "width", "height", "date", "status",
+    "owner", "city", "address", "phone", "email", "number", "age", "total", "delivery", "care", "author", "year",
+)  # fmt: skip
+
+_COMMON = (
+    "the", "a", "to", "and", "then", "find", "click", "on", "select", "choose", "with", "by", "of", "in", "for", "from",
+    "user", "named", "called", "item", "button", "link", "entry", "icon", "tab", "list", "menu", "that", "says", "below",
+    "between", "switch", "expand", "navigate", "through", "press", "open", "it", "is", "which", "at", "until", "you",
+)  # fmt: skip
+
 Lookup = Callable[[Random, Draft], tuple[str, tuple[str, ...], Page, Action]]
 """Draws instruction, earlier answers, page and right action."""
 
@@ -54,6 +65,28 @@ def _click(random: Random, draft: Draft) -> tuple[str, tuple[str, ...], Page, Ac
         'Press "{}".', 'Click {} and then stop.', 'Go to "{}".', 'Choose {} on this page.', "{}",
     )).format(text, "link" if kind == "link" else "button")  # fmt: skip
     return said, (), page, Action(name="Click", element=find(page, text))
+
+
+def _mention(random: Random, draft: Draft) -> tuple[str, tuple[str, ...], Page, Action]:
+    """An instruction in words never met, one phrase of which stands on the page: that is what is meant."""
+    draft.nodes = draft.filler(draft.size())
+    text = draft.fresh(3)
+    draft.insert(_target(random, random.choice(("link", "button", "clickable", "clickable", "radio")), text))
+    for _ in range(random.choice((0, 0, 1, 2))):
+        draft.insert(_target(random, random.choice(("link", "clickable")), draft.alike(text)))
+    page = draft.page()
+    before, after = (_words(random, draft, most) for most in ((2, 9), (0, 5)))
+    meant = f'"{text}"' if random.random() < 0.5 else text
+    said = f"{before[:1].upper()}{before[1:]} {meant}{' ' if after else ''}{after}"
+    return said + random.choice((".", "", "!")), (), page, Action(name="Click", element=find(page, text))
+
+
+def _words(random: Random, draft: Draft, most: tuple[int, int]) -> str:
+    """Between so and so many words, common ones among them."""
+    return " ".join(
+        random.choice(_COMMON) if random.random() < 0.6 else draft.fresh(1)
+        for _ in range(random.randint(*most))
+    )
 
 
 def _click_in_turn(random: Random, draft: Draft) -> tuple[str, tuple[str, ...], Page, Action]:
@@ -186,13 +219,59 @@ def _read(random: Random, draft: Draft) -> tuple[str, tuple[str, ...], Page, Act
     return said.format(label), (), page, Action(name="exit", argument=value)
 
 
+def _read_property(random: Random, draft: Draft) -> tuple[str, tuple[str, ...], Page, Action]:
+    """On the page of one thing, read one of its properties: which one is asked decides, not which comes first."""
+    thing = draft.fresh(4)
+    form = random.choice(("{}: {}", "{} {}", "{} {}", "{} - {}"))
+    labels = [
+        random.choice(_PROPERTIES) if random.random() < 0.5 else draft.fresh(2)
+        for _ in range(random.randint(2, 6))
+    ]
+    labels = list(dict.fromkeys(labels))
+    values = [_value(random, draft) for _ in labels]
+    asked = random.randrange(len(labels))
+    texts = [
+        node("text", form.format(label[0].upper() + label[1:], value))
+        for label, value in zip(labels, values, strict=True)
+    ]
+    before = draft.filler(random.choice((0, 2, 7)))
+    after = draft.filler(random.choice((0, 2, 7)))
+    draft.nodes = [*before, node("heading", thing), *texts, *after]
+    page = draft.page()
+    said = random.choice(
+        (
+            "What is the {1} of {0}?",
+            "What is the {1} of the {0}?",
+            "Find the {1} of the {0}.",
+            "Tell me the {1} of the {0}.",
+            "Look up the {1} of {0}.",
+            "{0}: which {1}?",
+        )
+    )
+    answers: tuple[str, ...] = ()
+    if random.random() < 0.5:  # as after a search and an opened result
+        opened = Action(name="Click", element=random.randrange(40))
+        answers = (format_answer(opened, _mentioning(thing, opened.element or 0)),)
+    return said.format(thing, labels[asked]), answers, page, Action(name="exit", argument=values[asked])
+
+
+def _mentioning(text: str, number: int) -> Page:
+    """An earlier page with the link that was followed to this one."""
+    link = node("link", text)
+    return Page(
+        url="http://generated/",
+        title=text,
+        nodes=(Node(kind=link.kind, tag=link.tag, text=text, id=number, value=None, checked=None),),
+    )
+
+
 def _read_row(random: Random, draft: Draft) -> tuple[str, tuple[str, ...], Page, Action]:
     """In a list of entries with the same parts, read one part of one entry; or click in that entry."""
     draft.nodes = []
     names = [draft.fresh(3)]
     names += [
         draft.alike(names[0]) if random.random() < 0.3 else draft.fresh(3)
-        for _ in range(random.randint(2, 9))
+        for _ in range(random.choice((1, 2, 3, 5, 9)))
     ]
     random.shuffle(names)
     wanted = random.choice(names)
@@ -246,13 +325,15 @@ def _open_then_read(random: Random, draft: Draft) -> tuple[str, tuple[str, ...],
 
 LOOKUPS: dict[str, tuple[int, Lookup]] = {
     "click": (5, _click),
+    "mention": (5, _mention),
     "click_in_turn": (2, _click_in_turn),
     "type": (4, _type),
     "search": (2, _search),
     "select": (2, _select),
     "check": (2, _check),
     "read": (3, _read),
-    "read_row": (3, _read_row),
+    "read_property": (4, _read_property),
+    "read_row": (5, _read_row),
     "open": (2, _open_then_read),
 }
 """Kind -> its share and its generator."""
@@ -268,4 +349,10 @@ def _one(random: Random, most: int) -> str:
 
 
 def _value(random: Random, draft: Draft) -> str:
-    return random.choice((words.money, words.money, words.number, lambda _: draft.fresh(2)))(random)
+    kinds = (words.money, words.money, words.number, lambda _: draft.fresh(2), lambda _: _measure(random, draft))
+    return random.choice(kinds)(random)
+
+
+def _measure(random: Random, draft: Draft) -> str:
+    """A number with a unit."""
+    return f"{random.randint(0, 99) / 10} {draft.fresh(1)}"

@@ -1,10 +1,11 @@
 """What the base policy is trained on: which families it may imitate, from how few episodes, and what it only reads.
 
-A base that chooses perfectly leaves nothing to learn, one that cannot read learns nothing. So it reads every page of
-the sites, asked by generated questions, and imitates few episodes of a part of the families.
+A base that chooses perfectly leaves nothing to learn, one that cannot read learns nothing, and one that never does what
+a task asks explores nothing. So it reads every page of the sites, asked by generated questions, imitates a part of the
+families, and is shown another part a few times only (`GLIMPSED`), late and briefly: it then wins those sometimes.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from core.observation import Page
@@ -35,7 +36,40 @@ CLONED: dict[str, int] = {
     "miniwob/enter-text": 40,
     "miniwob/login-user": 40,
 }
-"""Family -> episodes that are imitated. Families that are not named are never imitated."""
+"""Family -> episodes that are imitated from the first demonstrations on."""
+
+GLIMPSES = 10
+"""Episodes of a glimpsed family."""
+GLIMPSED: dict[str, int] = dict.fromkeys(
+    (
+        "store/add_several",
+        "store/cancel_order",
+        "store/change_address",
+        "store/change_quantity",
+        "store/write_review",
+        "miniwob/click-button-sequence",
+        "miniwob/click-collapsible-2",
+        "miniwob/click-dialog-2",
+        "miniwob/click-menu",
+        "miniwob/click-scroll-list",
+        "miniwob/click-tab-2",
+        "miniwob/email-inbox-delete",
+        "miniwob/email-inbox-important",
+        "miniwob/email-inbox-reply",
+        "miniwob/enter-password",
+        "miniwob/login-user-popup",
+        "miniwob/multi-orderings",
+        "miniwob/navigate-tree",
+        "miniwob/phone-book",
+        "miniwob/read-table",
+        "miniwob/search-engine",
+        "miniwob/social-media",
+        "miniwob/use-autocomplete",
+        "miniwob/use-spinner",
+    ),
+    GLIMPSES,
+)
+"""Family -> episodes that are imitated in the last phase alone. Families named in neither are never imitated."""
 
 
 class Mix(NamedTuple):
@@ -53,9 +87,14 @@ class Mix(NamedTuple):
 
 
 def choose(
-    recorded: Iterable[Sample], *, share: float, page_share: float, vocabulary: tuple[str, ...]
+    recorded: Iterable[Sample],
+    *,
+    imitated: Mapping[str, int],
+    share: float,
+    page_share: float,
+    vocabulary: tuple[str, ...],
 ) -> Mix:
-    """Keep the first episodes of each cloned family as demonstrations, and every page for questions."""
+    """Keep the first episodes of each imitated family as demonstrations, and every page for questions."""
     seeds: dict[str, list[int]] = {}
     demonstrations: list[Sample] = []
     pages: list[Page] = []
@@ -63,7 +102,7 @@ def choose(
         known = seeds.setdefault(sample.source, [])
         if sample.seed not in known:
             known.append(sample.seed)
-        if known.index(sample.seed) < CLONED.get(sample.source, 0):
+        if known.index(sample.seed) < imitated.get(sample.source, 0):
             demonstrations.append(sample)
         pages.append(sample.page)
     return Mix(demonstrations, share, pages, page_share, vocabulary)

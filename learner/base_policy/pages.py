@@ -8,7 +8,7 @@ from learner.base_policy import words
 MOST_IDS = 200
 """Element ids below this are single tokens of the base policy's tokenizer; generated pages use all of them."""
 
-SIZES = ((2, 8), (4, 12), (10, 30), (25, 60))
+SIZES = ((1, 5), (2, 8), (4, 12), (6, 20), (10, 30), (25, 60))
 """Ranges of filler nodes: most pages are small, some are as long as a result page."""
 
 _KINDS = (

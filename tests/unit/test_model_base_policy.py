@@ -15,7 +15,7 @@ from learner.base_policy.batches import STRIDE, collate
 from learner.base_policy.folder import export
 from learner.base_policy.lookups import LOOKUPS, lookup
 from learner.base_policy.measuring import exactness
-from learner.base_policy.mix import CLONED, choose
+from learner.base_policy.mix import choose
 from learner.base_policy.questions import questions
 from learner.base_policy.samples import SampleFileError, append_samples, encode, read_samples
 from learner.base_policy.training import Plan, train
@@ -106,8 +106,8 @@ def test_demonstrations_survive_their_file_and_a_damaged_line_is_named(tmp_path:
         list(read_samples(tmp_path / "absent.jsonl"))
 
 
-def test_only_the_first_episodes_of_cloned_families_are_imitated() -> None:
-    family, limit = next(iter(CLONED.items()))
+def test_only_the_first_episodes_of_the_families_named_are_imitated() -> None:
+    family, limit = "store/find_price", 3
     samples = [
         lookup(Random(seed)).__class__(
             "i", (), lookup(Random(seed)).page, lookup(Random(seed)).action, source, seed
@@ -115,7 +115,7 @@ def test_only_the_first_episodes_of_cloned_families_are_imitated() -> None:
         for seed in range(limit + 5)
         for source in (family, "store/compare")
     ]
-    mix = choose(samples, share=0.5, page_share=0.1, vocabulary=())
+    mix = choose(samples, imitated={family: limit}, share=0.5, page_share=0.1, vocabulary=())
     assert {sample.source for sample in mix.demonstrations} == {family}
     assert {sample.seed for sample in mix.demonstrations} == set(range(limit))
     assert len(mix.pages) == len(samples)
@@ -133,7 +133,7 @@ def test_shipping_rounds_the_weights_once_and_for_all(tmp_path: Path) -> None:
 def test_a_few_seconds_of_training_lower_the_loss_and_are_measured(tmp_path: Path) -> None:
     folder = write_tiny_policy(tmp_path / "policy")
     before = state_digest(load_policy(folder).model)
-    mix = choose((), share=0.0, page_share=0.0, vocabulary=())
+    mix = choose((), imitated={}, share=0.0, page_share=0.0, vocabulary=())
     train(folder, mix, Plan(minutes=0.1, rate=2e-3, seed=1, batch_tokens=1024, workers=1, fused=False))
     assert state_digest(load_policy(folder).model) != before
     samples = [lookup(Random(seed)) for seed in range(20)]
