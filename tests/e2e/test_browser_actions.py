@@ -7,7 +7,7 @@ import pytest
 import pytest_asyncio
 from browser_site import SETTINGS, PageServer, PageSite, visiting
 
-from actors.environments.actions import EXECUTORS, Refused
+from actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, Refused
 from actors.environments.browser import BrowserHost
 from core.action import ACTIONS, Action, ParseFailure
 
@@ -153,6 +153,28 @@ async def test_scrolling_moves_a_box_when_the_page_itself_does_not_scroll(
         for _ in range(4):
             await visit.do("Scroll Down")
         assert visit.shows("Below")
+
+
+@pytest.mark.parametrize("path", ["hears.html", "hears-box.html"])
+async def test_the_page_after_a_scroll_has_answered_to_it(
+    host: BrowserHost, site: PageSite, path: str
+) -> None:
+    """A browser tells the page with its next frame only, sooner or later than we look."""
+    async with visiting(host, site, path) as visit:
+        for scrolls in range(1, 11):
+            assert (await visit.do("Scroll Down")).result == "ok"
+            assert visit.shows(f"{scrolls} scrolls heard")
+
+
+async def test_scrolling_a_tab_that_was_in_the_background_is_as_quick(
+    host: BrowserHost, site: PageSite
+) -> None:
+    async with visiting(host, site, "hears.html") as visit:
+        await visit.do("New_tab", argument="/second.html")
+        await visit.do("Close_tab")
+        outcome = await visit.do("Scroll Down")
+        assert visit.shows("1 scrolls heard")
+        assert outcome.act_ms < 1000 * SCROLL_HEARD_S
 
 
 async def test_wait_changes_nothing(host: BrowserHost, site: PageSite) -> None:
