@@ -25,6 +25,8 @@ FURTHER = [family for family in SOLVED if family not in USUAL]
 SEEDS = (100, 103)
 MANY = range(100, 110)
 SOME = range(100, 104)
+LONG_S = 900
+"""For whichever test of the sweep comes first: it plays what the others look at, too."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -74,15 +76,17 @@ async def test_a_text_that_was_scrolled_is_read_from_there_and_its_end_shows(hos
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONG_S)
 @pytest.mark.parametrize("family", SOLVED)
 async def test_the_demonstrator_wins_on_nearly_every_seed(sweep: Sweep, family: str) -> None:
     tasks = [TASKS.task(family, seed) for seed in MANY]
     played = await sweep.play(tasks)
     lost = [(task.seed, one.results) for task, one in zip(tasks, played, strict=True) if not one.won(task)]
-    assert len(lost) <= len(tasks) * 0.05, lost
+    assert len(lost) <= (1 if FAMILIES[family].clock else 0), lost
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONG_S)
 async def test_a_seed_gives_the_same_start_on_a_fresh_page_and_on_one_that_was_played(
     host: BrowserHost,
 ) -> None:
@@ -107,6 +111,7 @@ async def test_a_seed_gives_the_same_start_on_a_fresh_page_and_on_one_that_was_p
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONG_S)
 async def test_families_without_a_clock_repeat_page_by_page(host: BrowserHost, sweep: Sweep) -> None:
     tasks = [TASKS.task(family, SOME[0]) for family, one in FAMILIES.items() if not one.clock]
     first = await sweep.play(tasks)
@@ -121,6 +126,7 @@ async def test_families_without_a_clock_repeat_page_by_page(host: BrowserHost, s
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONG_S)
 async def test_exactly_the_fixed_families_ignore_their_seed(sweep: Sweep) -> None:
     starts: dict[str, set[tuple[str, str]]] = {family: set() for family in FAMILIES}
     tasks = [TASKS.task(family, seed) for family in FAMILIES for seed in SOME]
@@ -131,6 +137,7 @@ async def test_exactly_the_fixed_families_ignore_their_seed(sweep: Sweep) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(LONG_S)
 async def test_exactly_the_dated_families_show_the_day(host: BrowserHost) -> None:
     """The day is the same in every run; on another one, only these pages would differ."""
     tasks = [TASKS.task(family, 131) for family, one in FAMILIES.items()]
