@@ -286,6 +286,7 @@ async def test_a_browser_that_hangs_is_killed_and_replaced(server: PageServer) -
             with pytest.raises(BrowserUnavailable):
                 await visit.do("Click", "Form")
             assert time.monotonic() - began < 30
+        await asyncio.to_thread(wait_until_gone, leaders)
         assert not any(map(runs, leaders))
         async with visiting(host, site, "start.html") as visit:
             assert visit.page.title == "Start"
