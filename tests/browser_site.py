@@ -17,6 +17,9 @@ from core.task import Task
 PAGES = Path(__file__).parent / "browser_pages"
 
 SETTINGS = ActorSettings(page_timeout_s=4.0, action_timeout_s=2.0)
+"""For pages that hang: their bounds are waited for."""
+PATIENT = ActorSettings(page_timeout_s=60.0, action_timeout_s=30.0)
+"""For pages that answer, however busy the machine is."""
 
 
 class PageServer:

@@ -1,16 +1,32 @@
-// Scrolls the window, or else the largest scrolling box in it, by a share of its height. Returns whether anything moved.
-(share) => {
+// Scrolls the window, or else the largest scrolling box in it, by a share of its height. Returns whether anything moved,
+// once the page has heard of it: a browser tells of a scroll only with its next frame, and a page that answers to one
+// would else be read before or after its answer, by chance.
+async ({ share, heard_s }) => {
   const move = (box) => {
     const before = box.scrollTop;
     box.scrollBy({ top: share * box.clientHeight, behavior: "instant" });
     return box.scrollTop !== before;
   };
-  if (document.scrollingElement && move(document.scrollingElement)) return true;
+  const heard = (target) => new Promise((resolve) => {
+    const hear = (event) => {
+      if (event.target !== target) return;
+      removeEventListener("scroll", hear, true);
+      setTimeout(resolve, 0); // this listener is the first of them
+    };
+    addEventListener("scroll", hear, true);
+    setTimeout(resolve, 1000 * heard_s); // a tab that is not drawn has no frames
+  });
+  if (document.scrollingElement && move(document.scrollingElement)) {
+    await heard(document);
+    return true;
+  }
   const boxes = Array.from(document.querySelectorAll("body *")).filter((element) => {
     if (element.scrollHeight <= element.clientHeight + 1) return false;
     const overflow = getComputedStyle(element).overflowY;
     return (overflow === "auto" || overflow === "scroll") && element.checkVisibility();
   });
   boxes.sort((a, b) => b.clientWidth * b.clientHeight - a.clientWidth * a.clientHeight);
-  return boxes.some(move);
+  const moved = boxes.find(move);
+  if (moved) await heard(moved);
+  return moved !== undefined;
 }

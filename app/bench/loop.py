@@ -48,6 +48,7 @@ MASTERED = (
 )
 """What the base policy has mastered and the recipe does not train: a loop that forgets them is broken."""
 MASTERED_EPISODES = 128
+"""Of each measurement of these, unless those of the trained families are fewer."""
 OVERHEAD_S = 300.0
 """How much longer than its minutes a finite start may take: start, drain, stop."""
 
@@ -162,8 +163,12 @@ async def measure(
     )
 
 
-def train(name: str, overrides: Sequence[str], *, recipe: str, minutes: float, home: Path) -> RunHandle:
+def train(
+    name: str, overrides: Sequence[str], *, recipe: str, minutes: float, updates: int | None, home: Path
+) -> RunHandle:
     """`hindcast start --until minutes=M` as a user would type it; what it says goes to `<home>/start.log`.
+
+    With `updates` it ends after so many, if that is sooner.
 
     Raises:
         LoopFailed: it ended with another status, or not in time.
@@ -172,6 +177,7 @@ def train(name: str, overrides: Sequence[str], *, recipe: str, minutes: float, h
     home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", "from app.cli import main; main()", "start", "--run", name]
     command += ["--recipe", recipe, "--until", f"minutes={minutes:g}"]
+    command += [] if updates is None else ["--until", f"updates={updates}"]
     command += [part for override in overrides for part in ("--set", override)]
     with (home / "start.log").open("wb") as output:
         try:
@@ -247,6 +253,7 @@ async def run_seed(
     sources: dict[str, TaskSource],
     overrides: Sequence[str],
     minutes: float,
+    updates: int | None = None,
     episodes: int,
     points: int,
     temperature: float,
@@ -269,7 +276,7 @@ async def run_seed(
             settings,
             sources,
             seed=seed,
-            episodes=MASTERED_EPISODES if families is MASTERED else episodes,
+            episodes=min(MASTERED_EPISODES, episodes) if families is MASTERED else episodes,
             temperature=temperature,
             name=name,
         )
@@ -282,12 +289,18 @@ async def run_seed(
     mastered_before = await measured(None, "base, mastered families", MASTERED)
     say(f"seed {seed} · training for {minutes:g} minutes in {home}")
     handle = await asyncio.to_thread(
-        train, f"loop-{seed}", [*overrides, f"run.seed={seed}"], recipe=recipe, minutes=minutes, home=home
+        train,
+        f"loop-{seed}",
+        [*overrides, f"run.seed={seed}"],
+        recipe=recipe,
+        minutes=minutes,
+        updates=updates,
+        home=home,
     )
     story = await read_story(handle)
     if not story.versions:
         raise LoopFailed(
-            f"the run in {home} published no version in {minutes:g} minutes; see start.log there"
+            f"the run in {home} ended after {story.updates} updates without a version; see start.log there"
         )
     curve: list[Point] = []
     after = before

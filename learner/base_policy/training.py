@@ -86,8 +86,10 @@ def _work(rank: int, folder: Path, mix: Mix, plan: Plan, meeting: str) -> None:
     optimizers = [_muon(model, plan), _adam(model, plan)]
     rates = [[group["lr"] for group in optimizer.param_groups] for optimizer in optimizers]
     report = _Report(folder) if rank == 0 else None
-    started = saved = time.monotonic()
+    started = saved = 0.0
     for batch in batches(folder, mix, seed=derive_seed(plan.seed, "worker", rank), tokens=plan.batch_tokens):
+        started = started or time.monotonic()  # until the encoding process has come up, nothing is trained
+        saved = saved or started
         answer_loss, prompt_loss, exact = _losses(model, batch)
         torch.autograd.backward(answer_loss + plan.prompt_weight * prompt_loss)
         now = time.monotonic()

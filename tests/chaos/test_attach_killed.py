@@ -89,7 +89,7 @@ async def test_killed_again_and_again_it_neither_skips_nor_doubles_an_event(hand
     async with ensure_broker(handle.home):
         for _ in range(3):
             before = position(handle, "killed") if stops else 0
-            process = start(handle, *arguments, SLOW_S="0.02")
+            process = start(handle, *arguments, SLOW_S="0.2")
             await wait_for(
                 lambda b=before: (path_of(handle, "killed")).exists() and position(handle, "killed") > b
             )

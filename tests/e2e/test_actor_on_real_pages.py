@@ -68,6 +68,8 @@ SETTINGS = Settings.model_validate(
     }
 )
 EPISODES = 8
+SOON_S = 10.0
+"""A stop takes 3 s where nothing else runs; the machine may be busy."""
 OTHER_SEED = 2
 
 
@@ -254,4 +256,4 @@ async def test_real_pages_are_played_recorded_and_judged(
     check_steps_are_what_was_sampled(played)
     check_pages_lie_beside_the_log(played)
     check_adoption_precedes_sampling(played)
-    assert played.stop_s < 4
+    assert played.stop_s < SOON_S

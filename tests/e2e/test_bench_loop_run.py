@@ -13,7 +13,7 @@ def test_a_seed_is_measured_trained_and_measured_again(tmp_path: Path) -> None:
     home = Home(tmp_path / "home")
     families = json.dumps(["miniwob/click-dialog-2", "miniwob/click-collapsible-2"])
     said = home.json(
-        *("bench", "loop", "--seed", "5", "--minutes", "1.5", "--episodes", "16", "--points", "1"),
+        *("bench", "loop", "--seed", "5", "--updates", "8", "--episodes", "16", "--points", "1"),
         *("--set", f"curriculum.families={families}", "--set", "learner.group_batch=1"),
         *("--folder", str(tmp_path / "loop")),
         timeout_s=600,
@@ -22,7 +22,8 @@ def test_a_seed_is_measured_trained_and_measured_again(tmp_path: Path) -> None:
     assert seed["before"]["episodes"] + seed["before"]["lost"] == 16
     assert seed["after"]["episodes"] + seed["after"]["lost"] == 16
     assert set(seed["before"]["by_task"]) == {"click-dialog-2", "click-collapsible-2"}
-    assert seed["updates"] > 0
+    assert seed["updates"] >= 8
+    assert seed["mastered_before"]["episodes"] + seed["mastered_before"]["lost"] == 16
     assert seed["curve"][-1]["success"] == seed["after"]["rate"]
     kept = Home(tmp_path / "loop" / "seed-5")
     verified = kept.json("verify", "loop-5", timeout_s=200)

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-from browser_site import SETTINGS, PageServer, PageSite, visiting
+from browser_site import PATIENT, PageServer, PageSite, visiting
 
 from actors.environments.browser import BrowserHost
 from actors.environments.snapshot import LIMITS
@@ -65,7 +65,7 @@ clickable trash [27]"""
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def host() -> AsyncIterator[BrowserHost]:
-    async with BrowserHost(SETTINGS) as host:
+    async with BrowserHost(PATIENT) as host:
         yield host
 
 

@@ -402,7 +402,7 @@ class TestRunning:
             learning.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await learning
-            assert time.monotonic() - began < 1
+            assert time.monotonic() - began < 10, "the update was waited for"
         assert beats == 19
         assert kinds(await facts_of(fresh, BatchPlanned, UpdateApplied)) == ["BatchPlanned"]
         await learn(fresh, until=2)

@@ -80,12 +80,12 @@ async def test_facts_arrive_in_order_with_envelope_and_chain() -> None:
 
 async def test_facts_travel_in_batches_and_a_commit_does_not_linger() -> None:
     log = CountingLog("r1")
-    async with publisher(log, linger_ms=1000, batch_events=256) as one:
+    async with publisher(log, linger_ms=60_000, batch_events=256) as one:
         for number in range(600):
             await one.publish(admitted(number), entity="t")
         start = asyncio.get_running_loop().time()
         await one.commit()
-        assert asyncio.get_running_loop().time() - start < 0.9
+        assert asyncio.get_running_loop().time() - start < 30
     assert log.batches == [256, 256, 88]
 
 

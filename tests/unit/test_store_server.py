@@ -22,6 +22,8 @@ from core.settings import SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)
+SOON_S = 10.0
+"""A stop takes a second; one that waits for its visitors to leave would take for ever."""
 
 
 @pytest.fixture(scope="module")
@@ -312,7 +314,7 @@ async def test_it_stops_soon_when_cancelled_with_a_connection_open() -> None:
         began = time.monotonic()
         serving.cancel()
         await asyncio.wait([serving])
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < SOON_S
         writer.close()
     with pytest.raises(OSError, match=r"\[Errno"):
         await asyncio.open_connection(host, int(port))
@@ -337,8 +339,8 @@ def test_it_stops_soon_on_sigterm() -> None:
         visit.get("/_health")
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
-        assert time.monotonic() - began < 3
+        process.wait(60)
+        assert time.monotonic() - began < SOON_S
     finally:
         if process.poll() is None:
             process.kill()

@@ -23,6 +23,8 @@ async (seed) => {
   Math.seedrandom(seed);
   core.startEpisodeReal();
   for (let turn = 0; turn < 200 && !WOB_TASK_READY; turn += 1) await new Promise((resolve) => setTimeout(resolve, 20));
+  // Those of the problem itself take up no room until they are there: what is in view would depend on when it is read.
+  await Promise.all(Array.from(document.images).map((picture) => picture.decode().catch(() => null)));
   if (location.hash) history.replaceState(null, "", location.pathname);
   const asked = core.getUtterance();
   return typeof asked === "string" ? asked : asked.utterance; // some pages add the words that vary, one by one

@@ -28,6 +28,9 @@ def bench_loop(
         typer.Option("--seed", help="Run seed; repeatable. Default: the three reported ones."),
     ] = None,
     minutes: Annotated[float, typer.Option(min=0.5, help="Training of each seed.")] = 20.0,
+    updates: Annotated[
+        int | None, typer.Option(min=1, help="End the training after so many, if that is sooner.")
+    ] = None,
     episodes: Annotated[int, typer.Option(min=10, help="Episodes of each measurement, at least.")] = 320,
     points: Annotated[
         int, typer.Option(min=1, help="Versions measured along the way, the last included.")
@@ -71,6 +74,7 @@ def bench_loop(
                 sources=task_sources(settings),
                 overrides=overrides or [],
                 minutes=minutes,
+                updates=updates,
                 episodes=episodes,
                 points=points,
                 temperature=temperature,

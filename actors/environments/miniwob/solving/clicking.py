@@ -144,10 +144,10 @@ def _menu(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
 
 
 def _pie(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
-    """The slices take a moment to spread, and a click on a moving one is lost."""
+    """The slices take a moment to spread, and a click on a moving one is lost: then once more."""
     if not earlier:
         return click(find(page, "+"))
-    return WAIT if len(earlier) == 1 else click(find(page, quoted(instruction)[0]))
+    return WAIT if len(earlier) % 2 else click(find(page, quoted(instruction)[0]))
 
 
 _DIGITS = (
