@@ -349,7 +349,13 @@ def _one(random: Random, most: int) -> str:
 
 
 def _value(random: Random, draft: Draft) -> str:
-    kinds = (words.money, words.money, words.number, lambda _: draft.fresh(2), lambda _: _measure(random, draft))
+    kinds = (
+        words.money,
+        words.money,
+        words.number,
+        lambda _: draft.fresh(2),
+        lambda _: _measure(random, draft),
+    )
     return random.choice(kinds)(random)
 
 

@@ -1,6 +1,6 @@
 """Whatever a policy answers, parsing gives a value; and what demonstrations say is read back as it was meant."""
 
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.action import ACTIONS, Action, ParseFailure
@@ -35,11 +35,28 @@ def test_a_formatted_action_is_read_back_unchanged(action: Action, page: Page) -
 @given(actions(), pages())
 def test_a_formatted_action_names_its_element_in_one_short_comment_line(action: Action, page: Page) -> None:
     lines = format_answer(action, page).split("\n")
+    if action.name == "exit":
+        return
     assert len(lines) == (1 if action.element is None else 2)
     if action.element is not None:
         assert lines[0].startswith("# Element: ")
         assert lines[0].endswith(f"[{action.element}]")
         assert len(lines[0]) <= len("# Element: ") + ELEMENT_TEXT_CHARS + len(f" [{action.element}]")
+
+
+@given(pages(), st.data())
+def test_a_message_taken_from_the_page_is_read_back_after_the_line_it_stands_in(
+    page: Page, data: st.DataObject
+) -> None:
+    texts = [" ".join(node.text.split()) for node in page.nodes if node.text.split()]
+    assume(texts)
+    message = data.draw(st.sampled_from(texts).flatmap(lambda text: st.sampled_from(text.split())))
+    answer = format_answer(Action(name="exit", argument=message), page)
+    assert parse_answer(answer) == Action(name="exit", argument=message)
+    note, _, call = answer.rpartition("\n")
+    assert call.startswith("exit(")
+    assert "\n" not in note
+    assert not note or (note.startswith("# Note: ") and message in note)
 
 
 PIECES = st.sampled_from(

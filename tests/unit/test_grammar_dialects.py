@@ -101,3 +101,20 @@ def test_an_answer_is_formatted_with_the_element_it_is_about() -> None:
     assert format_answer(Action(name="Scroll Down"), page) == 'do(action="Scroll Down")'
     assert format_answer(Action(name="exit", argument="42"), page) == 'exit(message="42")'
     assert format_answer(Action(name="exit"), page) == "exit()"
+
+
+@pytest.mark.parametrize(
+    ("message", "answer"),
+    [
+        ("4.0 stars", '# Note: Rating 4.0 stars\nexit(message="4.0 stars")'),
+        ("$7.50", '# Note: Amber lamp | $7.50\nexit(message="$7.50")'),
+        ("stars", '# Note: Rating 4.0 stars\nexit(message="stars")'),
+        ("star", 'exit(message="star")'),
+        ("done", 'exit(message="done")'),
+        ("", 'exit(message="")'),
+    ],
+)
+def test_a_message_quotes_the_line_it_is_taken_from(message: str, answer: str) -> None:
+    texts = ("Amber lamp", "$7.50", "Rating\n4.0 stars", "done " * 40)
+    page = Page(url="", title="", nodes=tuple(Node(kind="text", tag="p", text=text) for text in texts))
+    assert format_answer(Action(name="exit", argument=message), page) == answer
