@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 
@@ -23,7 +22,7 @@ from app.alerts import Alerts
 from app.bus import BUS_LOCK, READY
 from app.launch import Launch, write_launch
 from app.logs import style_of
-from app.output import keep_output
+from app.output import KeptOutput, keep_output
 from app.processes import FAILURE, list_processes, read_json
 from app.progress import Progress
 from app.runs import RunHandle, open_run
@@ -81,7 +80,7 @@ class System:
         self.actors = actors
         self.output = home / "honcho.log"
         self._honcho: subprocess.Popen[bytes] | None = None
-        self._keeping: Thread | None = None
+        self._keeping: KeptOutput | None = None
 
     def start(self) -> None:
         """Start honcho in a session of its own, so that Ctrl-C reaches only us."""
@@ -132,9 +131,9 @@ class System:
             failure = read_json(self.home / FAILURE)
             if failure is not None:
                 raise StartFailed(f"{failure['name']} could not go on: {failure['message']}")
-            if self._keeping is not None:
-                self._keeping.join(STOP_S)
-            lines = self.output.read_text(errors="replace").splitlines()[-15:]
+            assert self._keeping is not None
+            self._keeping.join(STOP_S)
+            lines = self._keeping.last_lines()
             raise StartFailed(
                 "the system stopped by itself (honcho's exit status "
                 f"{status}). The end of {self.output}:\n" + "\n".join(lines)
