@@ -57,6 +57,11 @@ OLDER = patch.dict(BY_CLASS, {OldBatchPlanned: FactType("batch.planned", 1, "lea
 """While this holds, version 1 of the fact can be published."""
 
 
+def admitted(number: int) -> TaskAdmitted:
+    """Of a few tasks, again and again: what a later one says replaces what the earlier said."""
+    return TaskAdmitted(task_id=f"task_{number % 3}", phase=number)
+
+
 def planned(number: int, *, rehearsed: bool) -> BatchPlanned:
     part = PlannedEpisode(
         episode=f"ep_{number}", group="g", reward=1.0, advantage=0.5, samples=1, rehearsed=rehearsed
@@ -159,7 +164,7 @@ class LogMachine(RuleBasedStateMachine):
                     self.count += 1
                     name = f"fact_{self.count}"
                     self.attempted.add(name)
-                    await publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+                    await publisher.publish(admitted(self.count), entity=name)
                 await publisher.commit()
 
         before = self.count
@@ -203,7 +208,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.count += 1
                 name = f"fact_{self.count}"
                 self.attempted.add(name)
-                await publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+                await publisher.publish(admitted(self.count), entity=name)
             for _ in range(turns):
                 await asyncio.sleep(0)
             raise KeyboardInterrupt("kill -9: no drain, no goodbye")
@@ -230,7 +235,7 @@ class LogMachine(RuleBasedStateMachine):
                     self.count += 1
                     after = f"fact_{self.count}"
                     self.attempted.add(after)
-                    await publisher.publish(TaskAdmitted(task_id=after, phase=0), entity=after)
+                    await publisher.publish(admitted(self.count), entity=after)
 
         try:
             self.run(work())

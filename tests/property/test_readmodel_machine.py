@@ -67,20 +67,23 @@ class ReadModelMachine(LogMachine):
     @rule(deaths=st.lists(st.sampled_from(["before", "after", ""]), max_size=3), share=st.floats(0.5, 1))
     def project_with_kills(self, deaths: list[str], share: float) -> None:
         """However often it dies, the read model is the fold of the log up to its position."""
-        end = round(share * len(self.log.events))
+        self.project(round(share * len(self.log.events)), deaths)
+        with self.model.reading() as connection:
+            assert b"".join(dump(connection)) == self.folded(self.model.position())
+
+    def project(self, end: int, deaths: list[str]) -> None:
         while self.model.position() < end:
             try:
                 effect = Mortal(self.model, deaths)
                 self.run(consume(self.log, effect, name="projector", until=end, retries=QUICK))
             except KeyboardInterrupt:
                 continue
-        with self.model.reading() as connection:
-            assert b"".join(dump(connection)) == self.folded(self.model.position())
 
-    @rule(share=st.floats(0, 1))
-    def ask_the_model_as_of(self, share: float) -> None:
+    @rule(back=st.integers(1, 12))
+    def ask_the_model_as_of(self, back: int) -> None:
         """As of a position it holds what one holds that ends there."""
-        position = round(share * self.model.position())
+        self.project(len(self.log.events), [])
+        position = max(0, self.model.position() - back)
         with self.model.reading() as connection:
             assert b"".join(dump(connection, as_of=position)) == self.folded(position)
 
