@@ -4,7 +4,10 @@ Invariant 1: the settings that hold are those of the first event. A settings fil
 but for what says where and how fast the run works: a full log is freed by raising `log.max_bytes` there.
 """
 
+import asyncio
 import importlib.metadata
+
+import structlog
 
 from app.launch import Launch
 from app.runs import RunHandle
@@ -28,17 +31,24 @@ PACKAGES = (
     "playwright",
     "miniwob",
 )
+logger = structlog.get_logger(__name__)
+
 OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
 
 
 async def open_log(handle: RunHandle, launch: Launch | None) -> None:
     """Make the stream if need be and record that the run starts or goes on. Role `admin`.
 
+    What killed processes left unfinished among the blobs goes first: most of the others wait for the run to be open.
+
     Raises:
         SettingsError: the settings file differs from what the run was started with.
         ForeignLog: the log begins with something else than `run.started`.
 
     """
+    swept = await asyncio.to_thread(handle.blobs.sweep)
+    if swept:
+        logger.info("unfinished blobs of killed processes deleted", files=swept)
     async with (
         handle.connect_log(role="admin") as log,
         Publisher(

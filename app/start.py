@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from threading import Thread
 
 import msgspec
 
@@ -23,8 +22,8 @@ from app.alerts import Alerts
 from app.bus import BUS_LOCK, READY
 from app.launch import Launch, write_launch
 from app.logs import style_of
-from app.output import keep_output
-from app.processes import FAILURE, list_processes, read_json
+from app.output import KeptOutput, keep_output
+from app.processes import FAILURE, list_processes, pid_alive, read_json
 from app.progress import Progress
 from app.runs import RunHandle, open_run
 from app.supervisor import STARTER, stop_with_parent
@@ -45,6 +44,7 @@ STOP_S = 12.0
 LAST_WORDS_S = 1.0
 """How long what the processes said last may take into the file."""
 POLL_S = 0.1
+STARTER_POLL_S = 1.0
 
 
 class StartFailed(HindcastError):
@@ -81,7 +81,7 @@ class System:
         self.actors = actors
         self.output = home / "honcho.log"
         self._honcho: subprocess.Popen[bytes] | None = None
-        self._keeping: Thread | None = None
+        self._keeping: KeptOutput | None = None
 
     def start(self) -> None:
         """Start honcho in a session of its own, so that Ctrl-C reaches only us."""
@@ -132,9 +132,9 @@ class System:
             failure = read_json(self.home / FAILURE)
             if failure is not None:
                 raise StartFailed(f"{failure['name']} could not go on: {failure['message']}")
-            if self._keeping is not None:
-                self._keeping.join(STOP_S)
-            lines = self.output.read_text(errors="replace").splitlines()[-15:]
+            assert self._keeping is not None
+            self._keeping.join(STOP_S)
+            lines = self._keeping.last_lines()
             raise StartFailed(
                 "the system stopped by itself (honcho's exit status "
                 f"{status}). The end of {self.output}:\n" + "\n".join(lines)
@@ -254,6 +254,20 @@ async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
         return await publisher.decide(fact, entity=handle.name)
 
 
+def _stop_with_starter(stop: asyncio.Event) -> None:
+    """Where a program started this command (a benchmark), ask for a stop once that program is gone."""
+    starter = int(os.environ.get(STARTER, "0"))
+
+    def look() -> None:
+        if not pid_alive(starter):
+            stop.set()
+        else:
+            asyncio.get_running_loop().call_later(STARTER_POLL_S, look)
+
+    if starter:
+        look()
+
+
 async def run_system(
     handle_of: Callable[[], RunHandle], launch: Launch, *, home: Path, as_json: bool
 ) -> Summary:
@@ -262,6 +276,7 @@ async def run_system(
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _stop_with_starter(stop)
 
     def say(line: str) -> None:
         if not as_json:

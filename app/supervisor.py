@@ -33,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 RESTARTS = "HINDCAST_RESTARTS"
 """Environment variable that tells a worker how often it was started again."""
 STARTER = "HINDCAST_STARTER"
-"""Environment variable with the process id of the `hindcast start` that everything stops with."""
+"""Environment variable with the process id that everything stops with: of `hindcast start`, for which it is a benchmark's."""
 HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 RENEWED = 256

@@ -3,17 +3,22 @@
 A blob is durable before an event names it (file and folders synced, then renamed), stored once however often it is put,
 readable by its owner alone, and never trusted: its bytes are checked against its name when they are read.
 Letting go of a blob is an event (`blob.released`); an audit accepts a released blob, never a missing one.
-Where a disk is full `put` waits for room (`storage.full_wait_s`) and leaves nothing behind if none comes.
+Where a disk is full `put` waits for room (`storage.full_wait_s`) and leaves nothing behind if none comes. What a killed
+process had not finished stays in the folder `UNFINISHED` until somebody calls `sweep`; no other process can be hurt by
+that, since whoever writes holds a lock on its file.
 All calls are synchronous; async code makes them through `asyncio.to_thread`.
 """
 
 import errno
+import fcntl
 import os
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 import structlog
 
@@ -21,6 +26,8 @@ from core.errors import BlobCorrupt, BlobMissing, DiskFull
 from core.ids import digest_hex
 from events.envelope import BlobRef
 
+UNFINISHED = "unfinished"
+"""Folder of what is being written, in the folder of the blobs."""
 FULL_WAIT_S = 30.0
 FIRST_RETRY_S = 0.1
 LONGEST_RETRY_S = 5.0
@@ -76,19 +83,44 @@ class BlobStore:
         place = self._place(ref)
         if not (place.is_file() and place.stat().st_size == ref.size):
             self._make_folders(place.parent)
-            temporary = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
-            try:
-                with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
+            with self._unfinished(ref) as (temporary, file):
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
                 temporary.rename(place)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
         _sync_folder(
             place.parent
         )  # also when another process has just put it: its rename may not be durable yet
+
+    @contextmanager
+    def _unfinished(self, ref: BlobRef) -> Iterator[tuple[Path, IO[bytes]]]:
+        """A new locked file; it is gone afterwards unless it was given another name."""
+        folder = self._folder / UNFINISHED
+        self._make_folders(folder)
+        while True:
+            temporary = folder / f"{ref.sha256}.{secrets.token_hex(4)}"
+            with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                with suppress(
+                    OSError
+                ):  # a disk without locks: `sweep` gets none there either, and leaves all alone
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                if os.fstat(file.fileno()).st_nlink == 0:
+                    continue  # swept before it was locked
+                try:
+                    yield temporary, file
+                    return
+                finally:
+                    temporary.unlink(missing_ok=True)
+
+    def sweep(self) -> int:
+        """Delete what killed processes have left unfinished; how many files that were. Others may write meanwhile."""
+        swept = 0
+        for path in (self._folder / UNFINISHED).glob("*"):
+            with suppress(OSError), path.open("rb") as file:  # it is finished, or locked: somebody lives
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+                swept += 1
+        return swept
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked.

@@ -7,6 +7,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from app.attach import Recorded
+from core.errors import BlobMissing
 
 POISON = int(os.environ.get("POISON", "0"))
 """Position that `poisoned` refuses."""
@@ -36,6 +37,13 @@ def poisoned(event: Recorded, db: Connection) -> None:
     ledger(event, db)
     if event.position == POISON:
         raise KeyError("no such product")
+
+
+def missing(event: Recorded, db: Connection) -> None:
+    """The same, but with an error of ours, as from a blob store that it asks."""
+    ledger(event, db)
+    if event.position == POISON:
+        raise BlobMissing("no such page")
 
 
 def stuck(event: Recorded, db: Connection) -> None:

@@ -10,6 +10,7 @@ import msgspec
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool
 from actors.curriculum.projection import CurriculumProjection, episodes_per_batch
 from actors.curriculum.requests import next_requests
+from actors.environments.base import ResetSemantics
 from core.arrays import pack_floats, pack_ids, unpack_ids
 from core.evidence import Evidence, Judgment, Outcome
 from core.sampling import Sampling
@@ -46,7 +47,7 @@ NOTHING = BlobRef("0" * 64, 0)
 class CountingTasks:
     """A `TaskSource` of plain tasks."""
 
-    resets = "per_episode"
+    resets: ResetSemantics = "per_episode"
 
     def __init__(self, name: str, *families: str) -> None:
         self.name = name

@@ -131,6 +131,7 @@ class Tale:
         self.version = 0
         self.update = 0
         self.batch = 0
+        self.remembered: Episode | None = None
         self.told = 0
         self.episodes = count()
 
@@ -291,7 +292,7 @@ class Tale:
         positions = [position for episode in used for position in episode.positions]
         half = len(positions) // 2
         sizes = [half, len(positions) - half]
-        parts = tuple(
+        parts: tuple[PlannedEpisode, ...] = tuple(
             PlannedEpisode(
                 episode=episode.episode,
                 group=episode.group,
@@ -301,6 +302,25 @@ class Tale:
             )
             for episode in used
         )
+        if self.batch % 2:  # gone through twice, with a success of an earlier batch in the last mini-batch
+            sizes = [len(positions), len(positions)]
+            parts, positions = parts * 2, positions * 2
+            if self.remembered is not None:
+                old = self.remembered
+                parts += (
+                    PlannedEpisode(
+                        episode=old.episode,
+                        group=old.group,
+                        reward=1.0,
+                        advantage=0.0,
+                        samples=len(old.positions),
+                        rehearsed=True,
+                    ),
+                )
+                positions += old.positions
+                sizes[1] += len(old.positions)
+        successes = [one for one in used if one.judgment is not None and one.judgment.reward]
+        self.remembered = successes[0] if successes else self.remembered
         yield Told(
             "learner.1",
             str(self.batch),

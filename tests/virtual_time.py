@@ -15,9 +15,10 @@ from collections import deque
 from collections.abc import Callable, Coroutine
 from contextvars import Context, ContextVar, copy_context
 from random import Random
-from typing import Any, TypeVar
+from typing import Any, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
+Ts = TypeVarTuple("Ts")
 
 
 class EverybodyWaits(BaseException):
@@ -54,13 +55,15 @@ LANE: ContextVar[Lane] = ContextVar("lane")
 class _NumberedTask(asyncio.Task[Any]):
     """Sets of tasks come in the same order in every process: tasks hash by number, not by address."""
 
+    number: int
+
     def __new__(cls, *args: Any, **kwargs: Any) -> "_NumberedTask":
         task = super().__new__(cls)
         task.number = next(kwargs["loop"].numbers)
         return task
 
     def __hash__(self) -> int:
-        return self.number  # type: ignore[no-any-return]
+        return self.number
 
 
 def _settle(future: asyncio.Future[Any], result: Any) -> None:
@@ -70,6 +73,9 @@ def _settle(future: asyncio.Future[Any], result: Any) -> None:
 
 class VirtualLoop(asyncio.BaseEventLoop):
     """See the module."""
+
+    _stopping: bool
+    """The library's."""
 
     def __init__(self, random: Random | None = None) -> None:
         """`random`: draws which lane goes next; None: there is one lane."""
@@ -121,7 +127,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.now_s
 
     def call_soon(
-        self, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         handle = asyncio.Handle(callback, args, self, context)
         lane = LANE.get(self._own) if context is None else context.get(LANE, self._own)
@@ -131,7 +137,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     call_soon_threadsafe = call_soon
 
     def call_at(
-        self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
+        self, when: float, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         handle = asyncio.TimerHandle(when, callback, args, self, context or copy_context())
         heapq.heappush(self._timers, (when, next(self.numbers), handle))
@@ -143,7 +149,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def _write_to_self(self) -> None:
         """There is no selector to wake."""
 
-    def run_in_executor(self, executor: Any, func: Callable[..., T], *args: Any) -> asyncio.Future[T]:
+    def run_in_executor(self, executor: Any, func: Callable[[*Ts], T], *args: *Ts) -> asyncio.Future[T]:
         future: asyncio.Future[T] = self.create_future()
         try:
             future.set_result(func(*args))
@@ -189,7 +195,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         while timers and timers[0][0] <= self.now_s:
             handle = heapq.heappop(timers)[2]
             if not handle._cancelled:
-                self._enqueue(handle, handle._context.get(LANE, self._own))
+                self._enqueue(handle, handle._context.get(LANE, self._own))  # type: ignore[attr-defined]
 
 
 def run_virtually(main: Coroutine[Any, Any, T], *, random: Random | None = None) -> T:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TypeVar
 
 import msgspec
+from sqlalchemy import Connection
 
 from app.attach.store import (
     DeadLetter,
@@ -24,6 +25,7 @@ from app.attach.store import (
     set_aside,
 )
 from app.attach.target import Attached
+from core.errors import HindcastError
 from events.consumer import key_of
 from events.envelope import Recorded
 from events.reader import Bookmark
@@ -32,6 +34,10 @@ COMMIT_S = 1.0
 """No transaction takes in another event after this long."""
 
 T = TypeVar("T")
+
+
+class Refused(Exception):
+    """The consumer's own code raised one of our errors. What it says is about the event, not about the system."""
 
 
 class AttachedEffect:
@@ -100,7 +106,7 @@ class AttachedEffect:
                         break
                     self.working_on = (recorded.position, time.time())
                     refused = True
-                    self._attached.take(recorded, db)
+                    self._take(recorded, db)
                     refused = False
                     done += 1
                 after = self._moved(recordeds[:done], position if done == len(recordeds) else 0)
@@ -115,6 +121,13 @@ class AttachedEffect:
         self.standing = after
         self.taken += done
         return done
+
+    def _take(self, recorded: Recorded, db: Connection) -> None:
+        """To whoever runs us a HindcastError means that nothing works now: one that the consumer raises must not pass for it."""
+        try:
+            self._attached.take(recorded, db)
+        except HindcastError as error:
+            raise Refused(f"{type(error).__name__}: {error}") from error
 
     def _moved(self, taken: Sequence[Recorded], position: int) -> Standing:
         after = self.standing

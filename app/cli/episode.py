@@ -142,5 +142,7 @@ def _print_detail(detail: EpisodeDetail) -> None:
         )
     for batch in detail.batches:
         updates = ", ".join(map(str, batch.updates)) or "none yet"
-        what = f"trained in updates {updates}" if batch.trained else "used up without training on it"
+        how = "rehearsed" if batch.rehearsed else "trained"
+        more = f", {batch.epochs} times each sample" if batch.epochs > 1 else ""
+        what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training on it"
         print_text(f"batch {batch.batch} at position {batch.position}: {what}")

@@ -84,6 +84,7 @@ def _print_summary(summary: RunSummary) -> None:
             ("started", moment(summary.started_ns)),
             ("goal", summary.goal),
             ("episodes", summary.episodes),
+            ("trained on", f"{summary.trained_episodes} episodes"),
             ("verdicts", summary.verdicts),
             ("steps", summary.steps),
             ("batches", summary.batches),

@@ -28,6 +28,8 @@ LONGEST_NAME = 63
 """Bytes of a PostgreSQL identifier; what is longer would be cut without a word."""
 SECRETS = ("password", "sslpassword")
 SETTING = "storage.database"
+PSYCOPG = "psycopg"
+"""The driver that `POSTGRESQL` is written for, as the library calls it."""
 EXAMPLES = "postgresql+psycopg://user@host/name or sqlite:////folder/file.sqlite"
 
 
@@ -35,7 +37,7 @@ def parse(address: str, *, given: str = SETTING) -> URL:
     """The address, checked. `given`: the setting or option that it stands in, for what is said about it.
 
     Raises:
-        SettingsError: it is none, of a kind that we keep nothing in, or holds a password.
+        SettingsError: it is none, of a kind that we keep nothing in, of another driver than ours, or holds a password.
 
     """
     try:
@@ -50,7 +52,18 @@ def parse(address: str, *, given: str = SETTING) -> URL:
         )
     if url.get_backend_name() not in ("sqlite", "postgresql"):
         raise SettingsError(f"{given} = {shown(url)}: it can be SQLite or PostgreSQL: {EXAMPLES}")
+    if url.get_backend_name() == "postgresql" and (driver := _driver(url)) != PSYCOPG:
+        raise SettingsError(
+            f"{given} = {shown(url)} names the driver {driver!r}. Our connections (time limits, keep-alives, the errors "
+            "of a server that is gone) are made and tested with psycopg 3 alone. Write it as postgresql+psycopg://… and, "
+            "where it is missing, `pip install 'hindcast[postgres]'`"
+        )
     return url
+
+
+def _driver(url: URL) -> str:
+    """The part after the plus; the library's choice where there is none."""
+    return url.drivername.partition("+")[2] or url.get_driver_name()
 
 
 def shown(url: URL) -> str:

@@ -91,13 +91,17 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):
-    """A batch that an episode went into."""
+    """A batch that an episode went into, however often the batch went through it."""
 
     batch: int
     position: int
     trained: bool
-    """False: used up without being trained on."""
+    rehearsed: bool
+    """Only imitated, as a remembered success. Neither: used up without being trained on."""
+    epochs: int
+    """How often its samples were gone through."""
     samples: int | None
+    """Of one epoch."""
     reward: float | None
     advantage: float | None
     updates: tuple[int, ...]
@@ -190,6 +194,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """By state."""
     verdicts: dict[str, int]
     """Outcomes by the training judge."""
+    trained_episodes: int
+    """Trained on; each once, however many epochs or batches, and without rehearsals."""
     steps: int
     batches: int
     updates: int

@@ -10,7 +10,7 @@ from core.errors import HindcastError
 from core.statistics import wilson
 from storage.readmodel.answers import EpisodeRow, Success
 from storage.readmodel.fold import read_cursor
-from storage.readmodel.tables import adoptions, episodes, notices, verdicts
+from storage.readmodel.tables import adoptions, batch_episodes, episodes, notices, verdicts
 
 OUTCOMES = ("success", "failure", "undecided")
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -108,6 +108,14 @@ def newest_ns(connection: Connection, table: Table, position: int) -> int | None
 def count_rows(connection: Connection, table: Table, position: int) -> int:
     """How many rows hold."""
     return connection.scalar(select(func.count()).select_from(table).where(holding(table, position))) or 0
+
+
+def count_trained(connection: Connection, position: int) -> int:
+    """How many episodes were planned to be trained on; each once, and none that were only rehearsed."""
+    own = select(func.count(batch_episodes.c.episode.distinct())).where(
+        holding(batch_episodes, position), batch_episodes.c.trained
+    )
+    return connection.scalar(own) or 0
 
 
 def count_by(

@@ -28,6 +28,7 @@ from storage.readmodel.asking import (
     answers,
     count_by,
     count_rows,
+    count_trained,
     episode_rows,
     first_verdicts,
     holding,
@@ -213,9 +214,17 @@ def _trained_in(connection: Connection, episode: str, position: int) -> tuple[Tr
     numbers: dict[int, set[int]] = defaultdict(set)
     for batch, number in connection.execute(made):
         numbers[batch].add(number)
-    rows = connection.execute(parts.order_by(batch_episodes.c.position)).mappings()
+    times: dict[tuple[int, bool], list[RowMapping]] = defaultdict(list)
+    ordered = parts.order_by(batch_episodes.c.position, batch_episodes.c.place)
+    for row in connection.execute(ordered).mappings():
+        times[row["position"], row["rehearsed"]].append(row)
     return tuple(
-        TrainedIn(**only(row, TrainedIn), updates=tuple(sorted(numbers[row["batch"]]))) for row in rows
+        TrainedIn(
+            **only(rows[0], TrainedIn),
+            epochs=sum(row["epoch"] is not None for row in rows),
+            updates=tuple(sorted(numbers[rows[0]["batch"]])),
+        )
+        for rows in times.values()
     )
 
 
@@ -363,6 +372,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         tasks=count_rows(connection, tasks, position),
         episodes=count_by(connection, episodes.c.state, episodes, position),
         verdicts=dict(outcomes.all()),
+        trained_episodes=count_trained(connection, position),
         steps=count_rows(connection, steps, position),
         batches=count_rows(connection, batches, position),
         updates=applied.get("applied", 0),

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -159,21 +159,24 @@ batches = _recorded(
     "batches",
     *_text("algorithm", "log_digest", "config_digest"),
     *_integer("batch", "as_of", "seed", "version", "reference_version", "proximal_version", "critic_version"),
-    *_integer("samples", "minibatches", "episodes", "consumed", "occurred_ns"),
+    *_integer("samples", "minibatches", "episodes", "rehearsed", "consumed", "occurred_ns"),
     indexes=(("batch",),),
 )
-"""Plans; `episodes` are trained on, `consumed` used up without it."""
+"""Plans. `episodes` are trained on, `rehearsed` ones only imitated, `consumed` ones used up without either, each counted
+once; `samples` counts every time that a step is gone through."""
 
 batch_episodes = _recorded(
     "batch_episodes",
     _number_key("place"),
     *_text("episode"),
-    *_integer("batch", "samples"),
+    *_integer("batch", "samples", "epoch"),
     *_real("reward", "advantage"),
     Column("trained", Boolean, nullable=False),
+    Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode",), ("batch",)),
 )
-"""An episode's part in a batch; `trained` is false for one that was used up without being trained on."""
+"""An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither, used
+up. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
 
 batch_samples = _recorded(
     "batch_samples",

@@ -6,10 +6,11 @@ import signal
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
+from random import Random
 
 import psutil
 from curriculum_story import settings_of
-from role_simulation import Mishaps, ScriptedEngine
+from simulation.stand_ins import Mishaps, ScriptedEngine
 
 from actors.actor import run_actor
 from actors.engines.base import Generation
@@ -82,7 +83,7 @@ async def test_episodes_of_a_killed_browser_are_abandoned_and_the_next_ones_are_
                 log=log,
                 publisher=publisher,
                 queue=await log.open_queue("actors", family="request"),
-                engine=Scrolling(Mishaps(1, 0.0)),
+                engine=Scrolling(Mishaps(Random(1), 0.0)),
                 host=host,
                 sites={"miniwob": MiniwobSite()},
                 blobs=BlobStore(tmp_path),

@@ -1,8 +1,9 @@
 """Whatever happens between writers, broker and consumers: view == fold(log), nothing acknowledged is lost, nothing is twice.
 
 A Hypothesis state machine over the in-memory log with a lossy link: publish, commit, rival decisions, crashed and
-restarted producers, an unreachable broker, a full log, consumers killed before and after their effect. Time is
-virtual: bounds of seconds pass at once, and a hang is an error.
+restarted producers, facts written by an older Hindcast, an unreachable broker, a full log, consumers killed before and
+after their effect, dropped and folded again, or asked as of an earlier position. Time is virtual: bounds of seconds pass
+at once, and a hang is an error.
 """
 
 import asyncio
@@ -10,26 +11,78 @@ import copy
 from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, TypeVar
+from unittest.mock import patch
 
+import msgspec
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from virtual_time import VirtualLoop
 
+from core.arrays import pack_ids, pack_positions
 from core.errors import BrokerUnreachable, ExpectationFailed, LogFull
 from core.settings import LogSettings
-from events.catalogue import EpisodeAbandoned, TaskAdmitted
+from events.catalogue import BatchPlanned, EpisodeAbandoned, TaskAdmitted
+from events.catalogue.training import PlannedEpisode
 from events.consumer import Retries, consume
-from events.envelope import Recorded
+from events.envelope import Fact, Recorded
 from events.memory import Faults, MemoryLog
 from events.projection import fold
 from events.publisher import Publisher
 from events.reader import read
+from events.registry import BY_CLASS, FactType
 
 T = TypeVar("T")
 SETTINGS = LogSettings(linger_ms=0, batch_events=4, append_timeout_s=5)
 PRODUCERS = ("curriculum.1", "actor.1")
+QUICK = Retries(tries=5, first_wait_s=0.0001, max_wait_s=0.0001)
 EPISODES = ("ep_a", "ep_b", "ep_c", "ep_d")
+
+
+def without(kind: type[msgspec.Struct], name: str, **other: Any) -> type[msgspec.Struct]:
+    """The struct as it was before it had this field; `other`: fields that were of another type."""
+    fields = [(field.name, other.get(field.name, field.type)) for field in msgspec.structs.fields(kind)]
+    return msgspec.defstruct(
+        f"Old{kind.__name__}",
+        [(field, type_) for field, type_ in fields if field != name],
+        bases=(Fact,) if issubclass(kind, Fact) else (),
+        frozen=True,
+        kw_only=True,
+    )
+
+
+OldEpisode = without(PlannedEpisode, "rehearsed")
+OldBatchPlanned = without(BatchPlanned, "", episodes=tuple[OldEpisode, ...])  # type: ignore[valid-type]
+OLDER = patch.dict(BY_CLASS, {OldBatchPlanned: FactType("batch.planned", 1, "learner", OldBatchPlanned)})  # type: ignore[arg-type, dict-item]
+"""While this holds, version 1 of the fact can be published."""
+
+
+def admitted(number: int) -> TaskAdmitted:
+    """Of a few tasks, again and again: what a later one says replaces what the earlier said."""
+    return TaskAdmitted(task_id=f"task_{number % 3}", phase=number)
+
+
+def planned(number: int, *, rehearsed: bool) -> BatchPlanned:
+    part = PlannedEpisode(
+        episode=f"ep_{number}", group="g", reward=1.0, advantage=0.5, samples=1, rehearsed=rehearsed
+    )
+    return BatchPlanned(
+        batch=number,
+        algorithm="grpo",
+        as_of=1,
+        log_digest=bytes(32),
+        positions=pack_positions([1]),
+        sample_digests=bytes(8),
+        minibatches=pack_ids([1]),
+        episodes=(part,),
+        consumed=(),
+        seed=number,
+        version=0,
+        reference_version=None,
+        proximal_version=None,
+        critic_version=None,
+        config_digest="",
+    )
 
 
 class Tally:
@@ -50,6 +103,8 @@ class View:
     def __init__(self) -> None:
         self.durable: tuple[dict[str, int], int] = ({}, 0)
         self.deaths: list[str] = []
+        self.past: dict[int, dict[str, int]] = {}
+        """What it once was, by position."""
 
     async def position(self) -> int:
         return self.durable[1]
@@ -59,6 +114,7 @@ class View:
         if death == "before":
             raise OSError("killed before the effect")
         self.durable = (fold(Tally(), recordeds, copy.copy(self.durable[0])), position)
+        self.past[position] = self.durable[0]
         if death == "after":
             raise KeyboardInterrupt("killed after the effect")
 
@@ -80,6 +136,7 @@ class LogMachine(RuleBasedStateMachine):
         self.acknowledged: set[str] = set()
         self.decided: set[str] = set()
         self.attempted: set[str] = set()
+        self.plans: dict[str, BatchPlanned] = {}
         self.count = 0
         self.random = Random(seed)
 
@@ -107,7 +164,7 @@ class LogMachine(RuleBasedStateMachine):
                     self.count += 1
                     name = f"fact_{self.count}"
                     self.attempted.add(name)
-                    await publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+                    await publisher.publish(admitted(self.count), entity=name)
                 await publisher.commit()
 
         before = self.count
@@ -116,6 +173,29 @@ class LogMachine(RuleBasedStateMachine):
         except (BrokerUnreachable, LogFull):
             return
         self.acknowledged |= {f"fact_{number}" for number in range(before + 1, self.count + 1)}
+
+    @rule(older=st.booleans(), rehearsed=st.booleans())
+    def plan(self, older: bool, rehearsed: bool) -> None:
+        """A fact by this Hindcast, or by one from before its shape changed: it is read as it would be told today."""
+        self.count += 1
+        name = f"fact_{self.count}"
+        fact: Any = planned(self.count, rehearsed=rehearsed and not older)
+        self.plans[name] = fact
+        self.attempted.add(name)
+        if older:
+            fact = msgspec.convert(msgspec.structs.asdict(fact), OldBatchPlanned, from_attributes=True)
+
+        async def work() -> None:
+            async with self.publisher("learner.1") as publisher:
+                await publisher.publish(fact, entity=name)
+                await publisher.commit()
+
+        with OLDER:
+            try:
+                self.run(work())
+            except (BrokerUnreachable, LogFull):
+                return
+        self.acknowledged.add(name)
 
     @rule(producer=st.sampled_from(PRODUCERS), count=st.integers(1, 9), turns=st.integers(0, 12))
     def crash_while_publishing(self, producer: str, count: int, turns: int) -> None:
@@ -128,7 +208,7 @@ class LogMachine(RuleBasedStateMachine):
                 self.count += 1
                 name = f"fact_{self.count}"
                 self.attempted.add(name)
-                await publisher.publish(TaskAdmitted(task_id=name, phase=0), entity=name)
+                await publisher.publish(admitted(self.count), entity=name)
             for _ in range(turns):
                 await asyncio.sleep(0)
             raise KeyboardInterrupt("kill -9: no drain, no goodbye")
@@ -155,7 +235,7 @@ class LogMachine(RuleBasedStateMachine):
                     self.count += 1
                     after = f"fact_{self.count}"
                     self.attempted.add(after)
-                    await publisher.publish(TaskAdmitted(task_id=after, phase=0), entity=after)
+                    await publisher.publish(admitted(self.count), entity=after)
 
         try:
             self.run(work())
@@ -174,12 +254,33 @@ class LogMachine(RuleBasedStateMachine):
         """A consumer that dies around its effect and comes back reaches the end with the same view."""
         self.view.deaths = list(deaths)
         end = len(self.log.events)
-        quick = Retries(tries=5, first_wait_s=0.0001, max_wait_s=0.0001)
         while self.view.durable[1] < end:
             try:
-                self.run(consume(self.log, self.view, name="view", until=end, retries=quick))
+                self.run(consume(self.log, self.view, name="view", until=end, retries=QUICK))
             except KeyboardInterrupt:
                 continue
+
+    @rule(shares=st.lists(st.floats(0, 1), max_size=3))
+    def rebuild(self, shares: list[float]) -> None:
+        """A view that is dropped and folded again, in whatever pieces, is the one that was there."""
+        before = self.view.durable
+        self.view.durable = ({}, 0)
+        self.view.deaths = []
+        for until in [*sorted(round(share * before[1]) for share in shares), before[1]]:
+            self.run(consume(self.log, self.view, name="view", until=until, retries=QUICK))
+        assert self.view.durable == before
+
+    @rule(share=st.floats(0, 1))
+    def ask_as_of(self, share: float) -> None:
+        """As of a position the log says for ever what it said when it ended there."""
+        for position in [at for at in self.view.past if at <= share * len(self.log.events)]:
+            assert fold(Tally(), self.read_until(position)) == self.view.past[position]
+
+    def read_until(self, position: int | None) -> list[Recorded]:
+        async def prefix() -> list[Recorded]:
+            return [recorded async for recorded in read(self.log, until=position)]
+
+        return self.run(prefix())
 
     @precondition(lambda self: self.log.reachable)
     @rule()
@@ -203,25 +304,23 @@ class LogMachine(RuleBasedStateMachine):
     def the_log_is_whole_and_holds_what_was_acknowledged_once(self) -> None:
         if not hasattr(self, "log"):
             return
-
-        async def everything() -> list[Recorded]:
-            return [recorded async for recorded in read(self.log)]
-
-        seen = fold(Tally(), self.run(everything()))
+        history = self.read_until(None)
+        seen = fold(Tally(), history)
         assert self.acknowledged <= seen.keys(), "an acknowledged fact is lost"
         assert all(times == 1 for times in seen.values()), "a fact is stored twice"
         assert seen.keys() <= self.attempted, "a fact nobody published"
+        for recorded in history:
+            if isinstance(recorded.fact, BatchPlanned):
+                assert recorded.fact == self.plans[recorded.envelope.entity], (
+                    "a fact was read otherwise than told"
+                )
 
     @invariant()
     def the_view_is_the_fold_of_the_log_up_to_its_position(self) -> None:
         if not hasattr(self, "log"):
             return
         state, position = self.view.durable
-
-        async def prefix() -> list[Recorded]:
-            return [recorded async for recorded in read(self.log, until=position)]
-
-        assert state == fold(Tally(), self.run(prefix()))
+        assert state == fold(Tally(), self.read_until(position))
 
     def teardown(self) -> None:
         if hasattr(self, "runner"):

@@ -13,13 +13,19 @@ from random import Random
 
 import pytest
 from simulation.invariants import check
+from simulation.processes import Process
 from simulation.sabotage import SABOTAGES, Sabotage, notice
-from simulation.schedules import REHEARSING, Outcome, Schedule, play, stage
+from simulation.schedules import LOST, REHEARSING, Outcome, Schedule, clear_away, play, stage
 from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 
-from events.catalogue import BatchPlanned, EpisodeAbandoned, WeightsPublished
+import actors.actor as actor_role
+import actors.judge.role as judge_role
+from app.supervisor import STOP_AFTER_S
+from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeEnded, EpisodeStarted, WeightsPublished
 
 CHUNK = 25
+FETCH_S = actor_role.FETCH_S
+"""As it really is: `stage` makes it longer."""
 
 
 @pytest.fixture(scope="module")
@@ -76,23 +82,85 @@ def test_one_seed_is_one_schedule(folder: Path) -> None:
     assert other.stdout.strip() == str(told)
 
 
-def test_without_mishaps_nothing_is_abandoned_and_the_policy_improves_version_by_version(
-    folder: Path,
-) -> None:
-    random = Random(3)
+def play_calmly(seed: int, folder: Path, *, loses_an_actor: bool = False) -> Outcome:
+    """A schedule in which nothing goes wrong, or nothing else."""
+    random = Random(seed)
     loop = VirtualLoop(random)
-    schedule = Schedule(3, random, folder, mishaps=0)
+    schedule = Schedule(seed, random, folder, mishaps=0, loses_an_actor=loses_an_actor)
     schedule.broker.heal()
     schedule.site.mishaps.probability = schedule.site.slowness = 0.0
     outcome = loop.run_until_complete(schedule.run())
     loop.close()
     check(outcome)
+    assert not loop.complaints
+    return outcome
+
+
+def test_without_mishaps_nothing_is_abandoned_and_the_policy_improves_version_by_version(
+    folder: Path,
+) -> None:
+    outcome = play_calmly(3, folder)
     facts = [recorded.fact for recorded in outcome.history]
     assert not [fact for fact in facts if isinstance(fact, EpisodeAbandoned)]
     versions = [fact.version for fact in facts if isinstance(fact, WeightsPublished)]
     assert versions == list(range(len(versions)))
     assert len(versions) > 1
-    assert not loop.complaints
+    worlds = [world for host in outcome.site.hosts for world in host.worlds]
+    assert worlds
+    assert all(world.closed == 1 for world in worlds)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_of_an_actor_that_never_comes_back_only_the_lease_tells(seed: int, folder: Path) -> None:
+    outcome = play_calmly(seed, folder, loses_an_actor=True)
+    facts = [recorded.fact for recorded in outcome.history]
+    begun = {fact.episode for fact in facts if isinstance(fact, EpisodeStarted) and fact.actor == LOST}
+    ended = {fact.episode for fact in facts if isinstance(fact, EpisodeEnded) and fact.actor == LOST}
+    given_up = {
+        recorded.fact.episode: (recorded.fact.reason, recorded.envelope.producer)
+        for recorded in outcome.history
+        if isinstance(recorded.fact, EpisodeAbandoned) and recorded.fact.episode in begun
+    }
+    assert begun - ended
+    assert given_up == dict.fromkeys(begun - ended, ("lease_expired", "curriculum.1"))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whatever_a_page_or_a_policy_does_a_process_that_is_told_to_stop_does_so_in_time(
+    seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (actor_role, judge_role):
+        monkeypatch.setattr(module, "FETCH_S", FETCH_S)
+    random = Random(seed)
+    loop = VirtualLoop(random)
+    schedule = Schedule(seed, random, folder)
+    schedule.broker.heal()
+    schedule.site.mishaps.probability = 1.0
+
+    async def stop_all() -> dict[str, float]:
+        await schedule._begin()
+        roles = {
+            name: role for name, role in schedule.roles().items() if not name.startswith(("learner", "view"))
+        }
+        lives = [Process(schedule.site, name, role, schedule.settings) for name, role in roles.items()]
+        await asyncio.sleep(random.uniform(1, 20))
+        took = {}
+        for process in lives:
+            told = clock_s()
+            process.stop()
+            await asyncio.wait([process.over], timeout=60)
+            took[process.name] = clock_s() - told
+        return took
+
+    took = loop.run_until_complete(stop_all())
+    clear_away(loop, schedule)
+    loop.close()
+    assert len(took) >= 3
+    judging_s = (
+        FETCH_S + schedule.settings.judge.timeout_s
+    )  # a judgment under way comes to its end; the worker may cut it
+    assert took.pop("judge.1") < judging_s + 0.5
+    assert max(took.values()) < STOP_AFTER_S, took
 
 
 def test_a_frozen_lane_holds_up_nobody_and_catches_up_when_thawed() -> None:

@@ -55,7 +55,7 @@ def log_is_the_truth(outcome: Outcome) -> None:
 def every_episode_ends_once(outcome: Outcome) -> None:
     name = "every episode ends once"
     requested = Counter(fact.episode for fact in facts(outcome, EpisodeRequested))
-    ends = [
+    ends: list[EpisodeEnded | EpisodeAbandoned | EpisodeCancelled] = [
         *facts(outcome, EpisodeEnded),
         *facts(outcome, EpisodeAbandoned),
         *facts(outcome, EpisodeCancelled),

@@ -14,8 +14,10 @@ from unittest.mock import patch
 import actors.curriculum.requests as requests
 import actors.curriculum.role as curriculum_role
 import actors.judge.role as judge_role
+import core.staleness
 import learner.buffer as buffer
 import learner.loop as loop
+import learner.planning as planning
 from actors.attempt import Stage
 from actors.leases import LeaseBook
 from core.evidence import Judgment
@@ -164,7 +166,7 @@ async def _caught_up_and_forgotten(self: Any, position: int) -> None:
         self._state.places.clear()
 
 
-_room, _capacity = requests.room, requests.capacity
+_room, _capacity = core.staleness.room, core.staleness.capacity
 
 
 async def _publish_before_the_blob(self: Any) -> None:
@@ -181,7 +183,7 @@ async def _publish_before_the_blob(self: Any) -> None:
     self._blobs.put(content)
 
 
-_plan = loop.plan
+_plan = planning.plan
 
 
 def _plan_in_any_order(state: Any, settings: Any) -> Any:
@@ -204,8 +206,8 @@ def _resolved_by_attempt(state: Any, episode_id: str) -> bool:
     episode = state.episodes[episode_id]
     if episode.gone is not None:
         tries = state.settings.curriculum.max_attempts
-        return episode.gone == "cancelled" or episode.attempt + 1 >= tries
-    return episode.swept or (episode.ended and episode.outcome is not None)
+        return bool(episode.gone == "cancelled" or episode.attempt + 1 >= tries)
+    return bool(episode.swept or (episode.ended and episode.outcome is not None))
 
 
 class _Unlimited:

@@ -29,6 +29,7 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    EpisodeStarted,
     RunStarted,
     UpdateApplied,
 )
@@ -53,6 +54,7 @@ QUICK = {
 }
 """Constants of the roles, so that idle hours cost no callbacks and an acknowledgement that is missing shows soon."""
 
+LOST = "actor.9"
 REHEARSING = 10_000
 """Schedules from this seed on rehearse successes, and go through batches more than once."""
 
@@ -179,8 +181,18 @@ def settings_for(random: Random, *, rehearses: bool = False) -> Settings:
 class Schedule:
     """One seed's run."""
 
-    def __init__(self, seed: int, random: Random, folder: Path, *, mishaps: int | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        random: Random,
+        folder: Path,
+        *,
+        mishaps: int | None = None,
+        loses_an_actor: bool = False,
+    ) -> None:
+        """`loses_an_actor`: one more, called `LOST`, which is killed in the midst of an episode and never comes back."""
         self.seed = seed
+        self._loses_an_actor = loses_an_actor
         self.random = random
         self.settings = settings_for(random, rehearses=seed >= REHEARSING)
         severity = random.choice((0.0, 0.1, 0.3))
@@ -216,6 +228,8 @@ class Schedule:
         roles = self.roles()
         async with asyncio.TaskGroup() as group:
             supervised = [group.create_task(self._supervise(name, role)) for name, role in roles.items()]
+            if self._loses_an_actor:
+                await self._lose_an_actor()
             await self._go_wrong(roles)
             self._calm_down()
             began = clock_s()
@@ -286,6 +300,16 @@ class Schedule:
                             process.kill()
                         else:
                             process.stop()
+
+    async def _lose_an_actor(self) -> None:
+        lost = Process(self.site, LOST, processes.actor(self.site, self.settings, LOST), self.settings)
+        async with asyncio.timeout(CALM_S):
+            while not any(
+                isinstance(recorded.fact, EpisodeStarted) and recorded.fact.actor == LOST
+                for recorded in self.watch.look()
+            ):
+                await self._growth()
+        lost.kill()
 
     async def _end_twin(self, twin: Process, after_s: float) -> None:
         await asyncio.wait([twin.over], timeout=after_s)
@@ -409,12 +433,12 @@ def play(seed: int, folder: Path) -> Outcome:
     except BaseExceptionGroup as group:
         raise processes.leaves(group)[0] from group
     finally:
-        _clear_away(loop, schedule)
+        clear_away(loop, schedule)
         loop.close()
     return outcome
 
 
-def _clear_away(loop: VirtualLoop, schedule: Schedule) -> None:
+def clear_away(loop: VirtualLoop, schedule: Schedule) -> None:
     """Unwind whatever a failure left, so that it does not complain when it is collected."""
     for process in schedule.site.processes:
         process.let_go()

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from curriculum_story import SOURCES, settings_of
-from role_simulation import LetterTokenizer, MemoryBlobs
+from simulation.links import MemoryBlobs
+from simulation.stand_ins import LetterTokenizer
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.actor import run_actor
@@ -77,6 +78,17 @@ class Engine:
         return None
 
 
+class Blobs(MemoryBlobs):
+    """Without files: the engine of these tests opens none."""
+
+    def __init__(self) -> None:
+        super().__init__(Path())
+
+    def path(self, ref: BlobRef) -> Path:
+        self.get(ref)
+        return Path(ref.sha256)
+
+
 class World:
     """A shop whose page changes with every action."""
 
@@ -134,7 +146,7 @@ class Bench:
         )
         self.log = MemoryLog("r", clock=clock_s)
         self.engine = Engine(*answers)
-        self.blobs = MemoryBlobs()
+        self.blobs = Blobs()
         self.worlds: list[World] = []
         self.trouble: dict[str, Callable[[], Awaitable[None]]] = {}
         self.done_after = done_after

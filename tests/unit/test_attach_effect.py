@@ -106,20 +106,35 @@ async def test_what_is_refused_is_named_by_its_position_and_undone_and_the_consu
     assert bench.ledger() == list(range(1, 41))
 
 
+@pytest.mark.parametrize(
+    ("consumer", "words"),
+    [("poisoned", "no such product"), ("missing", "BlobMissing: no such page")],
+    ids=["an error of its own", "one of ours"],
+)
 async def test_a_live_consumer_goes_on_without_it_and_keeps_word_of_it(
-    bench: Bench, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+    bench: Bench, log: MemoryLog, monkeypatch: pytest.MonkeyPatch, consumer: str, words: str
 ) -> None:
     last = len(log.events)
     monkeypatch.setattr(attached_consumers, "POISON", 30)
-    await consume(log, await bench.opened("poisoned", live=True), name="poisoned", until=last, retries=QUICK)
+    await consume(log, await bench.opened(consumer, live=True), name=consumer, until=last, retries=QUICK)
     store = Store(bench.url)
-    number, letters = store.dead_letters(RUN, "poisoned", limit=last)
+    number, letters = store.dead_letters(RUN, consumer, limit=last)
     store.close()
     assert number == len(letters)
     assert letters[-1].position == 30
-    assert "no such product" in letters[-1].error
+    assert words in letters[-1].error
     held = {letter.position for letter in letters}
     assert bench.ledger() == [position for position in range(1, last + 1) if position not in held]
+
+
+async def test_one_of_our_errors_is_named_by_its_position_like_any_other(
+    bench: Bench, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attached_consumers, "POISON", 30)
+    words = r"missing cannot take in position 30 .* after 2 tries: .*BlobMissing: no such page"
+    with pytest.raises(ConsumerStopped, match=words):
+        await consume(log, await bench.opened("missing"), name="missing", until=40, retries=QUICK)
+    assert bench.ledger() == list(range(1, 30))
 
 
 async def test_a_fold_keeps_its_state_with_its_position_and_a_refused_event_leaves_no_trace_in_it(

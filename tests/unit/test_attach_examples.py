@@ -3,6 +3,7 @@
 import asyncio
 import csv
 import re
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from app.attach.store import Store, this_host
 from app.cli import app
 from app.runs import RunHandle
 from core.arrays import unpack_floats
+from core.errors import SettingsError
 from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied
 from events.codec import decode_envelope
 from events.memory import MemoryLog
@@ -66,7 +68,8 @@ def test_the_consumer_of_the_documentation_works_as_it_stands_there(
 
 
 @pytest.mark.parametrize(
-    "name", ["success_watcher", "weight_outliers", "csv_sink", "verdict_table", "outcome_counts"]
+    "name",
+    ["success_watcher", "weight_outliers", "csv_sink", "duckdb_sink", "verdict_table", "outcome_counts"],
 )
 def test_each_is_short_enough_to_be_read_at_once(name: str) -> None:
     assert len((ROOT / "app" / "examples" / f"{name}.py").read_text().splitlines()) <= 40
@@ -135,6 +138,37 @@ def test_the_csv_sink_writes_each_event_once_also_after_a_crash_in_the_midst_of_
     assert [(int(row["update"]), row["model"]) for row in updates] == [
         (fact.update, fact.model) for fact in told
     ]
+
+
+def test_the_duckdb_sink_writes_each_event_once_also_when_a_crash_undoes_what_it_had_taken_in(
+    handle: RunHandle, tmp_path: Path
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    half = len(FACTS) // 2
+    target, file = "app.examples.duckdb_sink:consumer", tmp_path / "run.duckdb"
+    attach(handle, target, "--until", str(half), DUCKDB_FILE=str(file))
+    kept = Store(store_url(handle, "duckdb_sink")).file
+    assert kept is not None
+    before = kept.read_bytes()
+    attach(handle, target, DUCKDB_FILE=str(file))
+    kept.write_bytes(before)  # as if it had been killed before its transaction was kept
+    attach(handle, target, DUCKDB_FILE=str(file))
+    with duckdb.connect(str(file), read_only=True) as duck:
+        rows = duck.execute("SELECT episode, judge, outcome FROM verdicts ORDER BY position").fetchall()
+        updates = duck.execute("SELECT number, model, loss FROM updates ORDER BY position").fetchall()
+    assert rows == [(fact.episode, fact.judge.name, fact.judgment.outcome) for fact in JUDGED]
+    told = [fact for _, _, fact in FACTS if isinstance(fact, UpdateApplied)]
+    assert updates == [(fact.update, fact.model, fact.metrics["loss"]) for fact in told]
+
+
+def test_without_duckdb_its_sink_says_what_to_install(
+    handle: RunHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    environment = {"HINDCAST_HOME": str(handle.home)}
+    result = CliRunner().invoke(app, ["attach", "app.examples.duckdb_sink:consumer"], env=environment)
+    assert isinstance(result.exception, SettingsError)
+    assert "pip install 'hindcast[duckdb]'" in str(result.exception)
 
 
 def test_a_fold_is_shown(handle: RunHandle) -> None:

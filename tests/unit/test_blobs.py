@@ -1,14 +1,19 @@
 """Blobs: stored once, owner-only, checked against their name."""
 
+import fcntl
 import os
 import resource
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 import pytest
 
 from core.errors import BlobCorrupt, BlobMissing, DiskFull
+from core.ids import digest_hex
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
 
@@ -138,3 +143,61 @@ def test_a_put_goes_on_by_itself_once_there_is_room(tmp_path: Path, little_room:
     assert store.get(store.put(content)) == content
     assert len(pauses) == 3
     assert len(files(tmp_path)) == 1
+
+
+WRITER = """
+import os, stat, sys
+from pathlib import Path
+from storage.blobs import BlobStore
+sync = os.fsync
+def stand_still(descriptor):
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        print("writing", flush=True)
+        sys.stdin.readline()
+    sync(descriptor)
+os.fsync = stand_still
+BlobStore(Path(sys.argv[1])).put(b"a page")
+print("done", flush=True)
+"""
+
+
+def writing(folder: Path) -> "subprocess.Popen[str]":
+    """A process in the midst of a put."""
+    command = [sys.executable, "-c", WRITER, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    return process
+
+
+def test_what_a_killed_process_left_is_swept_and_nothing_of_one_that_lives(tmp_path: Path) -> None:
+    store = BlobStore(tmp_path)
+    kept = store.put(b"another page")
+    assert store.sweep() == 0
+    killed, alive = writing(tmp_path), writing(tmp_path)
+    assert len(files(tmp_path)) == 3
+    assert store.sweep() == 0, "both are being written"
+    killed.kill()
+    killed.communicate()
+    assert store.sweep() == 1
+    assert store.sweep() == 0
+    assert alive.communicate("\n", timeout=60)[0] == "done\n"
+    assert store.get(BlobRef(digest_hex(b"a page"), 6)) == b"a page"
+    assert store.get(kept) == b"another page"
+    assert len(files(tmp_path)) == 2
+
+
+def test_a_file_that_is_swept_before_it_is_locked_is_written_again(
+    store: BlobStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = fcntl.flock
+    swept: list[int] = []
+
+    def sweep_first(file: IO[bytes], how: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", lock)
+        swept.append(store.sweep())
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    assert store.get(store.put(b"page")) == b"page"
+    assert swept == [1]

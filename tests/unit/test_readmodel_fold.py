@@ -17,6 +17,7 @@ from events.envelope import Recorded
 from events.memory import MemoryLog
 from events.publisher import Publisher
 from events.reader import read
+from storage.readmodel.address import parse
 from storage.readmodel.database import ReadModel, ReadModelUnavailable
 from storage.readmodel.dump import dump
 from storage.readmodel.fold import PositionRefused, Span, apply, read_cursor
@@ -240,13 +241,31 @@ def test_a_damaged_file_is_a_worded_error(tmp_path: Path) -> None:
     ("url", "words"),
     [
         ("no address", "is not a database address"),
-        ("postgresql+nothing://x/y", "its driver is not installed"),
+        ("sqlite+nothing://", "its driver is not installed"),
         ("oracle://x/y", "can be SQLite or PostgreSQL"),
     ],
 )
 def test_an_address_that_is_none_is_a_worded_error(url: str, words: str) -> None:
     with pytest.raises(SettingsError, match=words):
         ReadModel(url, run="tale")
+
+
+@pytest.mark.parametrize(
+    "driver", ["psycopg2", "pg8000", "psycopg2cffi", "asyncpg", "psycopg_async", "nothing"]
+)
+def test_a_driver_of_postgresql_that_is_not_ours_is_refused_whether_installed_or_not(driver: str) -> None:
+    address = f"postgresql+{driver}://me@host/name?sslmode=require"
+    words = rf"storage\.database = postgresql\+{driver}://me@host.* driver '{driver}'.*postgresql\+psycopg://"
+    with pytest.raises(SettingsError, match=words):
+        parse(address)
+    with pytest.raises(SettingsError, match=r"^--store = ") as refused:
+        parse(address + "&password=secret", given="--store")
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("address", ["postgresql://me@host/name", "postgresql+psycopg://me@host/name"])
+def test_our_driver_is_taken_named_or_not(address: str) -> None:
+    assert parse(address).get_backend_name() == "postgresql"
 
 
 @pytest.mark.parametrize(

@@ -215,11 +215,6 @@ def test_what_the_server_refuses_is_a_worded_error_without_the_password(
         assert PASSWORD not in model.shown_url
 
 
-def test_a_driver_for_asynchronous_programs_is_refused() -> None:
-    with pytest.raises(SettingsError, match="asynchronous"):
-        ReadModel("postgresql+psycopg_async://user@host/name", run="tale")
-
-
 async def test_a_batch_whose_commit_was_kept_without_a_word_is_not_folded_twice(
     server_address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

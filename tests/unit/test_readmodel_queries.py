@@ -5,12 +5,13 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, select
 from synthetic_run import SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
 from core.evidence import Judgment, Outcome
 from core.statistics import wilson
 from events.catalogue import (
+    BatchPlanned,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
@@ -35,6 +36,7 @@ from storage.readmodel.queries import (
     throughput,
     training_judge,
 )
+from storage.readmodel.tables import batches
 
 
 @pytest.fixture
@@ -146,6 +148,37 @@ def test_an_episode_shows_its_steps_verdicts_and_the_updates_it_went_into(
         r.fact.update for r in recordeds if isinstance(r.fact, UpdateApplied) and r.fact.batch == part.batch
     }
     assert set(part.updates) <= applied
+
+
+def test_an_episode_is_counted_as_trained_once_however_often_it_is_gone_through_and_never_as_rehearsed(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    plans = [(r.position, r.fact) for r in recordeds if isinstance(r.fact, BatchPlanned)]
+    for position, _ in plans:
+        own = {
+            part.episode
+            for at, plan in plans
+            if at <= position
+            for part in plan.episodes
+            if not part.rehearsed
+        }
+        assert run_summary(asked, as_of=position).trained_episodes == len(own)
+    position, plan = next((at, plan) for at, plan in plans if any(part.rehearsed for part in plan.episodes))
+    own = {part.episode for part in plan.episodes if not part.rehearsed}
+    assert len(plan.episodes) == 2 * len(own) + 1, "gone through twice, with one rehearsed"
+    row = asked.execute(select(batches).where(batches.c.batch == plan.batch)).mappings().one()
+    assert (row["episodes"], row["rehearsed"]) == (len(own), 1)
+    for episode in own:
+        (part,) = show_episode(asked, episode, as_of=position).batches
+        assert (part.trained, part.rehearsed, part.epochs) == (True, False, 2)
+    old = plan.episodes[-1].episode
+    before, again = show_episode(asked, old, as_of=position).batches
+    assert (before.trained, before.rehearsed) == (True, False)
+    assert (again.batch, again.trained, again.rehearsed, again.epochs) == (plan.batch, False, True, 1)
+    (only,) = show_episode(asked, old, as_of=position - 1).batches
+    assert only == before
+    (used_up,) = show_episode(asked, plan.consumed[0], as_of=position).batches
+    assert (used_up.trained, used_up.rehearsed, used_up.epochs, used_up.updates) == (False, False, 0, ())
 
 
 def test_an_episode_that_is_not_there_is_a_worded_error(asked: Connection) -> None:

@@ -6,6 +6,7 @@ Each benchmark is a module here with an `app` of one command; what it measures i
 import typer
 
 from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory
+from app.cli.bench.stopping import taking_children_along
 
 PARTS: tuple[typer.Typer, ...] = (
     loop.app,
@@ -20,8 +21,13 @@ PARTS: tuple[typer.Typer, ...] = (
 
 app = typer.Typer(
     name="bench",
-    help="Our figures beside those of peers, measured side by side in one run.",
     no_args_is_help=True,
 )
 for part in PARTS:
     app.add_typer(part)
+
+
+@app.callback()
+def bench(context: typer.Context) -> None:
+    """Our figures beside those of peers, measured side by side in one run."""
+    context.with_resource(taking_children_along())

@@ -1,5 +1,6 @@
 """Batches, updates, weights and checkpoints: the chain from a step to the weights it made."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 
@@ -37,11 +38,13 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "critic_version": fact.critic_version,
             "samples": len(positions),
             "minibatches": len(sizes),
-            "episodes": len(fact.episodes),
+            "episodes": len({part.episode for part in fact.episodes if not part.rehearsed}),
+            "rehearsed": len({part.episode for part in fact.episodes if part.rehearsed}),
             "consumed": len(fact.consumed),
             "occurred_ns": recorded.envelope.occurred_ns,
         },
     )
+    epochs: Counter[tuple[str, bool]] = Counter()
     for place, part in enumerate(fact.episodes):
         values: Values = {
             "batch": fact.batch,
@@ -50,12 +53,15 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "samples": part.samples,
             "reward": finite(part.reward),
             "advantage": finite(part.advantage),
-            "trained": True,
+            "epoch": epochs[part.episode, part.rehearsed],
+            "trained": not part.rehearsed,
+            "rehearsed": part.rehearsed,
         }
+        epochs[part.episode, part.rehearsed] += 1
         yield Insert("batch_episodes", values)
     for place, episode in enumerate(fact.consumed, start=len(fact.episodes)):
-        values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0, "trained": False}
-        yield Insert("batch_episodes", values)
+        values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0}
+        yield Insert("batch_episodes", {**values, "trained": False, "rehearsed": False})
     places: Iterator[tuple[int | None, int | None]] = (
         (minibatch, place) for minibatch, size in enumerate(sizes) for place in range(size)
     )
