@@ -9,6 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 from postgres_server import new_database, postgres, url  # noqa: F401  # fixtures
 
@@ -16,6 +17,10 @@ from core.settings import LogSettings
 from events.broker import BrokerPlan, prepare
 from events.connection import Connection, connect
 from events.jetstream import JetStreamLog
+
+hypothesis.settings.register_profile("unhurried", deadline=None)
+hypothesis.settings.load_profile("unhurried")
+"""How long an example takes says what else the machine does; speed is for the benchmarks."""
 
 STOP_S = 20.0
 

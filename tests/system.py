@@ -14,9 +14,7 @@ from app.processes import list_processes, read_json
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from app.cli import main; main()"]
 START_S = 240.0
-FAMILIES = (
-    "miniwob/click-link,miniwob/click-dialog-2,miniwob/click-button-sequence,miniwob/click-collapsible-2"
-)
+FAMILIES = "miniwob/click-tab-2,miniwob/click-widget,miniwob/click-collapsible-2,miniwob/navigate-tree"
 SMALL = {
     "curriculum.families": json.dumps(FAMILIES.split(",")),
     "curriculum.task_pool": "6",

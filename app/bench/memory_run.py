@@ -22,8 +22,8 @@ EVERY_S = 5.0
 STOP_S = 60.0
 FAMILIES = (
     "miniwob/click-link",
-    "miniwob/click-dialog-2",
-    "miniwob/click-button-sequence",
+    "miniwob/click-tab-2",
+    "miniwob/click-widget",
     "miniwob/click-collapsible-2",
 )
 """Short episodes, won and lost, so that every process has plenty to do: memory that grows, grows with what is done."""
