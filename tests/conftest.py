@@ -4,6 +4,7 @@ The server listens on a free port of loopback and is stopped by its own process 
 """
 
 import asyncio
+import signal
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -17,6 +18,9 @@ from core.settings import LogSettings
 from events.broker import BrokerPlan, prepare
 from events.connection import Connection, connect
 from events.jetstream import JetStreamLog
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell's background job and xdist's workers ignore Ctrl-C, and would have the systems under test ignore it too."""
 
 hypothesis.settings.register_profile("unhurried", deadline=None)
 hypothesis.settings.load_profile("unhurried")

@@ -20,7 +20,8 @@ from pathlib import Path
 from app.bench.loop import train
 from app.cli.bench.stopping import taking_children_along
 with taking_children_along():
-    asyncio.run(asyncio.to_thread(train, "r", [], recipe="mgrpo", minutes=9, home=Path(sys.argv[1])))
+    home = Path(sys.argv[1])
+    asyncio.run(asyncio.to_thread(train, "r", [], recipe="mgrpo", minutes=9, updates=None, home=home))
 """
 """What `bench loop` comes to after it has measured the base policy."""
 
@@ -31,8 +32,16 @@ def command_of(benchmark: str, folder: Path) -> list[str]:
     return [*COMMAND, "bench", benchmark]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGKILL], ids=lambda one: one.name)
-@pytest.mark.parametrize("benchmark", ["async", "memory", "loop"])
+@pytest.mark.parametrize(
+    ("benchmark", "number"),
+    [
+        ("async", signal.SIGINT),
+        ("memory", signal.SIGTERM),
+        ("loop", signal.SIGTERM),
+        ("loop", signal.SIGKILL),
+    ],
+    ids=str,
+)
 def test_a_stopped_benchmark_takes_its_system_along(
     benchmark: str, number: signal.Signals, tmp_path: Path
 ) -> None:
