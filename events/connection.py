@@ -5,8 +5,8 @@ callback wakes every bounded wait of the connection, which then raises `BrokerDe
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -41,6 +41,20 @@ _log = structlog.get_logger(__name__)
 
 class Unanswered(Exception):
     """A request had no answer within its bound: its outcome is unknown."""
+
+
+@contextmanager
+def heeding_cancellation() -> Iterator[None]:
+    """Let no cancellation get lost in the client library: its caller would go on for ever.
+
+    Before Python 3.12, `asyncio.wait_for` drops one that comes together with what it waits for, which happens often where
+    a busy event loop finds many things done at once; other places of the library catch it and go on.
+    """
+    task = asyncio.current_task()
+    asked = task.cancelling() if task is not None else 0
+    yield
+    if task is not None and task.cancelling() > asked:
+        raise asyncio.CancelledError
 
 
 class Connection(Client):
@@ -128,13 +142,9 @@ class Connection(Client):
                 self._exchanges.discard(timeout)
 
     async def _flush_pending(self, force_flush: bool = False) -> Any:
-        """The library's, which keeps a cancellation that arrives while it waits to itself: its caller would go on for ever."""
-        task = asyncio.current_task()
-        asked = task.cancelling() if task is not None else 0
-        flushed = await super()._flush_pending(force_flush)
-        if task is not None and task.cancelling() > asked:
-            raise asyncio.CancelledError
-        return flushed
+        """The library's, which keeps a cancellation that arrives while it waits to itself."""
+        with heeding_cancellation():
+            return await super()._flush_pending(force_flush)
 
     async def publish_all(self, messages: Sequence[Outgoing]) -> None:
         """Publish several messages as one write, in order; they leave with whatever is sent next.
@@ -177,7 +187,8 @@ class Connection(Client):
         """
         try:
             async with self.exchange(timeout_s):
-                return await self.request(subject, content, timeout=timeout_s + 1, headers=headers)
+                with heeding_cancellation():
+                    return await self.request(subject, content, timeout=timeout_s + 1, headers=headers)
         except NoRespondersError as error:
             raise Unanswered(
                 f"nobody answers at {subject}: JetStream is not up, or has no such stream"
@@ -251,21 +262,22 @@ async def connect(
 
     try:
         async with connection.bounded(timeout_s):
-            await connection.connect(
-                url,
-                name=name or role,
-                user=role,
-                password=password,
-                inbox_prefix=inbox_prefix(role),
-                error_cb=connection.on_error,
-                disconnected_cb=connection.on_disconnect,
-                reconnected_cb=connection.on_reconnect,
-                connect_timeout=ONE_CONNECT_S,
-                reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
-                max_reconnect_attempts=-1,
-                ping_interval=PING_INTERVAL_S,
-                pending_size=-1,
-            )
+            with heeding_cancellation():
+                await connection.connect(
+                    url,
+                    name=name or role,
+                    user=role,
+                    password=password,
+                    inbox_prefix=inbox_prefix(role),
+                    error_cb=connection.on_error,
+                    disconnected_cb=connection.on_disconnect,
+                    reconnected_cb=connection.on_reconnect,
+                    connect_timeout=ONE_CONNECT_S,
+                    reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
+                    max_reconnect_attempts=-1,
+                    ping_interval=PING_INTERVAL_S,
+                    pending_size=-1,
+                )
     except TimeoutError:
         reason = str(connection.last_error or "no answer")
         await connection.close()
@@ -273,7 +285,7 @@ async def connect(
             f"the broker at {url} does not answer ({reason}), waited {timeout_s:g} s (log.connect_timeout_s). "
             "Is it running? `hindcast start` starts one; `hindcast doctor` looks."
         ) from None
-    except BrokerDenied:
+    except (BrokerDenied, asyncio.CancelledError):
         await connection.close()
         raise
     return connection

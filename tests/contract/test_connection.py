@@ -4,6 +4,11 @@ import asyncio
 
 import pytest
 from conftest import Connect, LiveBroker
+from nats.aio.msg import Msg
+
+from core.settings import LogSettings
+from events.connection import connect
+from events.jetstream import JetStreamLog
 
 
 async def test_a_cancellation_that_arrives_while_a_message_is_handed_over_is_not_lost(
@@ -34,3 +39,58 @@ async def test_a_cancellation_that_arrives_while_a_message_is_handed_over_is_not
     connection._flush_queue = flushing
     with pytest.raises(asyncio.CancelledError):
         await telling
+
+
+@pytest.mark.parametrize("cancelled", range(3))
+async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
+    cancelled: int, broker: LiveBroker, connect_as: Connect
+) -> None:
+    """`asyncio.wait_for` before Python 3.12 returns the answer and drops the cancellation."""
+    connection = await connect_as(broker, "admin")
+    asked: list[str] = []
+
+    async def ask_for_ever() -> None:
+        while True:
+            await connection.ask("$JS.API.INFO", timeout_s=5)
+            asked.append("answered")
+
+    await connection.ask("$JS.API.INFO", timeout_s=5)  # subscribes for answers
+    (subscription,) = connection._subs.values()
+    answer = connection._request_sub_callback
+
+    async def answer_and_cancel(message: Msg) -> None:
+        await answer(message)
+        if len(asked) == cancelled:
+            asking.cancel()
+
+    subscription._cb = answer_and_cancel
+    asking = asyncio.create_task(ask_for_ever())
+    await asyncio.wait({asking}, timeout=5)
+    try:
+        assert asking.done()
+        assert asking.cancelled()
+        assert len(asked) == cancelled
+    finally:
+        asking.cancel()
+
+
+async def test_a_reader_ends_whenever_it_is_cancelled(broker: LiveBroker, run_name: str) -> None:
+    """While it connects, asks, follows: forty moments of its first twentieth of a second."""
+
+    async def follow() -> None:
+        connection = await connect(broker.url, role="admin", home=broker.home, timeout_s=20)
+        try:
+            log = await JetStreamLog.create_or_open(connection, run_name, LogSettings())
+            async for _batch in log.tail(after=0):
+                pass
+        finally:
+            await connection.close()
+
+    for moment in range(40):
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(moment * 0.05 / 40)
+        following.cancel()
+        await asyncio.wait({following}, timeout=5)
+        ended = following.done()
+        following.cancel()
+        assert ended, f"still following after it was cancelled {moment * 50 / 40:.1f} ms after its start"
