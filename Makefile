@@ -17,7 +17,7 @@ check: setup
 test: setup
 	@sh app/setup.sh tests
 	@$(MAKE) --no-print-directory check
-	.venv/bin/pytest
+	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 clean:
 	rm -rf .venv .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info
