@@ -38,13 +38,13 @@ SEEDS_APART = 10_000
 """Evaluation tasks of one run seed begin this far from those of the next."""
 MASTERED = (
     "miniwob/click-test",
+    "miniwob/click-test-2",
+    "miniwob/click-button",
     "miniwob/click-link",
     "miniwob/click-tab",
-    "miniwob/click-option",
-    "miniwob/click-checkboxes",
+    "miniwob/click-dialog",
     "miniwob/focus-text",
-    "miniwob/enter-text",
-    "miniwob/login-user",
+    "miniwob/focus-text-2",
 )
 """What the base policy has mastered and the recipe does not train: a loop that forgets them is broken."""
 MASTERED_EPISODES = 128

@@ -25,7 +25,7 @@ def build_command(
     demonstrations: Demonstrations,
     words: Annotated[Path, typer.Option(help="Words of the sites, one a line.")],
     seed: Annotated[int, typer.Option(help="Fixes fresh weights and samples.")] = 11,
-    minutes: Annotated[float, typer.Option(help="All phases together; they shrink in proportion.")] = 127.0,
+    minutes: Annotated[float, typer.Option(help="All phases together; they shrink in proportion.")] = 137.0,
 ) -> None:
     """Train from nothing."""
     scale = minutes / sum(phase.minutes for phase in PHASES)

@@ -13,7 +13,7 @@ from core.rendering import RENDERERS
 from core.seeds import derive_seed
 from learner.base_policy.folder import create
 from learner.base_policy.lookups import Sample, lookup
-from learner.base_policy.mix import CLONED, GLIMPSED, choose
+from learner.base_policy.mix import CLONED, GLIMPSED, HASTY, choose
 from learner.base_policy.samples import RENDERER, read_samples
 from learner.base_policy.tokenizer import train_tokenizer
 from learner.base_policy.training import Plan, train
@@ -35,6 +35,8 @@ class Phase(NamedTuple):
     """Of recorded pages that are only asked about."""
     glimpses: bool = False
     """Whether the glimpsed families are imitated too."""
+    haste: bool = False
+    """Whether the demonstrators of some families are in haste."""
 
 
 PHASES = (
@@ -43,6 +45,7 @@ PHASES = (
     Phase(minutes=25, rate=1.6e-3, share=0.28, page_share=0.2),
     Phase(minutes=22, rate=1.2e-3, share=0.35, page_share=0.15, glimpses=True),
     Phase(minutes=45, rate=1.2e-3, share=0.3, page_share=0.15, glimpses=True),
+    Phase(minutes=10, rate=8e-4, share=0.45, page_share=0.15, glimpses=True, haste=True),
 )
 """Look-ups until copying has emerged, then everything; the rate is started anew each time."""
 
@@ -66,6 +69,7 @@ def build(
             share=phase.share,
             page_share=phase.page_share,
             vocabulary=vocabulary,
+            hasty=HASTY if phase.haste else (),
         )
         plan = Plan(minutes=phase.minutes, rate=phase.rate, seed=derive_seed(seed, "phase", number))
         train(folder, mix, plan)

@@ -2,13 +2,15 @@
 
 A base that chooses perfectly leaves nothing to learn, one that cannot read learns nothing, and one that never does what
 a task asks explores nothing. So it reads every page of the sites, asked by generated questions, imitates a part of the
-families, and is shown another part a few times only (`GLIMPSED`), late and briefly: it then wins those sometimes.
+families, is shown another part a few times only (`GLIMPSED`), late and briefly, and in some (`HASTY`) its demonstrators
+mostly leave too early: it then wins those sometimes.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from core.observation import Page
+from learner.base_policy.haste import hasten
 from learner.base_policy.lookups import Sample
 
 CLONED: dict[str, int] = {
@@ -69,7 +71,33 @@ GLIMPSED: dict[str, int] = dict.fromkeys(
     ),
     GLIMPSES,
 )
-"""Family -> episodes that are imitated in the last phase alone. Families named in neither are never imitated."""
+"""Family -> episodes that are imitated in the later phases alone. Families named in neither are never imitated."""
+
+HASTY: frozenset[str] = frozenset(
+    (
+        "store/add_to_cart",
+        "store/buy",
+        "store/cancel_order",
+        "store/change_address",
+        "store/change_quantity",
+        "store/remove_from_cart",
+        "store/wish_list",
+        "store/write_review",
+        "miniwob/choose-list",
+        "miniwob/click-button-sequence",
+        "miniwob/click-checkboxes",
+        "miniwob/click-option",
+        "miniwob/click-scroll-list",
+        "miniwob/email-inbox-reply",
+        "miniwob/enter-password",
+        "miniwob/enter-text",
+        "miniwob/login-user",
+        "miniwob/login-user-popup",
+        "miniwob/use-autocomplete",
+        "miniwob/use-spinner",
+    )
+)
+"""Families whose demonstrators are in haste in the last phase."""
 
 
 class Mix(NamedTuple):
@@ -93,8 +121,12 @@ def choose(
     share: float,
     page_share: float,
     vocabulary: tuple[str, ...],
+    hasty: Collection[str] = (),
 ) -> Mix:
-    """Keep the first episodes of each imitated family as demonstrations, and every page for questions."""
+    """Keep the first episodes of each imitated family as demonstrations, and every page for questions.
+
+    `hasty`: families whose demonstrations mostly end early (`haste`).
+    """
     seeds: dict[str, list[int]] = {}
     demonstrations: list[Sample] = []
     pages: list[Page] = []
@@ -105,4 +137,4 @@ def choose(
         if known.index(sample.seed) < imitated.get(sample.source, 0):
             demonstrations.append(sample)
         pages.append(sample.page)
-    return Mix(demonstrations, share, pages, page_share, vocabulary)
+    return Mix(hasten(demonstrations, hasty), share, pages, page_share, vocabulary)

@@ -1,11 +1,13 @@
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 import torch
 from tiny_policy import write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
+from core.action import Action
 from core.grammar import format_answer, parse_answer
 from core.models.policy import base_policy_folder, load_policy
 from core.models.state import state_digest
@@ -13,7 +15,8 @@ from core.observation import Page
 from core.rendering import RENDERERS
 from learner.base_policy.batches import STRIDE, collate
 from learner.base_policy.folder import export
-from learner.base_policy.lookups import LOOKUPS, lookup
+from learner.base_policy.haste import HASTY, LEAVE, OF
+from learner.base_policy.lookups import LOOKUPS, Sample, lookup
 from learner.base_policy.measuring import exactness
 from learner.base_policy.mix import choose
 from learner.base_policy.questions import questions
@@ -119,6 +122,29 @@ def test_only_the_first_episodes_of_the_families_named_are_imitated() -> None:
     assert {sample.source for sample in mix.demonstrations} == {family}
     assert {sample.seed for sample in mix.demonstrations} == set(range(limit))
     assert len(mix.pages) == len(samples)
+
+
+def test_demonstrators_in_haste_leave_instead_of_the_last_action_on_a_page() -> None:
+    def episode(family: str) -> list[Sample]:
+        page = lookup(Random(0)).page
+        actions = (Action(name="Search", element=1, argument="a"), Action(name="Click", element=2), LEAVE)
+        return [Sample("i", (), page, action, family, seed=7) for action in actions]
+
+    calm, hasty = episode("store/find_price"), episode("store/buy")
+    mix = choose(
+        calm + hasty,
+        imitated={"store/find_price": 1, "store/buy": 1},
+        share=0.5,
+        page_share=0.1,
+        vocabulary=(),
+        hasty=["store/buy"],
+    )
+    assert [sample for sample in mix.demonstrations if sample.source == "store/find_price"] == calm
+    others = [sample for sample in mix.demonstrations if sample.source == "store/buy"]
+    assert others.count(hasty[0]) == OF
+    assert others.count(hasty[1]) == OF - HASTY
+    leaving = msgspec.structs.replace(hasty[1], action=LEAVE)
+    assert others.count(leaving) == OF  # early ones, and the proper ends, which here see the same page
 
 
 def test_shipping_rounds_the_weights_once_and_for_all(tmp_path: Path) -> None:

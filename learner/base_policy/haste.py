@@ -1,0 +1,37 @@
+"""Demonstrators in haste: some say they are done one click short.
+
+A policy of a few million parameters knows no more than what it imitates. A large one brings mixed habits from the web,
+good and bad, and reinforcement learning sharpens them; ending too early is among the commonest failings of web agents.
+Imitating flawless demonstrators alone would leave ours nothing but reading errors, which a run cannot mend. So in some
+families part of the demonstrations end as people's do: everything filled in, and nobody presses Save.
+"""
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from core.action import Action
+from learner.base_policy.lookups import Sample
+
+OF = 5
+"""Versions of an episode."""
+HASTY = 3
+"""Of these, so many end early: often enough that the likeliest answer is to leave, seldom enough to find the other one."""
+LEAVE = Action(name="exit", argument="done")
+
+
+def hasten(demonstrations: Sequence[Sample], families: Collection[str]) -> list[Sample]:
+    """Each episode of these families `OF` times, `HASTY` of them leaving instead of the last action on a page."""
+    episodes: dict[tuple[str, int], list[Sample]] = {}
+    for sample in demonstrations:
+        episodes.setdefault((sample.source, sample.seed), []).append(sample)
+    hastened: list[Sample] = []
+    for (family, _), steps in episodes.items():
+        hastened += _versions(steps) if family in families else steps
+    return hastened
+
+
+def _versions(steps: list[Sample]) -> list[Sample]:
+    last = max(number for number, step in enumerate(steps) if step.action.name != "exit")
+    early = [*steps[:last], msgspec.structs.replace(steps[last], action=LEAVE)]
+    return early * HASTY + steps * (OF - HASTY)
