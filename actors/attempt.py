@@ -233,5 +233,9 @@ class Attempt:
             )
         reason = next((name for kind, name in REASONS.items() if isinstance(error, kind)), "error")
         detail = str(error) if reason != "error" else f"{type(error).__name__}: {error}"
-        logger.warning("episode abandoned", episode=self._request.episode, reason=reason, detail=detail)
+        # nobody expected that one: its message alone does not say where it comes from
+        cause = error if reason == "error" else None
+        logger.warning(
+            "episode abandoned", episode=self._request.episode, reason=reason, detail=detail, exc_info=cause
+        )
         return Abandoned(reason=reason, detail=detail, steps=steps)

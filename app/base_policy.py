@@ -27,7 +27,7 @@ _WORD = re.compile(r"""["']([A-Za-z]+),?["']""")
 
 
 async def record_all(folder: Path, *, settings: Settings) -> int:
-    """Write demonstrations of the usual families, and the sites' words, into the folder; returns the steps recorded."""
+    """Write demonstrations of the usual and glimpsed families, and the sites' words, into the folder; returns the steps."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / WORDS).write_text("\n".join(site_words()) + "\n")
     (folder / DEMONSTRATIONS).unlink(missing_ok=True)

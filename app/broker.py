@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -87,7 +88,14 @@ async def ensure_broker(home: Path, *, port: int = 0) -> AsyncIterator[str]:
         PortTaken: the fixed port belongs to another program.
 
     """
-    lease = await asyncio.to_thread(_Lease.take, home, port)
+    thread = ThreadPoolExecutor(1, thread_name_prefix="broker")
+    taking = thread.submit(_Lease.take, home, port)
+    thread.shutdown(wait=False)
+    try:
+        lease = await asyncio.wrap_future(taking)
+    except asyncio.CancelledError:
+        taking.add_done_callback(_give_back)  # by the thread, which goes on: what it starts would stay
+        raise
     try:
         yield f"nats://{HOST}:{lease.state.port}"
     finally:
@@ -151,6 +159,11 @@ class _Lease:
                     _stop(state)
         finally:
             os.close(self._users)
+
+
+def _give_back(taking: "Future[_Lease]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().give_back()
 
 
 def greets(port: int, *, within_s: float) -> bool:

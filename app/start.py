@@ -1,7 +1,8 @@
 """`hindcast start`: the whole system under honcho, what it does in words, and an end when a goal is reached.
 
-Consumes the log's tail. Waits for every part to answer (`READY_S`), then for the goal or a signal. Produces
-`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles.
+Consumes the log's tail. Waits for every part to answer (`READY_S`), then for the goal or a signal; a second signal waits
+for nothing (`app.interrupts`). Produces `control.requested` (drain) and `run.finished` when the goal is reached;
+everything else is done by the roles.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ import msgspec
 
 from app.alerts import Alerts
 from app.bus import BUS_LOCK, READY
+from app.interrupts import heed_interrupts
 from app.launch import Launch, write_launch
 from app.logs import style_of
 from app.output import KeptOutput, keep_output
@@ -274,8 +276,7 @@ async def run_system(
     """Start everything, follow it, stop it. Returns what the run had come to."""
     began = time.monotonic()
     stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    heed_interrupts(stop)
     _stop_with_starter(stop)
 
     def say(line: str) -> None:
@@ -298,7 +299,7 @@ async def run_system(
             say(f"everything is up. In another terminal: hindcast run show {launch.run} · hindcast log tail")
             progress = await follow(handle_of(), system, launch, say, stop)
     finally:
-        say("stopping")
+        say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)
         with contextlib.suppress(OSError):  # no room
             write_launch(

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Event, Thread
+from threading import Thread
 from typing import IO, Protocol
 
 from app.logs import style_of, tell
@@ -86,7 +86,7 @@ class Supervisor:
         self._command = command
         self._watch = watch
         self._lasting = lasting
-        self._stop_asked = Event()
+        self._stop_asked = False
         self._starter = int(os.environ.get(STARTER, "0"))
         self._worker: subprocess.Popen[bytes] | None = None
 
@@ -96,11 +96,11 @@ class Supervisor:
             signal.signal(number, self._stop)
 
     def _stop(self, _number: int, _frame: object) -> None:
-        self._stop_asked.set()
+        self._stop_asked = True  # no lock: one signal may interrupt the handling of another
 
     def is_stopping(self) -> bool:
         """Whether somebody has asked for a stop."""
-        return self._stop_asked.is_set() or self._is_orphaned()
+        return self._stop_asked or self._is_orphaned()
 
     def _is_orphaned(self) -> bool:
         """Whether the `hindcast start` above honcho is gone: honcho itself passes nothing on when it is killed."""

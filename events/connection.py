@@ -47,13 +47,22 @@ class Unanswered(Exception):
 def heeding_cancellation() -> Iterator[None]:
     """Let no cancellation get lost in the client library: its caller would go on for ever.
 
-    Before Python 3.12, `asyncio.wait_for` drops one that comes together with what it waits for, which happens often where
-    a busy event loop finds many things done at once; other places of the library catch it and go on.
+    Before Python 3.12, `asyncio.wait_for` drops one that comes together with what it waits for, be that a failure, which
+    happens often where a busy event loop finds many things done at once; other places of the library catch it and go on.
     """
     task = asyncio.current_task()
     asked = task.cancelling() if task is not None else 0
-    yield
-    if task is not None and task.cancelling() > asked:
+
+    def is_cancelled() -> bool:
+        return task is not None and task.cancelling() > asked
+
+    try:
+        yield
+    except Exception as failure:
+        if is_cancelled():
+            raise asyncio.CancelledError from failure
+        raise
+    if is_cancelled():
         raise asyncio.CancelledError
 
 
@@ -146,6 +155,11 @@ class Connection(Client):
         with heeding_cancellation():
             return await super()._flush_pending(force_flush)
 
+    async def _connect_to_server(self, s: Any) -> None:
+        """The library's, whose caller tries again after any failure."""
+        with heeding_cancellation():
+            await super()._connect_to_server(s)
+
     async def publish_all(self, messages: Sequence[Outgoing]) -> None:
         """Publish several messages as one write, in order; they leave with whatever is sent next.
 
@@ -203,11 +217,12 @@ class Connection(Client):
         if not self.is_connected:  # nothing to flush to: the library would try
             self._pending.clear()
             self._pending_data_size = 0
-        await super().close()
-        if self._transport:  # an attempt to connect that was cut short counts as closed before it is
-            self._transport.close()  # type: ignore[no-untyped-call]
-            with suppress(OSError):
-                await self._transport.wait_closed()  # type: ignore[no-untyped-call]
+        with heeding_cancellation():
+            await super().close()
+            if self._transport:  # an attempt to connect that was cut short counts as closed before it is
+                self._transport.close()  # type: ignore[no-untyped-call]
+                with suppress(OSError):
+                    await self._transport.wait_closed()  # type: ignore[no-untyped-call]
 
     async def on_error(self, error: Exception) -> None:
         """Called by the client library for everything that concerns no single call."""

@@ -6,14 +6,14 @@ No broker, no browser, no model: only the pure parts, so that thousands of runs 
 from hashlib import sha256
 
 import msgspec
+from bare_step import bare_step
 
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool
 from actors.curriculum.projection import CurriculumProjection, episodes_per_batch
 from actors.curriculum.requests import next_requests
 from actors.environments.base import ResetSemantics
-from core.arrays import pack_floats, pack_ids, unpack_ids
+from core.arrays import unpack_ids
 from core.evidence import Evidence, Judgment, Outcome
-from core.sampling import Sampling
 from core.settings import Settings
 from core.task import Task
 from events.catalogue import (
@@ -24,7 +24,6 @@ from events.catalogue import (
     EpisodeRequested,
     EpisodeStarted,
     RunStarted,
-    StepTaken,
     TaskAdmitted,
     TaskProposed,
     UpdateApplied,
@@ -161,7 +160,7 @@ class Story:
     def end(self, episode: str, *, version: int | None = None, steps: int = 1) -> None:
         sampled = self.state.version if version is None else version
         for index in range(steps):
-            self.tell(_step(episode, index, sampled))
+            self.tell(bare_step(episode, index, version=sampled))
         self.tell(
             EpisodeEnded(
                 episode=episode,
@@ -222,30 +221,6 @@ def _run_started(settings: Settings) -> RunStarted:
         base_policy=NOTHING,
         base_policy_name="base",
         behaviour={},
-    )
-
-
-def _step(episode: str, index: int, version: int) -> StepTaken:
-    return StepTaken(
-        episode=episode,
-        index=index,
-        observation_digest="",
-        observation=None,
-        url="",
-        world_ordinal=0,
-        prompt_ids=pack_ids([1, 2]),
-        action_ids=pack_ids([3]),
-        logprobs=pack_floats([-0.5]),
-        versions=pack_ids([version]),
-        sampling=Sampling(temperature=1.0, max_tokens=4, seed=0),
-        prompt_truncated=False,
-        answer="",
-        action=None,
-        result="ok",
-        detail="",
-        observe_ms=0.0,
-        generate_ms=0.0,
-        act_ms=0.0,
     )
 
 

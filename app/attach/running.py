@@ -11,12 +11,12 @@ import asyncio
 import fcntl
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from hashlib import sha256
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import msgspec
 import psutil
@@ -35,11 +35,16 @@ TELL_S = 0.5
 LEAVE_S = 3.0
 """How long a stop waits for the event that is being taken in."""
 
+T = TypeVar("T")
 State = Literal["running", "stopped", "failed"]
 
 
 class AlreadyAttached(HindcastError):
     """A consumer of this name is at work on this run already."""
+
+
+class NeverBegun(HindcastError):
+    """A stop was asked for before the consumer had begun; its thread may still be held."""
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -115,6 +120,7 @@ async def attach(handle: RunHandle, attachment: Attachment, session: Session) ->
 
     Raises:
         AlreadyAttached, SettingsError: it cannot begin.
+        NeverBegun: it was stopped before it had.
         ConsumerStopped: it refused an event for good; the message names the position.
         ForeignLog, BrokerUnreachable, StoreUnavailable, ConsumerMoved: the log or the store let it down.
 
@@ -124,18 +130,26 @@ async def attach(handle: RunHandle, attachment: Attachment, session: Session) ->
     with detached(handle, attachment.name):
         teller = _Teller(folder, attachment, handle)
         async with teller.telling(), handle.connect_log("reader") as log:
-            loop = asyncio.get_running_loop()
-            attached = await loop.run_in_executor(thread, load, attachment.target)
+            loading = asyncio.get_running_loop().run_in_executor(thread, load, attachment.target)
+            attached = await _unless_stopped(loading, attachment, session)
             store = Store(attachment.store or store_url(handle, attachment.name))
             identity = await log.identity()
             kind = LiveAttachedEffect if attachment.set_aside else AttachedEffect
             new = await _beginning(log, identity, attachment)
             effect = kind(attached, store, new=new, thread=thread)
             try:
-                resumed = await effect.open()
+                resumed = await _unless_stopped(effect.open(), attachment, session)
                 session.on_start(attached, effect.standing, identity.last, resumed)
                 teller.effect = effect
-                await _consume(log, effect, attachment, session, until=_until(attachment, identity))
+                consuming = consume(
+                    log,
+                    effect,
+                    name=attachment.name,
+                    until=_until(attachment, identity),
+                    retries=Retries(tries=attachment.tries),
+                    on_progress=session.on_progress,
+                )
+                await _until_stopped(consuming, session.stop)
             finally:
                 stuck = not await _leave(effect, thread)
                 if not stuck:
@@ -152,30 +166,26 @@ async def attach(handle: RunHandle, attachment: Attachment, session: Session) ->
             )
 
 
-async def _consume(
-    log: EventLog, effect: AttachedEffect, attachment: Attachment, session: Session, *, until: int | None
-) -> None:
-    """Until it ends by itself or a stop is asked for."""
-    consuming = asyncio.ensure_future(
-        consume(
-            log,
-            effect,
-            name=attachment.name,
-            until=until,
-            retries=Retries(tries=attachment.tries),
-            on_progress=session.on_progress,
+async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: Session) -> T:
+    """What the consumer's own code comes to before it begins. Raises NeverBegun."""
+    done = await _until_stopped(work, session.stop)
+    if done is None:
+        raise NeverBegun(
+            f"{attachment.name} was stopped before it had begun: its module, its `prepare` or its store had not answered"
         )
-    )
-    stopping = asyncio.ensure_future(session.stop.wait())
+    return done
+
+
+async def _until_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
+    """The outcome of `work`; None when a stop was asked for before. What a thread does for it is not waited for."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
     try:
-        await asyncio.wait((consuming, stopping), return_when=asyncio.FIRST_COMPLETED)
-        effect.stopping = True
-        if consuming.done():
-            consuming.result()
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
     finally:
-        for task in (consuming, stopping):
+        for task in (working, stopping):
             task.cancel()
-        await asyncio.wait((consuming, stopping))
+        await asyncio.wait((working, stopping))
 
 
 async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
@@ -249,6 +259,8 @@ class _Teller:
         detail = ""
         try:
             yield
+        except NeverBegun:
+            raise
         except Exception as error:
             state, detail = "failed", str(error) or type(error).__name__
             raise

@@ -3,10 +3,10 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from app.bench.command import hindcast
 from core.errors import HindcastError
 
 RUN_S = 1800.0
@@ -28,15 +28,9 @@ class SystemEnded(HindcastError):
 async def run_system(home: Path, *, updates: int, overrides: Sequence[str]) -> None:
     """Start, wait for the updates, stop. Raises SystemEnded with the end of what was said."""
     settings = [*(f"{key}={value}" for key, value in BATCHES.items()), *overrides]
+    chosen = [part for one in settings for part in ("--set", one)]
     process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-c",
-        "from app.cli import main; main()",
-        "start",
-        "--json",
-        "--until",
-        f"updates={updates}",
-        *(part for one in settings for part in ("--set", one)),
+        *hindcast("start", "--json", "--until", f"updates={updates}", *chosen),
         cwd=home,  # no settings file of whoever measures
         env={**os.environ, "HINDCAST_HOME": str(home)},
         stdout=asyncio.subprocess.PIPE,

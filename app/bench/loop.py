@@ -11,13 +11,13 @@ called significant when the 95 % Wilson intervals lie apart.
 import asyncio
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
 from actors.environments.base import TaskSource
+from app.bench.command import hindcast
 from app.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
 from app.runs import RunHandle, open_run
 from core.errors import HindcastError
@@ -175,8 +175,7 @@ def train(
 
     """
     home.mkdir(parents=True, exist_ok=True)
-    command = [sys.executable, "-c", "from app.cli import main; main()", "start", "--run", name]
-    command += ["--recipe", recipe, "--until", f"minutes={minutes:g}"]
+    command = hindcast("start", "--run", name, "--recipe", recipe, "--until", f"minutes={minutes:g}")
     command += [] if updates is None else ["--until", f"updates={updates}"]
     command += [part for override in overrides for part in ("--set", override)]
     with (home / "start.log").open("wb") as output:

@@ -7,7 +7,6 @@ Waits until every part answers (`hindcast start` bounds that), then for the time
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+from app.bench.command import hindcast
 from app.bench.memory import Sample, take_sample
 from core.errors import HindcastError
 
@@ -74,16 +74,7 @@ def _started(home: Path, overrides: Sequence[str]) -> Iterator["subprocess.Popen
     light = [f"{key}={value}" for key, value in LIGHT.items()]
     chosen = [part for one in (*light, *overrides) for part in ("--set", one)]
     starter = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "from app.cli import main; main()",
-            "start",
-            "--json",
-            "--run",
-            "memory",
-            *chosen,
-        ],
+        hindcast("start", "--json", "--run", "memory", *chosen),
         env={**os.environ, "HINDCAST_HOME": str(home)},
         stdout=subprocess.PIPE,
         text=True,

@@ -30,6 +30,7 @@ from app.cli import (
     verify,
     watch,
 )
+from app.interrupts import INTERRUPTED
 from core.errors import HindcastError
 
 PARTS: tuple[typer.Typer, ...] = (
@@ -51,8 +52,6 @@ PARTS: tuple[typer.Typer, ...] = (
     bench.app,
 )
 """In the order of the help."""
-
-INTERRUPTED = 130
 
 app = typer.Typer(
     name="hindcast",

@@ -6,12 +6,12 @@ import signal
 import sys
 import traceback
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import msgspec
 import typer
 
-from app.attach.running import Attachment, Report, Session, attach
+from app.attach.running import Attachment, NeverBegun, Report, Session, attach
 from app.attach.store import Standing
 from app.attach.target import Attached
 from app.cli.bars import progress_bar
@@ -73,18 +73,27 @@ def attach_consumer(
         tries=retries + 1,
         set_aside=set_aside,
     )
-    report = asyncio.run(_attach(handle, attachment, as_json=as_json))
+    try:
+        report = asyncio.run(_attach(handle, attachment, as_json=as_json))
+    except NeverBegun as error:
+        _leave_stuck(f"{error}.")
     if as_json:
         print_json(msgspec.to_builtins(report))
     elif not report.stuck:
         print_text(f"detached at position {report.position} after {report.taken} events{_letters(report)}")
     if report.stuck:
-        sys.stderr.write(
+        _leave_stuck(
             f"{report.name} did not come back from the event after position {report.position}; its transaction is undone "
-            "and the next start takes that event again.\n"
+            "and the next start takes that event again."
         )
-        sys.stdout.flush()
-        os._exit(1)  # the thread it is stuck in would be waited for without end
+
+
+def _leave_stuck(text: str) -> NoReturn:
+    """Say why and leave at once: the thread that the consumer is stuck in would be waited for without end."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+    sys.stdout.flush()
+    os._exit(1)
 
 
 def _checked(name: str) -> str:

@@ -40,6 +40,7 @@ def start(
 ) -> None:
     """Start everything under honcho and say what happens. Ctrl-C stops; the same command goes on where the log ends.
 
+    Ctrl-C once more does not wait for an orderly end (exit code 130); the log is intact all the same.
     With --until it ends by itself with exit code 0. With --json: one line when every part answers, one at the end.
 
     Example: hindcast start --recipe mgrpo --until updates=5 --json

@@ -163,6 +163,26 @@ async def test_a_stuck_consumer_is_shown_leaves_when_asked_and_undoes_what_it_be
     assert position(handle, "stuck") < 5
 
 
+@pytest.mark.parametrize("place", ["", "def prepare(db): "], ids=["module", "prepare"])
+async def test_one_that_never_begins_leaves_when_asked(handle: RunHandle, tmp_path: Path, place: str) -> None:
+    note = tmp_path / "note"
+    (tmp_path / "endless.py").write_text(
+        f"import pathlib, time\n{place}pathlib.Path({str(note)!r}).touch(); time.sleep(3600)\n"
+        "def consumer(event, db): pass\n"
+    )
+    process = start(handle, "endless:consumer", "--name", "endless", PYTHONPATH=f"{ROOT}:{tmp_path}")
+    try:
+        await wait_for(note.exists)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.communicate()
+    assert process.returncode == 1
+    assert "endless was stopped before it had begun" in err
+    assert (await row(handle, "endless")).state == "stopped"
+
+
 async def test_ctrl_c_detaches_and_live_begins_at_the_end(handle: RunHandle) -> None:
     process = start(handle, "attached_consumers:ledger", "--name", "live", "--from", "live")
     await wait_for(lambda: path_of(handle, "live").exists() and position(handle, "live") == len(FACTS))

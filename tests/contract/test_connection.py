@@ -1,13 +1,14 @@
 """The connection to the broker: what the client library gets wrong and ours must not."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 from conftest import Connect, LiveBroker
 from nats.aio.msg import Msg
 
 from core.settings import LogSettings
-from events.connection import connect
+from events.connection import Unanswered, connect
 from events.jetstream import JetStreamLog
 
 
@@ -41,9 +42,10 @@ async def test_a_cancellation_that_arrives_while_a_message_is_handed_over_is_not
         await telling
 
 
+@pytest.mark.parametrize("refused", [False, True])
 @pytest.mark.parametrize("cancelled", range(3))
 async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
-    cancelled: int, broker: LiveBroker, connect_as: Connect
+    cancelled: int, refused: bool, broker: LiveBroker, connect_as: Connect
 ) -> None:
     """`asyncio.wait_for` before Python 3.12 returns the answer and drops the cancellation."""
     connection = await connect_as(broker, "admin")
@@ -51,7 +53,8 @@ async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
 
     async def ask_for_ever() -> None:
         while True:
-            await connection.ask("$JS.API.INFO", timeout_s=5)
+            with suppress(Unanswered):
+                await connection.ask("$JS.API.INFO", timeout_s=5)
             asked.append("answered")
 
     await connection.ask("$JS.API.INFO", timeout_s=5)  # subscribes for answers
@@ -59,6 +62,8 @@ async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
     answer = connection._request_sub_callback
 
     async def answer_and_cancel(message: Msg) -> None:
+        if refused:
+            message.headers = {"Status": "503"}
         await answer(message)
         if len(asked) == cancelled:
             asking.cancel()
@@ -72,6 +77,47 @@ async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
         assert len(asked) == cancelled
     finally:
         asking.cancel()
+
+
+async def test_a_cancellation_that_comes_together_with_a_failed_try_to_connect_is_not_lost(
+    broker: LiveBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client library takes the failure alone, and tries again."""
+
+    async def fail_and_cancel(**_where: object) -> None:
+        connecting.cancel()
+        monkeypatch.setattr(asyncio, "open_connection", fail)
+        await fail()
+
+    async def fail(**_where: object) -> None:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(asyncio, "open_connection", fail_and_cancel)
+    connecting = asyncio.create_task(connect(broker.url, role="admin", home=broker.home, timeout_s=60))
+    await asyncio.wait({connecting}, timeout=5)
+    ended = connecting.done()
+    connecting.cancel()
+    assert ended
+
+
+async def test_a_cancellation_of_closing_while_the_broker_is_away_is_not_lost(own_broker: LiveBroker) -> None:
+    connection = await connect(own_broker.url, role="admin", home=own_broker.home, timeout_s=20)
+    own_broker.kill()
+    async with asyncio.timeout(10):
+        while not connection.is_reconnecting:  # noqa: ASYNC110 - the library has no event for it
+            await asyncio.sleep(0.01)
+
+    async def close_and_stay() -> None:
+        await connection.close()
+        await asyncio.Event().wait()
+
+    closing = asyncio.create_task(close_and_stay())
+    await asyncio.sleep(0)
+    closing.cancel()
+    await asyncio.wait({closing}, timeout=5)
+    ended = closing.done()
+    closing.cancel()
+    assert ended
 
 
 async def test_a_reader_ends_whenever_it_is_cancelled(broker: LiveBroker, run_name: str) -> None:

@@ -5,12 +5,11 @@ from hashlib import sha256
 from typing import Any, NamedTuple
 
 import msgspec
+from bare_step import bare_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence, Judgment, Outcome
-from core.sampling import Sampling
 from core.settings import Settings
 from core.task import Task
 from events.catalogue import (
@@ -23,7 +22,6 @@ from events.catalogue import (
     EpisodeStarted,
     RunStarted,
     SamplesSwept,
-    StepTaken,
     WeightsPublished,
 )
 from events.catalogue.verdict import JudgeIdentity
@@ -90,7 +88,7 @@ class World:
         """Steps, an end, a verdict."""
         self.tell(EpisodeStarted(episode=episode, actor="", instruction="", renderer=""))
         for index in range(fate.steps):
-            self.tell(step(episode, index, self.state.version))
+            self.tell(bare_step(episode, index, version=self.state.version))
         if fate.end == "abandoned":
             self.tell(EpisodeAbandoned(episode=episode, task_id="", reason="error", detail="", steps=0))
         elif fate.end == "cancelled":
@@ -126,30 +124,6 @@ class World:
             told += [(name, "consumed") for name in fact.consumed]
         for name, what in told:
             self.fate[name].append(what)
-
-
-def step(episode: str, index: int, version: int) -> StepTaken:
-    return StepTaken(
-        episode=episode,
-        index=index,
-        observation_digest="",
-        observation=None,
-        url="",
-        world_ordinal=0,
-        prompt_ids=pack_ids([1, 2]),
-        action_ids=pack_ids([3]),
-        logprobs=pack_floats([-1.0]),
-        versions=pack_ids([version]),
-        sampling=Sampling(temperature=1.0, max_tokens=8, seed=1),
-        prompt_truncated=False,
-        answer="",
-        action=None,
-        result="ok",
-        detail="",
-        observe_ms=0,
-        generate_ms=0,
-        act_ms=0,
-    )
 
 
 def ended(episode: str, steps: int) -> EpisodeEnded:

@@ -1,6 +1,7 @@
 """The actor: what it records, what it does when things break, and that nothing is played twice."""
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from curriculum_story import SOURCES, settings_of
 from simulation.links import MemoryBlobs
 from simulation.stand_ins import LetterTokenizer
+from structlog.testing import capture_logs
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.actor import run_actor
@@ -379,6 +381,25 @@ def test_what_breaks_in_the_world_becomes_an_abandonment_with_a_reason(
         waits = [wait.setting for wait in await bench.facts(WaitExceeded)]
         assert waits == (["actors.episode_timeout_s"] if reason == "episode_timeout" else [])
         assert all(world.closed for world in bench.worlds)
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "traced"), [(ZeroDivisionError("by zero"), True), (EnvironmentFailed("no page"), False)]
+)
+def test_an_error_that_nobody_expected_is_logged_with_the_place_it_comes_from(
+    error: Exception, traced: bool
+) -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, EXIT)
+        bench.trouble = {"step": raising(error)}
+        await bench.tell(requested())
+        with capture_logs() as said:
+            await bench.act()
+        (line,) = (line for line in said if line["event"] == "episode abandoned")
+        shown = "".join(traceback.format_exception(line["exc_info"])) if line["exc_info"] else ""
+        assert ("in fail" in shown) is traced
 
     run_virtually(main())
 

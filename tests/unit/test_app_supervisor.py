@@ -119,6 +119,28 @@ def test_a_worker_that_leaves_does_not_wait_for_a_blocked_thread(
     assert ended.wait(WAIT_S)
 
 
+def test_a_signal_may_arrive_at_every_step_of_handling_another(tmp_path: Path) -> None:
+    """systemd and a terminal's end send several at once, and honcho its own."""
+    supervisor = supervised(tmp_path, "")
+    arrived: list[str] = []
+
+    def interrupt(_frame: object, event: str, _argument: object) -> None:
+        arrived.append(event)
+        supervisor._stop(signal.SIGINT, None)
+
+    def handle() -> None:
+        sys.setprofile(interrupt)
+        supervisor._stop(signal.SIGTERM, None)
+        sys.setprofile(None)
+
+    thread = threading.Thread(target=handle, daemon=True)  # it would block for ever
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert arrived
+    assert supervisor.is_stopping()
+
+
 def test_a_supervisor_whose_starter_is_gone_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     gone = os.spawnv(os.P_NOWAIT, sys.executable, [sys.executable, "-c", ""])
     os.waitpid(gone, 0)

@@ -58,6 +58,23 @@ async def test_many_at_once_share_one_broker_and_the_last_stops_it(tmp_path: Pat
     assert servers_of(tmp_path) == []
 
 
+async def test_one_who_leaves_while_it_is_being_started_leaves_none_behind(tmp_path: Path) -> None:
+    async def use() -> None:
+        async with ensure_broker(tmp_path):
+            raise AssertionError("it was not waited for")
+
+    using = asyncio.create_task(use())
+    async with asyncio.timeout(WAIT_S):
+        while noted_broker(tmp_path) is None:  # noqa: ASYNC110 - a thread's file
+            await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait((using,))
+        assert using.cancelled()
+        while await asyncio.to_thread(servers_of, tmp_path):  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.05)
+    assert running_broker(tmp_path) is None
+
+
 async def test_the_port_is_kept_for_the_next_time(tmp_path: Path) -> None:
     async with ensure_broker(tmp_path) as url:
         pass

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from bare_step import bare_step
 from rich.console import Console
 
 from app.watch.health import bottleneck
@@ -11,7 +12,6 @@ from app.watch.state import Watch
 from app.watch.view import View
 from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence, Judgment
-from core.sampling import Sampling
 from core.task import Task
 from events.catalogue import (
     BatchPlanned,
@@ -21,7 +21,6 @@ from events.catalogue import (
     EpisodeStarted,
     RunResumed,
     SamplesSwept,
-    StepTaken,
     UpdateApplied,
     WaitExceeded,
     WeightsAdopted,
@@ -87,27 +86,7 @@ class Story:
         self.tell(at_s, actor, fact)
 
     def step(self, at_s: float, name: str, index: int) -> None:
-        fact = StepTaken(
-            episode=name,
-            index=index,
-            observation_digest="",
-            observation=None,
-            url="",
-            world_ordinal=0,
-            prompt_ids=b"",
-            action_ids=b"",
-            logprobs=b"",
-            versions=b"",
-            sampling=Sampling(temperature=1.0, max_tokens=8, seed=1),
-            prompt_truncated=False,
-            answer="",
-            action=None,
-            result="ok",
-            detail="",
-            observe_ms=100,
-            generate_ms=300,
-            act_ms=100,
-        )
+        fact = bare_step(name, index, observe_ms=100, generate_ms=300, act_ms=100)
         self.tell(at_s, "actor.1", fact)
 
     def end(self, at_s: float, name: str, actor: str = "actor.1", version: int = 3) -> None:
