@@ -1,6 +1,7 @@
 """Real full disks: a small memory disk, filled to the last byte and freed again, under blobs, database, broker, system."""
 
 import asyncio
+import errno
 import os
 import subprocess
 import threading
@@ -39,12 +40,16 @@ class SmallDisk:
         self._ballast = place / "ballast"
 
     def fill(self, *, leave_bytes: int = 0) -> None:
-        """Take all room but so much."""
-        with self._ballast.open("ab") as file:
+        """Take all room but so much, or all where others take the last of it meanwhile."""
+        with self._ballast.open("ab", buffering=0) as file:
             while (free := os.statvfs(self.place)).f_bavail * free.f_bsize > leave_bytes:
                 missing = free.f_bavail * free.f_bsize - leave_bytes
-                file.write(bytes(min(MIB, missing)))
-                file.flush()
+                try:
+                    file.write(bytes(min(MIB, missing)))
+                except OSError as error:
+                    if error.errno != errno.ENOSPC:
+                        raise
+                    return
 
     def free(self) -> None:
         self._ballast.unlink()
