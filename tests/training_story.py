@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import torch
+from bare_step import bare_step
 from tiny_policy import write_tiny_policy
 
 from core.action import Action
@@ -190,26 +191,14 @@ class Story:
         action = [self.random.choice(TOKENS) for _ in range(member.tokens + self.random.randrange(3))]
         with torch.no_grad():
             (logprobs,) = score(self.model, [Scored(prompt, action)], temperature=1.0, tokens_per_forward=64)
-        return StepTaken(
-            episode=episode,
-            index=index,
-            observation_digest="",
-            observation=None,
-            url="",
-            world_ordinal=0,
+        return msgspec.structs.replace(
+            bare_step(episode, index, observe_ms=1.0, generate_ms=1.0, act_ms=1.0),
             prompt_ids=pack_ids(prompt),
             action_ids=pack_ids(action),
             logprobs=pack_floats(logprobs.numpy()),
             versions=pack_ids([member.version] * len(action)),
             sampling=Sampling(temperature=1.0, max_tokens=64, seed=1),
-            prompt_truncated=False,
-            answer="",
             action=Action(name="Wait"),
-            result="ok",
-            detail="",
-            observe_ms=1.0,
-            generate_ms=1.0,
-            act_ms=1.0,
         )
 
 

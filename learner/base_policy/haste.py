@@ -1,9 +1,8 @@
 """Demonstrators in haste: some say they are done one click short.
 
-A policy of a few million parameters knows no more than what it imitates. A large one brings mixed habits from the web,
-good and bad, and reinforcement learning sharpens them; ending too early is among the commonest failings of web agents.
-Imitating flawless demonstrators alone would leave ours nothing but reading errors, which a run cannot mend. So in some
-families part of the demonstrations end as people's do: everything filled in, and nobody presses Save.
+A policy of a few million parameters knows no more than what it imitates. Flawless demonstrators alone leave it nothing
+but reading errors, which a run does not mend (docs/results.md). So in some families part of the demonstrations end too
+early: everything filled in, and nobody presses Save.
 """
 
 from collections.abc import Collection, Sequence

@@ -174,7 +174,7 @@ async def test_one_that_never_begins_leaves_when_asked(handle: RunHandle, tmp_pa
     try:
         await wait_for(note.exists)
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=20)
+        _, err = process.communicate(timeout=WAIT_S)
     finally:
         process.kill()
         process.communicate()
