@@ -25,6 +25,7 @@ from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import SampleLoss, SampleTerms
 from learner.episodes import Batch, Sample
+from learner.heap import give_back_freed
 from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
 from learner.planning import Minibatch, minibatches_of
@@ -177,6 +178,7 @@ class Training:
         self._optimizer.zero_grad(set_to_none=True)
         self.update = number
         self.digest = state_digest(self._model, self._optimizer)
+        give_back_freed()
         episodes: Sequence[PlannedEpisode] = self._plan.episodes[part.first_episode : part.end_episode]
         return UpdateApplied(
             update=number,

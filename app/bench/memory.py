@@ -1,7 +1,7 @@
 """The memory of every process of a running system over time, and whether it grows.
 
-Samples are proportional set sizes (PSS: shared pages counted in parts, so that sums mean something); where a system does
-not tell them, resident sizes. A process counts with everything below it: an actor with its browser.
+Samples are resident sizes: what other processes share or give up does not change them, as it does the proportional ones
+(PSS), and so sums of them mean little. A process counts with everything below it: an actor with its browser.
 
 Neighbouring samples resemble each other, so a line through all of them would pretend to know its slope far too well. The
 slope is fitted through the means of `BLOCKS` stretches of time, and its interval is Student's with the degrees of freedom
@@ -86,13 +86,7 @@ def take_sample(folder: Path, *, at_s: float, others: Mapping[str, int]) -> Samp
 
 
 def size_mib(pid: int) -> float:
-    """PSS of one process in MiB; 0 when it is gone."""
-    try:
-        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
-            if line.startswith("Pss:"):
-                return int(line.split()[1]) / 1024
-    except OSError:  # another system, or it is gone
-        pass
+    """Resident size of one process in MiB; 0 when it is gone."""
     try:
         return float(psutil.Process(pid).memory_info().rss) / MIB
     except psutil.NoSuchProcess:

@@ -64,7 +64,7 @@ def watch_memory(
                 due = now + EVERY_S
                 if len(samples) % 60 == 1:
                     total = sum(size for name, size in samples[-1].sizes_mib.items() if " (" not in name)
-                    said(f"{now / 60:.0f} of {minutes:g} minutes, {total:.0f} MiB in all")
+                    said(f"{now / 60:.0f} of {minutes:g} minutes, {total:.0f} MiB resident")
             time.sleep(0.1)
     return samples
 

@@ -62,7 +62,7 @@ def memory(
     )
     print_text(
         f"{machine()}; {minutes:g} minutes, the first {warm_up_s / 60:.2g} left out, "
-        f"{len(samples)} samples (PSS)"
+        f"{len(samples)} samples (resident)"
     )
 
 

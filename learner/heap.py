@@ -1,0 +1,23 @@
+"""Memory that was freed, given back to the system.
+
+Every batch has tensors of other shapes than the one before, and glibc keeps what was freed of each: measured, a loop of
+forward and backward passes over growing shapes goes from 550 MiB to 850 in 45 s, and stays at 430 where this is called.
+Other C libraries give back by themselves; there nothing is done.
+"""
+
+import ctypes
+from collections.abc import Callable
+from functools import cache
+
+
+@cache
+def _trimmer() -> Callable[[int], int] | None:
+    trim: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    return trim
+
+
+def give_back_freed() -> None:
+    """Return the allocator's free pages to the system. Blocking, some milliseconds; changes no number."""
+    trim = _trimmer()
+    if trim is not None:
+        trim(0)
