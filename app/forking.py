@@ -140,6 +140,8 @@ async def fork_run(
         ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
 
     """
+    while parent.parent is not None and parent.fork is not None and at <= parent.fork.at:
+        parent = parent.parent  # up to there its log is that run's
     async with parent.connect_log() as log:
         prefix = await fold_prefix(log, at=at)
     resolved = settings_of_fork(prefix.buffer, overrides, recipe=parent.recipe)
