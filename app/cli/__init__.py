@@ -13,6 +13,7 @@ import structlog
 import typer
 
 from app.cli import (
+    archive,
     attach,
     bench,
     config,
@@ -21,6 +22,7 @@ from app.cli import (
     episode,
     evaluate,
     fork,
+    importing,
     log,
     policy,
     rebuild,
@@ -43,6 +45,8 @@ PARTS: tuple[typer.Typer, ...] = (
     task.app,
     policy.app,
     log.app,
+    archive.app,
+    importing.app,
     attach.app,
     consumer.app,
     evaluate.app,
