@@ -31,7 +31,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     handle: RunHandle
     first: int
     last: int
-    changed: dict[str, str]
+    changed: dict[str, Any]
     known: bool
     """Whether this home has the run already."""
 
@@ -57,7 +57,7 @@ class _Gathered:
         self._starts = starts
         self.beginnings: dict[int, Stored] = {}
         self.bytes: dict[int, int] = {}
-        """Content of the events up to each beginning's successor, by the beginning's position."""
+        """Content of the events that each run recorded, by the position of its beginning."""
         self.needs = Needs(pages=True)
         self._at = 0
 
@@ -123,7 +123,7 @@ def _stretches(manifest: Manifest) -> list[tuple[str, int, int | None]]:
 
 def _handle(
     home: Path, run: str, start: Stored | None, *, size_bytes: int, known: bool
-) -> tuple[RunHandle, dict[str, str]]:
+) -> tuple[RunHandle, dict[str, Any]]:
     """The run that a part becomes, and which of its settings are changed for it."""
     if known:
         return open_run(run, home=home), {}
