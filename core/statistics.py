@@ -56,3 +56,12 @@ def cohen_kappa(counts: Mapping[tuple[Category, Category], int]) -> float | None
         for category in categories
     ) / (total * total)
     return None if expected == 1.0 else (observed - expected) / (1.0 - expected)
+
+
+def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Interval:
+    """The other proportion minus the first, with Newcombe's hybrid score interval (1998, method 10): from two Wilson ones."""
+    one, other = wilson(successes, trials), wilson(other_successes, other_trials)
+    gap = other.rate - one.rate
+    below = sqrt((other.rate - other.low) ** 2 + (one.high - one.rate) ** 2)
+    above = sqrt((other.high - other.rate) ** 2 + (one.rate - one.low) ** 2)
+    return Interval(rate=gap, low=gap - below, high=gap + above)
