@@ -1,8 +1,7 @@
 """Intervals for measured rates, of which none is shown without one, and agreement of two raters."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from math import sqrt
-from typing import TypeVar
 
 import msgspec
 
@@ -14,8 +13,6 @@ class Interval(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     high: float
 
-
-Category = TypeVar("Category", bound=Hashable)
 
 NORMAL_95 = 1.959963984540054
 """Two-sided 95 % quantile of the normal distribution."""
@@ -39,7 +36,7 @@ def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
     return Interval(rate=rate, low=low, high=high)
 
 
-def cohen_kappa(counts: Mapping[tuple[Category, Category], int]) -> float | None:
+def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:
     """Agreement of two raters beyond chance (Cohen 1960): 1 is full agreement, 0 what chance would give.
 
     `counts` by (first rater's category, second's). None where it is not defined: no cases, or both raters always say

@@ -124,7 +124,9 @@ async def save(
 
 def agreement_of(opinions: Sequence[SecondOpinion]) -> Agreement:
     """The table of outcomes, and how far the two agree."""
-    pairs = Counter((said.old.outcome if said.old else NO_VERDICT, said.new.outcome) for said in opinions)
+    pairs: Counter[tuple[str, str]] = Counter(
+        (said.old.outcome if said.old else NO_VERDICT, said.new.outcome) for said in opinions
+    )
     decided = {pair: count for pair, count in pairs.items() if not {NO_VERDICT, "undecided"} & set(pair)}
     counts: dict[str, dict[str, int]] = {}
     for (old, new), count in sorted(pairs.items()):

@@ -70,9 +70,16 @@ def tell_apart(recorded: Page, now: Page) -> tuple[str, ...]:
     """The differences of two pages as lines, `-` as recorded and `+` as it is now; empty for equal fingerprints."""
     if page_digest(recorded) == page_digest(now):
         return ()
+    # what reads alike, such as an empty value and none, still differs in its fields
+    return _changes(_lines(recorded), _lines(now)) or _changes(
+        [repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes]
+    )
+
+
+def _changes(recorded: list[str], now: list[str]) -> tuple[str, ...]:
     return tuple(
         line
-        for line in difflib.unified_diff(_lines(recorded), _lines(now), n=CONTEXT_LINES, lineterm="")
+        for line in difflib.unified_diff(recorded, now, n=CONTEXT_LINES, lineterm="")
         if not line.startswith(("---", "+++", "@@"))
     )
 

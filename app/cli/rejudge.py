@@ -13,9 +13,9 @@ from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_table, print_text
 from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.rejudging import RejudgeReport, rejudge
-from app.runs import open_run
-from app.sources import open_source
-from core.errors import ReplayDiverged
+from app.runs import RunHandle
+from app.sources import Source, open_source
+from core.errors import ReplayDiverged, SettingsError
 
 app = typer.Typer()
 
@@ -68,7 +68,7 @@ def rejudge_run(
                 wanted,
                 judge=speaker,
                 against=against,
-                save_to=open_run(run) if save else None,
+                save_to=_writable(source) if save else None,
                 said=said,
             )
         )
@@ -78,6 +78,16 @@ def rejudge_run(
         _print_report(report, by_family=by_family)
     if report.contradictions:
         raise typer.Exit(ReplayDiverged.exit_code)
+
+
+def _writable(source: Source) -> RunHandle:
+    """The run as one that can be appended to. Raises SettingsError for what is only read, such as an archive."""
+    if not isinstance(source, RunHandle):
+        raise SettingsError(
+            f"--save appends to a run's own log, and {source.name} is only read here. Leave --save out, or name a run of "
+            "this home: hindcast run list"
+        )
+    return source
 
 
 def _print_report(report: RejudgeReport, *, by_family: bool) -> None:

@@ -8,7 +8,7 @@ Invariant 9: nothing is appended; the blobs are only read.
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 
 import msgspec
@@ -99,7 +99,7 @@ async def replay_sampling(
             lot.add(step)
     replays: list[AnswerReplay] = []
     if lot.by_version:
-        async with _Again(source.settings, run_seed=began.run_seed) as again:
+        async with _Again(source.settings, run_seeds={began.run_seed, source.settings.run.seed}) as again:
             for version, steps in sorted(lot.by_version.items()):
                 ref = weights.refs[version]
                 source.blobs.get(ref)  # checks the digest
@@ -139,9 +139,10 @@ class _Lot:
 class _Again:
     """The model twice: once to hold answers against, once as the engine that samples."""
 
-    def __init__(self, settings: Settings, *, run_seed: int) -> None:
+    def __init__(self, settings: Settings, *, run_seeds: Collection[int]) -> None:
+        """`run_seeds`: the run's, and of a fork its parent's."""
         folder = policy_folder(settings.policy.base)
-        self._run_seed = run_seed
+        self._run_seeds = run_seeds
         self._rescorer = Rescorer(
             folder,
             threads=settings.policy.threads,
@@ -174,7 +175,7 @@ class _Again:
         self, version: int, step: RecordedStep, answer: GivenAnswer, score: Rescored, again: list[int]
     ) -> AnswerReplay:
         fact = step.fact
-        seed = derive_seed(self._run_seed, "episode", fact.episode, "step", fact.index)
+        seeds = {derive_seed(seed, "episode", fact.episode, "step", fact.index) for seed in self._run_seeds}
         return AnswerReplay(
             episode=fact.episode,
             step=fact.index,
@@ -186,7 +187,7 @@ class _Again:
             not_drawn=sum(not miss <= TOLERANCE for miss in score.misses),
             rounded=sum(0.0 < miss <= TOLERANCE for miss in score.misses),
             differing_tokens=differing_tokens(answer.action_ids, again),
-            seed_derived=seed == fact.sampling.seed,
+            seed_derived=fact.sampling.seed in seeds,
         )
 
 
