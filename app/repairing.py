@@ -16,7 +16,8 @@ from pathlib import Path
 
 import msgspec
 
-from app.importing import Part, fill_stream, fingerprint
+from app.import_plan import Part
+from app.importing import fill_stream, fingerprint
 from app.processes import read_json, write_json
 from app.runs import IMPORTING, RunHandle
 from app.start import check_home_is_free

@@ -16,7 +16,7 @@ from time import monotonic
 
 import msgspec
 
-from core.errors import CorruptEvent, ForeignLog
+from core.errors import CorruptEvent, ForeignLog, HindcastError
 from events.archive.format import FRAME_EVENTS
 from events.archive.manifest import Blobs, NamedBlob
 from events.archive.reading import ArchiveReader
@@ -113,7 +113,10 @@ class Archiver:
         try:
             await asyncio.to_thread(self._recall)
             if end is None or end > self._writer.last:
-                await self._take_all(end)
+                try:
+                    await self._take_all(end)
+                except* HindcastError as group:
+                    raise group.exceptions[0] from None  # each of them ends both tasks: there is no second
             await asyncio.to_thread(self._settle)
         finally:
             self._stopping.set()

@@ -80,7 +80,7 @@ def archive_run(
 
     Ctrl-C stops; what was written stays. Exit code 1 when blobs that the log names are missing or damaged.
 
-    Example: hindcast archive run-1 /backup/run-1
+    Example: hindcast archive write run-1 /backup/run-1    (`write` may be left out)
     """
     source = open_source(run)
     with progress_bar(as_json=as_json) as bar:

@@ -11,7 +11,8 @@ from app.cli.archive import Bars
 from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.importing import Imported, carry_out, plan_import
+from app.import_plan import plan_import
+from app.importing import Imported, carry_out
 
 app = typer.Typer()
 
