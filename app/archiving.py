@@ -82,41 +82,47 @@ async def keep_archiving(handle: RunHandle, log: RunLog, publisher: Publisher) -
         ArchiveBusy, CorruptEvent, DiskFull: see `Archiver`.
 
     """
-    settings = handle.settings
     if handle.archive is None:
         raise SettingsError("storage.archive is empty: there is nothing for an archiver to do")
-    async with handle.connect_stream("archiver") as stream:
-        writer = await asyncio.to_thread(
-            ArchiveWriter.open,
-            handle.archive,
-            run=handle.name,
-            first=handle.first,
-            digest=await _digest_before(stream),
-            lineage=log.lineage,
-            segment_bytes=settings.storage.segment_bytes,
-        )
-        try:
-            open_episodes = OpenEpisodes()
-            await asyncio.to_thread(_recall, writer, open_episodes, after=stream.began - 1)
-            archiver = Archiver(stream, handle.blobs, writer, pages=True, watch=open_episodes.take)
-            mover = Mover(
-                log,
-                stream,
+    try:
+        async with handle.connect_stream("archiver") as stream:
+            writer = await asyncio.to_thread(
+                ArchiveWriter.open,
                 handle.archive,
-                publisher,
-                open_episodes,
-                keep_events=settings.storage.keep_live_events,
-                keep_s=LEASES_KEPT * settings.curriculum.lease_s,
+                run=handle.name,
+                first=handle.first,
+                digest=await _digest_before(stream),
+                lineage=log.lineage,
+                segment_bytes=handle.settings.storage.segment_bytes,
             )
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(archiver.run(follow=True))
-                tasks.create_task(mover.keep_on())
-        except* (ArchiveDamaged, ForeignLog) as group:
-            raise ArchivingHeldUp(
-                f"run {handle.name} goes on, but is not archived any further and stays in the broker: {group.exceptions[0]}"
-            ) from group
-        finally:
-            await asyncio.to_thread(writer.close)
+            try:
+                await _archive_and_move(handle, log, stream, writer, publisher)
+            finally:
+                await asyncio.to_thread(writer.close)
+    except* (ArchiveDamaged, ForeignLog) as group:
+        raise ArchivingHeldUp(
+            f"run {handle.name} goes on, but is not archived any further and stays in the broker: {group.exceptions[0]}"
+        ) from group
+
+
+async def _archive_and_move(
+    handle: RunHandle, log: RunLog, stream: JetStreamLog, writer: ArchiveWriter, publisher: Publisher
+) -> None:
+    settings, open_episodes = handle.settings, OpenEpisodes()
+    await asyncio.to_thread(_recall, writer, open_episodes, after=stream.began - 1)
+    archiver = Archiver(stream, handle.blobs, writer, pages=True, watch=open_episodes.take)
+    mover = Mover(
+        log,
+        stream,
+        writer.folder,
+        publisher,
+        open_episodes,
+        keep_events=settings.storage.keep_live_events,
+        keep_s=LEASES_KEPT * settings.curriculum.lease_s,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(archiver.run(follow=True))
+        tasks.create_task(mover.keep_on())
 
 
 async def _digest_before(stream: JetStreamLog) -> bytes:
