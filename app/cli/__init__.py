@@ -14,6 +14,7 @@ import typer
 
 from app.cli import (
     attach,
+    audit,
     bench,
     config,
     consumer,
@@ -46,6 +47,7 @@ PARTS: tuple[typer.Typer, ...] = (
     consumer.app,
     evaluate.app,
     verify.app,
+    audit.app,
     rebuild.app,
     config.app,
     train.app,
