@@ -81,6 +81,11 @@ def _print_summary(summary: RunSummary) -> None:
             ("state", " ".join(filter(None, (summary.state, summary.finished_reason)))),
             ("paused", summary.paused or "no"),
             ("recipe", f"{summary.recipe}, seed {summary.run_seed}, base policy {summary.base_policy_name}"),
+            *(
+                [("fork of", f"{summary.parent}, up to position {summary.forked_at}")]
+                if summary.parent
+                else []
+            ),
             ("started", moment(summary.started_ns)),
             ("goal", summary.goal),
             ("episodes", summary.episodes),
