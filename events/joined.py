@@ -64,7 +64,11 @@ class JoinedLog:
         """See `EventLog.read`."""
         if after >= self._at:
             return await self._newer.read(after=after, limit=limit)
-        return await self._older.read(after=after, limit=min(limit, self._at - after))
+        found = await self._older.read(after=after, limit=min(limit, self._at - after))
+        own = [stored for stored in found if stored.position <= self._at]
+        return own or await self._newer.read(
+            after=self._at, limit=limit
+        )  # the rest of the older part is gone
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""

@@ -15,7 +15,7 @@ from app.sources import Source, open_source
 from app.witnesses import known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
 from events.jetstream import LogMissing
-from storage.audit.audit import AuditReport, audit, unopened
+from storage.audit.audit import Ancestor, AuditReport, audit, unopened
 from storage.audit.blobs import Depth
 from storage.audit.defects import Defect
 from storage.audit.witnesses import Witness
@@ -91,11 +91,22 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
             source.blobs,
             depth=depth,
             witnesses=witnesses,
+            ancestors=await _ancestors(source, stack),
             progressed=lambda position, last: bar.update(task, completed=position, total=last),
         )
     if isinstance(source, RunHandle) and report.clean and report.events:
         await asyncio.to_thread(note, source, "audit", _seen(report))
     return report
+
+
+async def _ancestors(source: Source, stack: AsyncExitStack) -> list[Ancestor]:
+    """The logs of the runs that this one was forked from, nearest first."""
+    found = []
+    handle = source if isinstance(source, RunHandle) else None
+    while handle is not None and handle.fork is not None and handle.parent is not None:
+        at, handle = handle.fork.at, handle.parent
+        found.append(Ancestor(await stack.enter_async_context(handle.connect_log()), at))
+    return found
 
 
 def _seen(report: AuditReport) -> Witness:

@@ -10,10 +10,11 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import msgspec
 
-from core.errors import BrokerUnreachable, HindcastError
+from core.errors import BrokerUnreachable, CorruptEvent, ForeignLog, HindcastError
 from events.envelope import Stored
 from events.log import EventLog
 from storage.audit.blobs import Depth
@@ -26,6 +27,14 @@ from storage.blobs import BlobStore
 READ_EVENTS = 1000
 """Events per request."""
 SLICE_EVENTS = 100
+
+
+class Ancestor(NamedTuple):
+    """A log that goes on beyond the part of it that is audited."""
+
+    log: EventLog
+    forked_at: int
+    """Last position of that part."""
 
 
 class Open(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,18 +96,23 @@ async def audit(
     *,
     depth: Depth = "full",
     witnesses: Sequence[Witness] = (),
+    ancestors: Sequence[Ancestor] = (),
     progressed: Callable[[int, int], None] = lambda _position, _last: None,
 ) -> AuditReport:
     """Look at every event of the log as far as it goes now, and at the blobs they name.
 
-    `witnesses` must have been asked before, so that none has read on meanwhile. `progressed` hears position and end.
+    `witnesses` must have been asked before, so that none has read on meanwhile. `ancestors`: the runs that this one was
+    forked from, which may let go of blobs after the fork. `progressed` hears position and end.
 
     Raises:
         BrokerUnreachable: the log cannot be read; nothing can be said about it.
 
     """
     began = time.perf_counter()
-    identity = await log.identity()
+    try:
+        identity = await log.identity()
+    except (CorruptEvent, ForeignLog) as error:
+        return unopened(log.run, error, witnesses=witnesses)
     fold = Fold(log.run, blobs, first=max(1, identity.first), depth=depth, witnesses=witnesses)
     batch = await _read(log, fold, after=fold.position, end=identity.last)
     while batch:
@@ -113,7 +127,8 @@ async def audit(
     rest = fold.blobs.due()
     fold.blobs.note(rest, await asyncio.to_thread(fold.blobs.look, rest))
     if fold.blobs.doubtful:
-        await _releases_since(log, fold, after=identity.last)
+        for since in (Ancestor(log, identity.last), *ancestors):
+            await _releases_since(since, fold)
     fold.finish(end=identity.last)
     return _report(fold, depth, witnesses, time.perf_counter() - began)
 
@@ -140,8 +155,9 @@ async def _read(log: EventLog, fold: Fold, *, after: int, end: int) -> list[Stor
     return [stored for stored in found if stored.position <= end]
 
 
-async def _releases_since(log: EventLog, fold: Fold, *, after: int) -> None:
-    """A run that goes on lets go of blobs while it is audited."""
+async def _releases_since(since: Ancestor, fold: Fold) -> None:
+    """A run that goes on lets go of blobs while it is audited, or long after it was forked."""
+    log, after = since.log, since.forked_at
     last = (await log.identity()).last
     while after < last and (batch := await log.read(after=after, limit=READ_EVENTS)):
         for stored in batch:

@@ -43,6 +43,7 @@ class Digests:
         """`first`: position that reading begins at; later than 1 the digest is not known before somebody noted it."""
         self._findings = findings
         self._chains = chains
+        self._first = first
         self._known = first == 1
         self._value = START
         self._position = first - 1
@@ -76,10 +77,10 @@ class Digests:
 
     def compare(self, noted: bytes, at: int, *, position: int, said_by: str, event: str = "") -> None:
         """Somebody, at `position`, noted the digest of the log up to position `at`."""
+        if at < self._first and (self._first > 1 or noted == START):
+            return
         back = self._back(at)
         if back is None:
-            if at == 0 and noted == START:
-                return
             self._findings.add(
                 "digest",
                 position,

@@ -183,10 +183,10 @@ class Fold:
         check = self._facts.get(event.type)
         if check is not None:
             check(event)
-        elif shape.family == "learner":
+            return
+        if shape.family == "learner":
             self.training.take(event)
-        else:
-            self.operation.take(event)
+        self.operation.take(event)
 
     def _is_readable(self, event: Event, shape: Shape, refs: Refs) -> bool:
         """Whether the payload is one of its type and version; a version from the future is counted as unknown."""
