@@ -49,6 +49,11 @@ def note(handle: RunHandle, who: str, witness: Witness) -> None:
         write_json(path, noted)
 
 
+def forget_noted(handle: RunHandle) -> None:
+    """Drop what starts and audits noted: the log was made anew, and may lack events that they saw."""
+    (handle.folder / FILE).unlink(missing_ok=True)
+
+
 async def require_witnessed(log: EventLog, witnesses: Sequence[Witness], *, folder: Path) -> None:
     """Assert that the log still holds what others have read of it.
 
@@ -71,7 +76,7 @@ async def require_witnessed(log: EventLog, witnesses: Sequence[Witness], *, fold
         raise ForeignLog(
             f"the log of run {log.run} {what}: the broker lost events, or its folder was replaced. Nothing was begun, since "
             f"new events would be given positions that others had. Run: hindcast audit {log.run}    Then restore the "
-            "broker's folder or repair the log from an archive. To go on without what is lost: hindcast rebuild "
+            f"broker's folder, or hindcast repair {log.run} --from ARCHIVE. To go on without what is lost: hindcast rebuild "
             f"{log.run} --replace, hindcast consumer forget NAME for each that is ahead, and delete {folder / FILE}"
         )
 

@@ -11,7 +11,7 @@ from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text, shorten
 from app.runs import RunHandle
-from app.sources import Source, open_source
+from app.sources import ArchiveSource, Source, open_source
 from app.witnesses import known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
 from events.jetstream import LogMissing
@@ -90,6 +90,7 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
             log,
             source.blobs,
             depth=depth,
+            pages=not isinstance(source, ArchiveSource) or source.keeps_pages,
             witnesses=witnesses,
             ancestors=await _ancestors(source, stack),
             progressed=lambda position, last: bar.update(task, completed=position, total=last),
@@ -120,8 +121,9 @@ def _seen(report: AuditReport) -> Witness:
 
 
 def _print_report(report: AuditReport) -> None:
+    where = f"at positions {report.first} to {report.last}" if report.events else "that can be read"
     print_text(
-        f"run {report.run}: {report.events} events at positions {report.first} to {report.last}, {report.chains} hash "
+        f"run {report.run}: {report.events} events {where}, {report.chains} hash "
         f"chains, {report.episodes} episodes, {report.batches} batches, {report.updates} updates; "
         f"{report.wall_s:.1f} s, {report.events_per_s:.0f} events/s"
     )

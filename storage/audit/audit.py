@@ -19,7 +19,7 @@ from events.envelope import Stored
 from events.log import EventLog
 from storage.audit.blobs import Depth
 from storage.audit.decoding import decode, digest_of
-from storage.audit.defects import Defect
+from storage.audit.defects import LOST, Defect
 from storage.audit.fold import Fold
 from storage.audit.witnesses import Witness
 from storage.blobs import BlobStore
@@ -95,13 +95,14 @@ async def audit(
     blobs: BlobStore,
     *,
     depth: Depth = "full",
+    pages: bool = True,
     witnesses: Sequence[Witness] = (),
     ancestors: Sequence[Ancestor] = (),
     progressed: Callable[[int, int], None] = lambda _position, _last: None,
 ) -> AuditReport:
     """Look at every event of the log as far as it goes now, and at the blobs they name.
 
-    `witnesses` must have been asked before, so that none has read on meanwhile. `ancestors`: the runs that this one was
+    `pages`: whether snapshots of pages are to be there; an archive may leave them out. `witnesses` must have been asked before, so that none has read on meanwhile. `ancestors`: the runs that this one was
     forked from, which may let go of blobs after the fork. `progressed` hears position and end.
 
     Raises:
@@ -111,9 +112,12 @@ async def audit(
     began = time.perf_counter()
     try:
         identity = await log.identity()
-    except (CorruptEvent, ForeignLog) as error:
+    except (
+        CorruptEvent,
+        ForeignLog,
+    ) as error:  # of a fork whose parent's log became shorter; of a damaged archive
         return unopened(log.run, error, witnesses=witnesses)
-    fold = Fold(log.run, blobs, first=max(1, identity.first), depth=depth, witnesses=witnesses)
+    fold = Fold(log.run, blobs, first=max(1, identity.first), depth=depth, pages=pages, witnesses=witnesses)
     batch = await _read(log, fold, after=fold.position, end=identity.last)
     while batch:
         named = fold.blobs.due()
@@ -142,17 +146,44 @@ async def _take(fold: Fold, batch: Sequence[Stored]) -> None:
 
 
 async def _read(log: EventLog, fold: Fold, *, after: int, end: int) -> list[Stored]:
-    """The next events up to `end`; none where they cannot be read, which is a defect."""
+    """The next events up to `end`, whatever positions they have; none at the end."""
     if after >= end:
         return []
+    found = await _attempt(log, fold, after=after, limit=READ_EVENTS)
+    if not found:
+        resumed = await _readable_again(log, fold, after=after, end=end)
+        found = [] if resumed is None else await _attempt(log, fold, after=resumed, limit=READ_EVENTS)
+    return [stored for stored in found if stored.position <= end]
+
+
+async def _attempt(log: EventLog, fold: Fold, *, after: int, limit: int) -> list[Stored]:
+    """What the log gives; nothing where it refuses, which is noted."""
     try:
-        found = await log.read(after=after, limit=min(READ_EVENTS, end - after))
+        return await log.read(after=after, limit=limit)
     except BrokerUnreachable:
         raise
     except HindcastError as error:
-        fold.stop_reading(after + 1, end, str(error))
+        fold.refused = str(error)
         return []
-    return [stored for stored in found if stored.position <= end]
+
+
+async def _readable_again(log: EventLog, fold: Fold, *, after: int, end: int) -> int | None:
+    """The position behind a hole after which the log gives events again: doubling steps, then halves of the last one."""
+    low, step = after, 1
+    while True:
+        high = min(low + step, end - 1)
+        if high <= low:
+            return None
+        if await _attempt(log, fold, after=high, limit=1):
+            break
+        low, step = high, 2 * step
+    while high - low > 1:
+        middle = (low + high) // 2
+        if await _attempt(log, fold, after=middle, limit=1):
+            high = middle
+        else:
+            low = middle
+    return high
 
 
 async def _releases_since(since: Ancestor, fold: Fold) -> None:
@@ -169,8 +200,16 @@ async def _releases_since(since: Ancestor, fold: Fold) -> None:
 
 def unopened(run: str, error: HindcastError, *, witnesses: Sequence[Witness] = ()) -> AuditReport:
     """The report on a log that does not even open, though there should be one."""
-    fold = Fold(run, None, first=1, depth="none", witnesses=witnesses)
-    fold.stop_reading(1, 1, str(error))
+    fold = Fold(run, None, first=1, depth="none", pages=False, witnesses=())
+    fold.findings.add(
+        "position",
+        1,
+        "the log cannot be opened",
+        until=max([1, *(witness.position for witness in witnesses)]),
+        expected=f"the log of run {run}",
+        found=str(error),
+        meaning=LOST,
+    )
     return _report(fold, "none", witnesses, 0.0)
 
 

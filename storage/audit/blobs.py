@@ -21,6 +21,8 @@ from storage.blobs import BlobStore
 Depth = Literal["full", "exist", "none"]
 """Digests of all bytes; existence and size; nothing."""
 
+SHOWING = ("step.taken", "episode.ended")
+"""Events whose blobs are snapshots of pages."""
 REMEMBERED = 1 << 18
 """Blobs remembered as looked at (2 MB); one that was forgotten is looked at again."""
 
@@ -48,12 +50,20 @@ class Blobs(Check):
     name = "blob"
 
     def __init__(
-        self, findings: Findings, *, whole: bool, store: BlobStore | None, depth: Depth, policies: Policies
+        self,
+        findings: Findings,
+        *,
+        since: int,
+        store: BlobStore | None,
+        depth: Depth,
+        pages: bool,
+        policies: Policies,
     ) -> None:
-        """`store` None: there is nothing to look into."""
-        super().__init__(findings, whole=whole)
+        """`store` None: there is nothing to look into. `pages`: whether snapshots of pages are to be there."""
+        super().__init__(findings, since=since)
         self._store = store
         self._depth = depth if store is not None else "none"
+        self._pages = pages
         self._policies = policies
         self._seen = array("Q", bytes(8 * REMEMBERED))
         self._waiting: list[Named] = []
@@ -73,24 +83,26 @@ class Blobs(Check):
     def take(self, event: Event, refs: Refs) -> None:
         """Note what an event names."""
         if event.type == "blob.released":
-            self._release(event, event.payload["blob"]["sha256"])
+            ((sha256, size),) = refs
+            self._release(event, sha256, size)
             return
         if event.type == "weights.published":
             self._weights = event.payload["weights"]["sha256"]
-        if self._depth == "none":
+        if self._depth == "none" or (event.type in SHOWING and not self._pages):
             return
         for sha256, size in refs:
-            key = int(sha256[:16], 16) ^ size
+            key = _key(sha256, size)
             slot = key % REMEMBERED
             if self._seen[slot] != key:
                 self._seen[slot] = key
                 self._waiting.append(Named(sha256, size, event.position, event.type))
 
-    def _release(self, event: Event, sha256: str) -> None:
+    def _release(self, event: Event, sha256: str, size: int) -> None:
         kept = {self._policies.base: "the base policy", self._weights: "the newest weights"}
         if sha256 and sha256 in kept:
             self.defect(event, f"it lets go of {kept[sha256]}", "kept as long as the run", sha256)
         self._released[sha256] = event.position
+        self._seen[_key(sha256, size) % REMEMBERED] = 0  # named again, it has to be there again
 
     def release_later(self, sha256: str) -> None:
         """A blob that was let go of after the part of the log that is audited."""
@@ -127,7 +139,7 @@ class Blobs(Check):
         self.bytes += sum(named.size for named in looked)
         for fault in faults:
             if fault.missing:
-                self._missing.setdefault(fault.named.sha256, fault)
+                self._missing[fault.named.sha256] = fault
             else:
                 self._tell(
                     fault, "a blob holds other bytes than its name says", "The file was altered or damaged."
@@ -160,3 +172,7 @@ class Blobs(Check):
             found=fault.found,
             meaning=meaning,
         )
+
+
+def _key(sha256: str, size: int) -> int:
+    return int(sha256[:16], 16) ^ size

@@ -23,11 +23,15 @@ class Link(NamedTuple):
 class Chains:
     """Follows every chain. Grows with the number of incarnations: about 400 bytes for each start of a process."""
 
-    def __init__(self, findings: Findings, *, whole: bool) -> None:
-        """`whole`: the log is read from its first event, so that every chain must begin at its beginning."""
+    def __init__(self, findings: Findings, *, since: int) -> None:
+        """`since`: where reading begins; from 0 every chain must begin at its beginning."""
         self._findings = findings
-        self._whole = whole
+        self._whole = since == 0
         self._last: dict[str, Link] = {}
+
+    def lose(self) -> None:
+        """There is a hole in the log: chains may have begun in it."""
+        self._whole = False
 
     def __len__(self) -> int:
         return len(self._last)

@@ -58,6 +58,12 @@ class Digests:
         """Of everything read so far; empty where it is not known."""
         return self._value if self._known else b""
 
+    def lose(self, position: int) -> None:
+        """There is a hole up to this position: the digest is not known before somebody notes it again."""
+        self._known, self._first, self._position = False, position + 1, position
+        self._leaves.clear()
+        self._values.clear()
+
     def advance(self, position: int, digest: bytes) -> None:
         """Take in the next event's sha256."""
         self._value = sha256(self._value + digest).digest()

@@ -60,9 +60,9 @@ class Episodes(Check):
     name = "episode"
 
     def __init__(
-        self, findings: Findings, *, whole: bool, tasks: Tasks, ledger: Ledger, policies: Policies
+        self, findings: Findings, *, since: int, tasks: Tasks, ledger: Ledger, policies: Policies
     ) -> None:
-        super().__init__(findings, whole=whole)
+        super().__init__(findings, since=since)
         self._tasks = tasks
         self._ledger = ledger
         self._policies = policies
@@ -72,6 +72,10 @@ class Episodes(Check):
     def find(self, name: str) -> Episode | None:
         """An episode that the log has told of."""
         return self._episodes.get(name)
+
+    def is_seen(self, episode: Episode) -> bool:
+        """Whether everything of it was read."""
+        return self._whole or episode.requested_at > self._since
 
     def _known(self, event: Event, name: str) -> Episode:
         """The episode that an event speaks of; one that was never requested is a defect once."""
@@ -136,7 +140,7 @@ class Episodes(Check):
         if event.entity != name:
             self._about(event, name)
         if event.incarnation != episode.owner:
-            if episode.owner or self._whole:
+            if self.is_seen(episode):
                 self.defect(
                     event,
                     f"a step of {name} by who did not start it",
@@ -144,7 +148,7 @@ class Episodes(Check):
                     event.incarnation,
                 )
             episode.owner = event.incarnation
-        if fact["index"] != episode.steps and (self._whole or episode.started_at):
+        if fact["index"] != episode.steps and self.is_seen(episode):
             self.defect(event, f"a step of {name} is missing or out of order", episode.steps, fact["index"])
         episode.steps = fact["index"] + 1
         if episode.end == "episode.ended":
@@ -212,14 +216,14 @@ class Episodes(Check):
         self.require(
             fact["actor"] == event.producer, event, "another actor says so", fact["actor"], event.producer
         )
-        if event.incarnation != episode.owner and (episode.owner or self._whole):
+        if event.incarnation != episode.owner and self.is_seen(episode):
             self.defect(
                 event,
                 f"{name} was ended by who did not start it",
                 episode.owner or "episode.started",
                 event.incarnation,
             )
-        if self._whole or episode.started_at:
+        if self.is_seen(episode):
             self.require(
                 fact["steps"] == episode.steps, event, f"steps of {name}", episode.steps, fact["steps"]
             )
@@ -232,7 +236,7 @@ class Episodes(Check):
         """`episode.abandoned`, `episode.cancelled`."""
         episode, fact = self._end(event), event.payload
         steps = fact.get("steps", 0)
-        if steps > episode.steps and (self._whole or episode.started_at):
+        if steps > episode.steps and self.is_seen(episode):
             self.defect(event, f"steps of {fact['episode']}", f"{episode.steps} at most", steps)
         if not episode.end:
             episode.end, episode.ended_at = event.type, event.position
@@ -254,7 +258,7 @@ class Episodes(Check):
 
     def _verdict(self, event: Event, name: str) -> Episode:
         episode = self._known(event, name)
-        if episode.end != "episode.ended" and (self._whole or episode.end):
+        if episode.end != "episode.ended" and self.is_seen(episode):
             self.defect(
                 event, f"a verdict on {name}, which did not end", "episode.ended", episode.end or "open"
             )

@@ -12,10 +12,19 @@ class Check:
     name = ""
     """Of the check, as a defect tells it."""
 
-    def __init__(self, findings: Findings, *, whole: bool) -> None:
-        """`whole`: the log is read from its first event, so that whatever is referred to must have been seen."""
+    def __init__(self, findings: Findings, *, since: int) -> None:
+        """`since`: nothing is known of what stands up to this position; 0: everything was read."""
         self._findings = findings
-        self._whole = whole
+        self._since = since
+
+    @property
+    def _whole(self) -> bool:
+        """Whether everything was read, so that whatever is referred to must have been seen."""
+        return self._since == 0
+
+    def lose(self, position: int) -> None:
+        """There is a hole up to this position: it is told of as such, and what may lie in it is not missed again."""
+        self._since = position
 
     def defect(
         self, event: Event, what: str, expected: Any = "", found: Any = "", *, meaning: str = FORGED

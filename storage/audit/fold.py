@@ -32,49 +32,69 @@ class Fold:
     """An audit under way."""
 
     def __init__(
-        self, run: str, blobs: BlobStore | None, *, first: int, depth: Depth, witnesses: Sequence[Witness]
+        self,
+        run: str,
+        blobs: BlobStore | None,
+        *,
+        first: int,
+        depth: Depth,
+        pages: bool,
+        witnesses: Sequence[Witness],
     ) -> None:
-        """`first`: where the log begins; later than 1, what is referred to may lie in an archive."""
-        whole = first <= 1
+        """`first`: where the log begins; later than 1, what is referred to may lie in an archive. `pages`: see `Blobs`."""
+        since = first - 1
         self.run = run
         self.first = first
         self.position = first - 1
         self.events = 0
         self.first_digest = b""
         self.last_digest = b""
-        self.unreadable = False
-        """Reading ended before the log."""
+        self.holes = first > 1
+        """Whether there are positions that nothing is known of."""
+        self.refused = ""
+        """Why the log gave nothing, where it said so."""
         self.unknown: Counter[str] = Counter()
         self.findings = findings = Findings()
         self.ledger = Ledger()
-        self.chains = Chains(findings, whole=whole)
+        self.chains = Chains(findings, since=since)
         self.digests = Digests(findings, self.chains, first=first)
-        self.policies = Policies(findings, whole=whole)
-        self.tasks = Tasks(findings, whole=whole)
+        self.policies = Policies(findings, since=since)
+        self.tasks = Tasks(findings, since=since)
         self.episodes = Episodes(
-            findings, whole=whole, tasks=self.tasks, ledger=self.ledger, policies=self.policies
+            findings, since=since, tasks=self.tasks, ledger=self.ledger, policies=self.policies
         )
         plans = Plans(
             findings,
-            whole=whole,
+            since=since,
             episodes=self.episodes,
             policies=self.policies,
             ledger=self.ledger,
             digests=self.digests,
         )
-        self.training = Training(findings, whole=whole, plans=plans, policies=self.policies)
+        self.training = Training(findings, since=since, plans=plans, policies=self.policies)
         self.operation = Operation(
             findings,
-            whole=whole,
+            since=since,
             ledger=self.ledger,
             digests=self.digests,
             policies=self.policies,
             episodes=self.episodes,
             training=self.training,
         )
-        self.blobs = Blobs(findings, whole=whole, store=blobs, depth=depth, policies=self.policies)
+        self.blobs = Blobs(
+            findings, since=since, store=blobs, depth=depth, pages=pages, policies=self.policies
+        )
         self._names = Names(run, findings, self.digests)
         self._witnesses = Witnesses(witnesses, findings, self.digests)
+        self._checks = (
+            self.policies,
+            self.tasks,
+            self.episodes,
+            plans,
+            self.training,
+            self.operation,
+            self.blobs,
+        )
         self._shapes = shapes()
         self._facts = self._dispatch()
 
@@ -122,19 +142,6 @@ class Fold:
             self._take(event)
         self._witnesses.take(position, digest)
 
-    def stop_reading(self, position: int, end: int, why: str) -> None:
-        """The log gives nothing from a position on."""
-        self.unreadable = True
-        self.findings.add(
-            "position",
-            position,
-            "the log cannot be read from here on",
-            until=end,
-            expected=f"events up to position {end}",
-            found=why,
-            meaning=LOST,
-        )
-
     def _check_position(self, position: int) -> None:
         due = self.position + 1
         if position > due:
@@ -144,9 +151,11 @@ class Fold:
                 "positions are missing",
                 until=position - 1,
                 expected=f"position {due}",
-                found=f"position {position} after {self.position}",
+                found=self.refused or f"position {position} after {self.position}",
                 meaning=LOST,
             )
+            self.refused = ""
+            self._lose(position - 1)
         elif position < due:
             self.findings.add(
                 "position",
@@ -156,6 +165,13 @@ class Fold:
                 found=f"position {position}",
                 meaning="The log was reordered.",
             )
+
+    def _lose(self, position: int) -> None:
+        self.chains.lose()
+        self.digests.lose(position)
+        self.holes = True
+        for check in self._checks:
+            check.lose(position)
 
     def _take(self, event: Event) -> None:
         shape = self._shapes.get(event.type)
@@ -219,7 +235,7 @@ class Fold:
 
     def finish(self, *, end: int) -> None:
         """What shows only once everything was read. `end`: position the log goes to."""
-        if self.position < end and not self.unreadable:
+        if self.position < end:
             self._check_position(end + 1)
         if self.archived_until < self.first - 1:
             self.findings.add(
@@ -238,7 +254,7 @@ class Fold:
                 "its id is that of another event",
                 found=f"the event at position {before}",
             )
-        if self.first <= 1:
+        if not self.holes:
             for position in self.ledger.uncaused():
                 self.findings.add(
                     "reference",
@@ -249,5 +265,5 @@ class Fold:
         self.policies.finish()
         self.blobs.finish()
         self._names.finish()
-        self._witnesses.finish(end if not self.unreadable else max(end, self.position))
+        self._witnesses.finish(end)
         self.digests.finish()

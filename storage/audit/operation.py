@@ -24,14 +24,14 @@ class Operation(Check):
         self,
         findings: Findings,
         *,
-        whole: bool,
+        since: int,
         ledger: Ledger,
         digests: Digests,
         policies: Policies,
         episodes: Episodes,
         training: Training,
     ) -> None:
-        super().__init__(findings, whole=whole)
+        super().__init__(findings, since=since)
         self._ledger = ledger
         self._digests = digests
         self._policies = policies
@@ -134,7 +134,7 @@ class Operation(Check):
                 event=event.type,
             )
         before = self._snapshots.get(projection, 0)
-        if fact["previous"] != before and (self._whole or before):
+        if fact["previous"] != before and self._whole:
             self.defect(
                 event, f"it names another snapshot of the {projection} before it", before, fact["previous"]
             )

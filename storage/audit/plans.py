@@ -31,13 +31,13 @@ class Plans(Check):
         self,
         findings: Findings,
         *,
-        whole: bool,
+        since: int,
         episodes: Episodes,
         policies: Policies,
         ledger: Ledger,
         digests: Digests,
     ) -> None:
-        super().__init__(findings, whole=whole)
+        super().__init__(findings, since=since)
         self._episodes = episodes
         self._policies = policies
         self._ledger = ledger
@@ -113,7 +113,7 @@ class Plans(Check):
                 self._check_sample(event, planned["episode"], episode, position, noted, as_of=as_of)
             rising = all(before < after for before, after in pairwise(own))
             self.require(rising, event, f"the steps of {planned['episode']} are not in their order", "", own)
-            if episode is not None and (self._whole or episode.started_at) and len(own) != episode.trainable:
+            if episode is not None and self._episodes.is_seen(episode) and len(own) != episode.trainable:
                 self.defect(
                     event, f"not all steps of {planned['episode']} are in it", episode.trainable, len(own)
                 )
@@ -168,7 +168,7 @@ class Plans(Check):
             if self._whole:
                 self.defect(event, f"it trains on {name}, which was never requested")
             return
-        if not self._whole and not episode.requested_at:
+        if not self._episodes.is_seen(episode):
             return
         self.require(episode.origin != "evaluation", event, f"it trains on {name}, which is an evaluation")
         self.require(
@@ -202,7 +202,7 @@ class Plans(Check):
             self.defect(event, f"it gives up {name} again", "", f"position {episode.swept_at}")
         elif episode.uses:
             self.defect(event, f"it gives up {name}, which was trained on")
-        if self._whole and episode.end != "episode.ended":
+        if self._episodes.is_seen(episode) and episode.end != "episode.ended":
             self.defect(
                 event, f"it gives up {name}, which did not end", "episode.ended", episode.end or "open"
             )

@@ -12,8 +12,8 @@ class Policies(Check):
 
     name = "policy"
 
-    def __init__(self, findings: Findings, *, whole: bool) -> None:
-        super().__init__(findings, whole=whole)
+    def __init__(self, findings: Findings, *, since: int) -> None:
+        super().__init__(findings, since=since)
         self.newest = 0
         """Version 0, the base policy, exists from the beginning."""
         self.announced = -1
@@ -24,6 +24,13 @@ class Policies(Check):
         """Newest version by incarnation."""
         self._ahead: dict[str, tuple[Event, int]] = {}
         """By incarnation: its first step from a version that it has not adopted so far, and that version."""
+
+    def lose(self, position: int) -> None:
+        """See `Check.lose`: versions may have been published and adopted in the hole."""
+        super().lose(position)
+        self.announced = -1
+        self._adopted.clear()
+        self._ahead.clear()
 
     def published(self, event: Event) -> None:
         """`weights.published` of the policy."""

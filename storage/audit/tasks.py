@@ -41,8 +41,8 @@ class Tasks(Check):
 
     name = "task"
 
-    def __init__(self, findings: Findings, *, whole: bool) -> None:
-        super().__init__(findings, whole=whole)
+    def __init__(self, findings: Findings, *, since: int) -> None:
+        super().__init__(findings, since=since)
         self._proposed: set[str] = set()
         self._admitted: set[str] = set()
         self._groups: dict[str, Group] = {}
@@ -100,7 +100,7 @@ class Tasks(Check):
                 (own, size, fact["origin"]),
             )
         before = group.attempts.get(member, -1)
-        if attempt != before + 1 and (self._whole or before >= 0):
+        if attempt != before + 1 and self._whole:
             self.defect(
                 event, f"member {member} of {fact['group']} is asked out of turn", before + 1, attempt
             )

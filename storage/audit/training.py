@@ -14,11 +14,11 @@ class Training(Check):
 
     name = "training"
 
-    def __init__(self, findings: Findings, *, whole: bool, plans: Plans, policies: Policies) -> None:
-        super().__init__(findings, whole=whole)
+    def __init__(self, findings: Findings, *, since: int, plans: Plans, policies: Policies) -> None:
+        super().__init__(findings, since=since)
         self._plans = plans
         self._policies = policies
-        self._begun = whole
+        self._begun = since == 0
         """Whether where training stands is known; not at once where reading begins later than the log."""
         self.batches = 0
         self.updates = 0
@@ -33,6 +33,11 @@ class Training(Check):
         """Position of the learner's last fact."""
         self._writers: list[str] = []
         """Incarnations of the learner, in the order in which they wrote."""
+
+    def lose(self, position: int) -> None:
+        """See `Check.lose`: batches and updates may lie in the hole."""
+        super().lose(position)
+        self._begun, self._state, self.due = False, "", None
 
     def take(self, event: Event) -> None:
         """Check one fact of the learner's family, readable."""

@@ -40,8 +40,8 @@ class Witnesses:
             self._compare_first(digest)
         while self._ahead and self._ahead[-1].position <= position:
             witness = self._ahead.pop()
-            if witness.position < position or witness.position < 1:
-                continue  # a gap, told of as such
+            if witness.position < position:
+                continue  # it lies in a hole, told of as such
             if witness.digest and witness.digest != digest:
                 self._findings.add(
                     "witness",
@@ -68,7 +68,7 @@ class Witnesses:
 
     def finish(self, last: int) -> None:
         """Whoever has read further than the log goes."""
-        if not self._ahead:
+        if not self._ahead or self._ahead[0].position <= last:
             return
         furthest = self._ahead[0]
         self._findings.add(

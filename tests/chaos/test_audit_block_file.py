@@ -21,12 +21,10 @@ from app.cli import app
 from app.configuration import resolve
 from app.opening import open_log
 from app.runs import RunHandle, create_run, open_run
-from core.errors import CorruptEvent, ForeignLog, HindcastError
+from core.errors import CorruptEvent, ForeignLog
 from core.task import Task
-from events.catalogue import TaskProposed
-from events.envelope import Stored
+from events.catalogue import PhaseStarted, TaskProposed
 from events.publisher import Publisher
-from learner.history import fold_history
 from learner.loop import run_learner
 
 RUN = "damaged"
@@ -111,43 +109,112 @@ def test_the_undamaged_run_has_no_defects_and_several_blocks(home: Path) -> None
     assert any(name.startswith("the read model") for name in report["witnesses"])
 
 
-async def beginning_of_work(run: RunHandle) -> str:
+async def refusal(run: RunHandle) -> str:
     """Who refuses to work on the log: the start, else the learner; empty when nobody does."""
     try:
         await open_log(run, None)
-    except HindcastError as error:
-        assert isinstance(error, ForeignLog | CorruptEvent)
-        return "start"
+    except (ForeignLog, CorruptEvent):
+        return "the start"
     try:
-        async with run.connect_log("learner") as log:
-            await fold_history(log, run.blobs, unreadable=set())
-    except HindcastError as error:
-        assert isinstance(error, ForeignLog | CorruptEvent)
-        return "learner"
+        await learn(run)
+    except (ForeignLog, CorruptEvent):
+        return "the learner"
     return ""
 
 
-async def events_of(run: RunHandle) -> list[Stored]:
+async def learn(run: RunHandle) -> None:
+    async with (
+        run.connect_log("learner") as log,
+        Publisher(log, producer="learner.1", code_rev="test", settings=QUICK) as publisher,
+    ):
+        policy = Path(run.settings.policy.base)
+        await run_learner(log, run.blobs, publisher=publisher, policy=policy, until_updates=5)
+
+
+async def kept(run: RunHandle, last: int) -> set[int]:
+    """Positions that the broker still gives out, asked for one by one."""
     async with run.connect_log() as log:
-        found: list[Stored] = []
-        while batch := await log.read(after=found[-1].position if found else 0, limit=500):
-            found += batch
-        return found
+        found = [await log.read(after=position - 1, limit=1) for position in range(1, last + 1)]
+    return {batch[0].position for batch in found if batch}
 
 
-@pytest.mark.parametrize("block", [0, 1, -1])
-@pytest.mark.parametrize("part", [0.01, 0.5, 0.99])
-@pytest.mark.parametrize("index", ["with its index", "without its index"])
-def test_a_flipped_bit_is_told_and_nobody_trains_on_what_is_left(
-    whole: RunHandle, home: Path, block: int, part: float, index: str
+@pytest.mark.parametrize(
+    ("block", "index", "left"),
+    [
+        pytest.param(0, True, "a hole at the beginning", id="in-the-first-block"),
+        pytest.param(-1, True, "a hole", id="in-the-last-block"),
+        pytest.param(-1, False, "no end", id="in-the-last-block-without-its-index"),
+        pytest.param(0, False, "nothing", id="in-the-first-block-without-its-index"),
+    ],
+)
+def test_a_flipped_bit_is_told_with_all_positions_and_nobody_trains_on_what_is_left(
+    whole: RunHandle, home: Path, block: int, index: bool, left: str
 ) -> None:
-    before = asyncio.run(events_of(whole))
-    flip(blocks(home)[block], part)
-    if index == "without its index":
-        for path in home.glob("broker/jetstream/*/streams/*/msgs/index.db"):
-            path.unlink()
+    last = read_up_to(whole)
+    flip(blocks(home)[block], 0.5)
+    if not index:
+        forget_index(home)
+    run = open_run(RUN, home=home)
     code, told = call(home, "audit", RUN, "--json")
     report = json.loads(told)
-    print(block, part, index, "rc", code, report["events"], len(before), [(d["check"], d["position"], d["until"], d["what"][:60]) for d in report["defects"]][:6])
+    assert code == 3
+    lost = [defect for defect in report["defects"] if defect["check"] in ("position", "witness")]
+    named = {position for defect in lost for position in range(defect["position"], defect["until"] + 1)}
+    there = set() if left == "nothing" else asyncio.run(kept(run, last))
+    assert named == set(range(1, last + 1)) - there
+    assert (1 in named) == (left in ("nothing", "a hole at the beginning"))
+    assert (last in named) == (left in ("nothing", "no end"))
+    assert asyncio.run(refusal(run)) == ("the learner" if left == "a hole" else "the start")
+    assert call(home, "audit", RUN, "--json")[0] == 3, "no refused start made it good"
+
+
+def test_positions_given_out_a_second_time_are_told_by_who_had_read_them(
+    whole: RunHandle, home: Path
+) -> None:
+    """Whoever works on the log without asking others writes over what was lost."""
+    last = read_up_to(whole)
+    flip(blocks(home)[-1], 0.5)
+    forget_index(home)
     run = open_run(RUN, home=home)
-    print("refused by", repr(asyncio.run(beginning_of_work(run))))
+
+    async def go_on() -> None:
+        async with (
+            run.connect_log("curriculum") as log,
+            Publisher(log, producer="curriculum.1", code_rev="test", settings=QUICK) as publisher,
+        ):
+            while await publisher.commit() < last + 3:
+                await publisher.publish(PhaseStarted(phase=0, reference_version=0), entity="phase_0")
+
+    asyncio.run(go_on())
+    code, told = call(home, "audit", RUN, "--json")
+    found = [defect for defect in json.loads(told)["defects"] if defect["check"] == "witness"]
+    assert code == 3
+    assert [(defect["position"], defect["what"]) for defect in found] == [
+        (last, "the read model has read another event here")
+    ]
+    assert asyncio.run(refusal(run)) == "the start"
+
+
+def test_the_way_out_that_a_refused_start_names_leads_out(home: Path) -> None:
+    """What is lost is given up on purpose: everything derived from it is dropped."""
+    flip(blocks(home)[-1], 0.5)
+    forget_index(home)
+    run = open_run(RUN, home=home)
+    assert asyncio.run(refusal(run)) == "the start"
+    assert call(home, "rebuild", RUN, "--replace", "--json")[0] == 3
+    assert asyncio.run(refusal(run)) == ""
+    assert call(home, "audit", RUN, "--json")[0] == 0
+
+
+def read_up_to(run: RunHandle) -> int:
+    model = run.read_model()
+    try:
+        return model.position()
+    finally:
+        model.close()
+
+
+def forget_index(home: Path) -> None:
+    """The server then finds out from the blocks themselves what it holds."""
+    for path in home.glob("broker/jetstream/*/streams/*/msgs/index.db"):
+        path.unlink()

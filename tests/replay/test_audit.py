@@ -106,7 +106,7 @@ class TestTrueRuns:
     def test_a_run_in_which_processes_were_killed_at_any_time_has_none(self, seed: int) -> None:
         with stage() as folder:
             outcome = play(seed, folder)
-        fold = Fold("sim", None, first=1, depth="none", witnesses=())
+        fold = Fold("sim", None, first=1, depth="none", pages=True, witnesses=())
         for stored in outcome.site.broker.events:
             fold.take(stored)
         fold.finish(end=fold.position)
@@ -129,7 +129,7 @@ class TestTrueRuns:
     async def test_made_up_facts_in_whole_chains_are_told_apart_from_damage(self) -> None:
         """The synthetic run of other tests: true in form, with invented digests and decisions."""
         log, recordeds = await recorded_run(groups=8)
-        fold = Fold("tale", None, first=1, depth="none", witnesses=())
+        fold = Fold("tale", None, first=1, depth="none", pages=True, witnesses=())
         for stored in log.events:
             fold.take(stored)
         fold.finish(end=fold.position)

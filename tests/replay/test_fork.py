@@ -20,6 +20,7 @@ from events.publisher import Publisher
 from events.reader import read
 from learner.loop import LearnerReport, run_learner
 from learner.verify import VerifyReport, verify
+from storage.readmodel.comparison import compare_runs
 from storage.readmodel.queries import run_summary
 from storage.readmodel.rebuild import rebuild
 
@@ -198,6 +199,39 @@ async def test_a_forks_tables_are_those_of_its_whole_log(parent: RunHandle) -> N
             model.close()
         assert (now.run, now.parent, now.forked_at, now.updates) == ("tables", PARENT, at, 4)
         assert (then.run, then.parent) == (PARENT, None)
+
+
+async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        at = position_of(await events_of(parent), UpdateApplied, 3)
+        await fork(parent, at, "other", "learner.kl_coefficient=0.5")
+        child = open_run("other", home=parent.home)
+        story = Story(Path(child.settings.policy.base), seed=9)
+        story.groups = 100
+        await told(child, story, *(informative(steps=2, version=2) for _ in range(2)))
+        await learn(child, until=6)
+        for run in (parent, child):
+            async with run.connect_log() as log:
+                await rebuild(log, run.database_url)
+    models = parent.read_model(), child.read_model()
+    try:
+        with models[0].reading() as left, models[1].reading() as right:
+            found = compare_runs(left, right)
+            swapped = compare_runs(right, left)
+    finally:
+        for model in models:
+            model.close()
+    assert (found.left, found.right, found.parted_at) == (PARENT, "other", at)
+    assert [s.key for s in found.settings] == ["learner.kl_coefficient"]
+    assert [(s.update, s.same) for s in found.updates] == [(5, False), (6, False)]
+    assert all(s.left and s.right and s.left["loss"] != s.right["loss"] for s in found.updates)
+    points = {p.version: p for p in found.success}
+    assert points[0].shared
+    assert points[0].gain is None
+    assert not points[2].shared
+    assert points[2].gain is not None
+    assert points[2].gain[1] < 0 < points[2].gain[2]
+    assert swapped.parted_at == at
 
 
 async def test_a_fork_is_refused_where_the_parents_log_is_another_one(parent: RunHandle) -> None:
