@@ -72,7 +72,7 @@ class Blobs(Check):
         self._weights = ""
         """sha256 of the newest weights."""
         self.checked = 0
-        """Blobs looked at."""
+        """Blobs that were there to be looked at."""
         self.bytes = 0
 
     @property
@@ -135,8 +135,9 @@ class Blobs(Check):
 
     def note(self, looked: Sequence[Named], faults: Sequence[Fault]) -> None:
         """Take in what `look` found."""
-        self.checked += len(looked)
-        self.bytes += sum(named.size for named in looked)
+        gone = {fault.named for fault in faults if fault.missing}
+        self.checked += len(looked) - len(gone)
+        self.bytes += sum(named.size for named in looked if named not in gone)
         for fault in faults:
             if fault.missing:
                 self._missing[fault.named.sha256] = fault

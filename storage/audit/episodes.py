@@ -7,6 +7,7 @@ was out of place, what follows is judged from there, so that one lost event make
 from collections import Counter
 from math import isfinite
 from struct import unpack
+from sys import intern
 from typing import Any
 
 from storage.audit.decoding import Event
@@ -19,11 +20,13 @@ from storage.audit.tasks import Tasks
 INT32_BYTES = 4
 NO_VERSION = -1
 """What a demonstrator's tokens were sampled from."""
+Verdict = tuple[str, str, float]
+"""Judge and version, outcome, reward."""
 JUDGED_AS = ("success", "failure")
 
 
 class Episode:
-    """One attempt, as far as the log has told of it: about 300 bytes."""
+    """One attempt, as far as the log has told of it: about 400 bytes."""
 
     __slots__ = (
         "end", "ended_at", "group", "high", "low", "number", "origin", "owner", "requested_at", "started_at",
@@ -47,8 +50,7 @@ class Episode:
         self.end = ""
         """Type of its terminal fact."""
         self.ended_at = 0
-        self.verdicts: tuple[tuple[str, str, float], ...] = ()
-        """Judge and version, outcome, reward."""
+        self.verdicts: tuple[Verdict, ...] = ()
         self.uses = 0
         """Batches it was trained in."""
         self.swept_at = 0
@@ -68,6 +70,8 @@ class Episodes(Check):
         self._policies = policies
         self._episodes: dict[str, Episode] = {}
         self.ends: Counter[str] = Counter()
+        self._verdicts: dict[Verdict, Verdict] = {}
+        """Of each kind one, that all episodes share."""
 
     def find(self, name: str) -> Episode | None:
         """An episode that the log has told of."""
@@ -90,7 +94,7 @@ class Episodes(Check):
         """`episode.requested`."""
         self.by_role(event, "curriculum")
         fact = event.payload
-        task = self._tasks.requested(event)
+        group = self._tasks.requested(event)
         name = fact["episode"]
         known = self._episodes.get(name)
         if known is not None:
@@ -100,7 +104,7 @@ class Episodes(Check):
             return
         episode = self._episodes[name] = Episode(len(self._episodes))
         episode.requested_at = event.position
-        episode.task, episode.group, episode.origin = task, fact["group"], fact["origin"]
+        episode.task, episode.group, episode.origin = group.task, group.name, group.origin
         self._about(event, name)
         newest = self._policies.newest
         self.require(
@@ -129,7 +133,7 @@ class Episodes(Check):
             self.defect(event, f"episode {name} was started before", "", f"position {episode.started_at}")
         if episode.end == "episode.ended":
             self.defect(event, f"episode {name} had ended already", "", f"position {episode.ended_at}")
-        episode.started_at, episode.owner = event.position, event.incarnation
+        episode.started_at, episode.owner = event.position, intern(event.incarnation)
 
     def stepped(self, event: Event) -> None:
         """`step.taken`."""
@@ -147,7 +151,7 @@ class Episodes(Check):
                     episode.owner or "episode.started before it",
                     event.incarnation,
                 )
-            episode.owner = event.incarnation
+            episode.owner = intern(event.incarnation)
         if fact["index"] != episode.steps and self.is_seen(episode):
             self.defect(event, f"a step of {name} is missing or out of order", episode.steps, fact["index"])
         episode.steps = fact["index"] + 1
@@ -230,7 +234,7 @@ class Episodes(Check):
             found, said = [episode.low, episode.high], fact["policy_versions"]
             if episode.steps:
                 self.require(found == said, event, "its steps were sampled from other versions", found, said)
-        episode.end, episode.ended_at = event.type, event.position
+        episode.end, episode.ended_at = intern(event.type), event.position
 
     def lost(self, event: Event) -> None:
         """`episode.abandoned`, `episode.cancelled`."""
@@ -239,7 +243,7 @@ class Episodes(Check):
         if steps > episode.steps and self.is_seen(episode):
             self.defect(event, f"steps of {fact['episode']}", f"{episode.steps} at most", steps)
         if not episode.end:
-            episode.end, episode.ended_at = event.type, event.position
+            episode.end, episode.ended_at = intern(event.type), event.position
 
     def judged(self, event: Event) -> None:
         """`episode.judged`."""
@@ -254,7 +258,8 @@ class Episodes(Check):
         outcome, reward = judgment["outcome"], float(judgment["reward"])
         allowed = 0.0 <= reward <= 1.0 if outcome in JUDGED_AS else reward == 0.0
         self.require(allowed, event, f"the reward of {name}", "in [0, 1], and 0 when undecided", reward)
-        episode.verdicts += ((key, outcome, reward),)
+        verdict = (key, outcome, reward)
+        episode.verdicts += (self._verdicts.setdefault(verdict, verdict),)
 
     def _verdict(self, event: Event, name: str) -> Episode:
         episode = self._known(event, name)

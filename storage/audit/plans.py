@@ -8,6 +8,7 @@ from itertools import pairwise
 from struct import unpack
 from typing import Any
 
+from core.advantages import group_advantages
 from storage.audit.decoding import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
@@ -20,6 +21,8 @@ POSITION_BYTES = 8
 DIGEST_BYTES = 8
 INT32_BYTES = 4
 CLONING = "cloning"
+COMPARING = "grpo"
+"""Algorithm whose advantages follow from the rewards of a group alone."""
 
 
 class Plans(Check):
@@ -77,6 +80,8 @@ class Plans(Check):
         sizes = self._check_counts(event, fact)
         self._check_samples(event, fact)
         self._check_use(event, fact)
+        if fact["algorithm"] == COMPARING:
+            self._check_advantages(event, fact)
         return sizes
 
     def _check_counts(self, event: Event, fact: dict[str, Any]) -> list[int]:
@@ -191,6 +196,25 @@ class Plans(Check):
                 0,
                 planned["advantage"],
             )
+
+    def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
+        """To the bit: they are computed alike on every machine."""
+        groups: dict[str, dict[str, float]] = {}
+        compared = [planned for planned in fact["episodes"] if not planned["rehearsed"]]
+        for planned in compared:
+            groups.setdefault(planned["group"], {})[planned["episode"]] = planned["reward"]
+        expected = {
+            name: advantage
+            for rewards in groups.values()
+            for name, advantage in zip(rewards, group_advantages(list(rewards.values())), strict=True)
+        }
+        for planned in compared:
+            name, found = planned["episode"], planned["advantage"]
+            if found != expected[name]:
+                self.defect(
+                    event, f"the advantage of {name} does not follow from its group", expected[name], found
+                )
+                return
 
     def _use_up(self, event: Event, name: str) -> None:
         episode = self._episodes.find(name)

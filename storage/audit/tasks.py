@@ -1,6 +1,7 @@
 """Tasks and requests: what is attempted was proposed and admitted; members, attempts and groups add up."""
 
 from hashlib import sha256
+from sys import intern
 from typing import Any
 
 import msgpack
@@ -26,12 +27,13 @@ def _ordered(value: Any) -> Any:
 class Group:
     """Episodes of one task that are compared with each other."""
 
-    __slots__ = ("attempts", "origin", "size", "task")
+    __slots__ = ("attempts", "name", "origin", "size", "task")
 
-    def __init__(self, task: str, size: int, origin: str) -> None:
+    def __init__(self, name: str, task: str, size: int, origin: str) -> None:
+        self.name = name
         self.task = task
         self.size = size
-        self.origin = origin
+        self.origin = intern(origin)
         self.attempts: dict[int, int] = {}
         """Latest attempt of each member."""
 
@@ -79,8 +81,8 @@ class Tasks(Check):
         )
         self._phase = phase
 
-    def requested(self, event: Event) -> str:
-        """`episode.requested`; returns the task's id."""
+    def requested(self, event: Event) -> Group:
+        """`episode.requested`; returns its group, as it was first told of."""
         fact = event.payload
         own = task_id(fact["task"])
         if self._admitted and fact["origin"] != "evaluation" and own not in self._admitted and self._whole:
@@ -90,7 +92,7 @@ class Tasks(Check):
             self.defect(event, "it is no member of its group", f"0 to {size - 1}", member)
         group = self._groups.get(fact["group"])
         if group is None:
-            group = self._groups[fact["group"]] = Group(own, size, fact["origin"])
+            group = self._groups[fact["group"]] = Group(fact["group"], own, size, fact["origin"])
         same = (group.task, group.size, group.origin)
         if same != (own, size, fact["origin"]):
             self.defect(
@@ -105,4 +107,4 @@ class Tasks(Check):
                 event, f"member {member} of {fact['group']} is asked out of turn", before + 1, attempt
             )
         group.attempts[member] = attempt
-        return group.task if group.task == own else own
+        return group

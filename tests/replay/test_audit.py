@@ -14,6 +14,7 @@ from training_story import Bench, Member, bench, copy_of, folder_of, informative
 
 from core.arrays import pack_ids, pack_positions
 from core.evidence import Judgment
+from events.archive.log import ArchiveLog
 from events.catalogue import (
     BlobReleased,
     CheckpointSaved,
@@ -39,6 +40,7 @@ from events.catalogue import (
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import BlobRef, Fact, Stored
 from events.memory import MemoryLog
+from storage.archiving import archive_blobs
 from storage.audit.audit import AuditReport, audit
 from storage.audit.defects import Defect
 from storage.audit.fold import Fold
@@ -468,6 +470,20 @@ async def test_a_fact_that_does_not_follow_from_the_log_is_found_where_it_was_pu
     report = await audited(altered)
     assert the(report, what).position == position
     assert {defect.position for defect in report.defects} == {position}
+
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "runs"
+
+
+async def test_recorded_runs_of_the_golden_corpus_are_clean_and_the_smallest_lie_in_one_is_found() -> None:
+    """One advantage is off by the last bit, and every digest was made to fit."""
+    blobs = archive_blobs(GOLDEN / "grpo-1")
+    report = await audit(ArchiveLog(GOLDEN / "grpo-1"), blobs, pages=False)
+    assert (report.defects, report.blobs) == ((), 3)
+    forged = await audit(ArchiveLog(GOLDEN / "grpo-1-forged"), blobs, depth="none")
+    found = only(forged, "does not follow from its group")
+    assert found.event == "batch.planned"
+    assert float(found.found) == pytest.approx(float(found.expected), rel=1e-12)
 
 
 async def test_nothing_may_follow_once_a_log_is_sealed(altered: Bench) -> None:
