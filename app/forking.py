@@ -6,8 +6,8 @@
 
 Nothing of the parent is copied but the blobs that the fork cannot start without: the parent may let go of them. What was
 under way at P will be ended by nobody of the fork, so its first events do it: open episodes are abandoned (the curriculum
-asks for them again), ended ones that no judge has spoken about are judged by the fork's judges. The fork becomes a run of
-its home last: where this is interrupted, the same command does it again.
+asks for them again), ended ones that may still be trained on and that one of the fork's judges has not spoken about are
+judged by it. The fork becomes a run of its home last: where this is interrupted, the same command does it again.
 """
 
 import asyncio
@@ -31,12 +31,14 @@ from core.errors import ExpectationFailed, ForeignLog, SettingsError
 from core.models.policy import policy_folder
 from core.task import Task
 from events.catalogue import (
+    BatchPlanned,
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
     RunForked,
     RunStarted,
+    SamplesSwept,
 )
 from events.codec import decode
 from events.envelope import BlobRef, Fact, Recorded
@@ -72,7 +74,7 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: int
     """Episodes that were under way."""
     judged: int
-    """Verdicts given at the fork, on episodes that had ended without one."""
+    """Verdicts given at the fork, on episodes that had ended without one of its judges."""
     recomputed: int
     """Updates computed again, since the parent had let go of the weights; 0 where they were there."""
 
@@ -85,7 +87,7 @@ class Prefix:
     leases: LeaseBook = field(default_factory=LeaseBook)
     tasks: dict[str, Task] = field(default_factory=dict)
     unjudged: dict[str, Recorded] = field(default_factory=dict)
-    """Ends by episode, as long as not every judge of the run has spoken."""
+    """Ends by episode, as long as it may be trained on, or not every judge of the run has spoken."""
     spoken: dict[str, set[str]] = field(default_factory=dict)
     """Names of those who have, by episode of `unjudged`."""
 
@@ -104,6 +106,7 @@ async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
             prefix.buffer = projection.apply(prefix.buffer, recorded)
             prefix.leases.apply(recorded)
             _take(prefix, recorded)
+    _forget(prefix)
     if prefix.buffer.started is None or prefix.buffer.position != at:
         raise ForeignLog(
             f"run {log.run} cannot be forked at position {at}: its log goes up to {prefix.buffer.position}. "
@@ -121,8 +124,16 @@ def _take(prefix: Prefix, recorded: Recorded) -> None:
         case EpisodeJudged() as fact if fact.episode in prefix.unjudged:
             spoken = prefix.spoken.setdefault(fact.episode, set())
             spoken.add(fact.judge.name)
-            if spoken >= set(prefix.buffer.settings.judge.judges):
-                del prefix.unjudged[fact.episode], prefix.spoken[fact.episode]
+        case BatchPlanned() | SamplesSwept():
+            _forget(prefix)
+
+
+def _forget(prefix: Prefix) -> None:
+    """Let go of what nobody needs to judge any more: judged, and no longer among what may be trained on."""
+    judges = set(prefix.buffer.settings.judge.judges)
+    for episode in [name for name in prefix.unjudged if name not in prefix.buffer.episodes]:
+        if prefix.spoken.get(episode, set()) >= judges:
+            del prefix.unjudged[episode], prefix.spoken[episode]
 
 
 async def fork_run(
@@ -286,7 +297,7 @@ async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
 
 
 async def _judge(fork: RunHandle, prefix: Prefix, publisher: Publisher) -> int:
-    """Give the verdicts that the parent's judge had not given yet."""
+    """Give the verdicts that nobody has given in the parent."""
     judged = 0
     for judge in configured_judges(fork.settings, JUDGES):
         for episode, recorded in prefix.unjudged.items():
