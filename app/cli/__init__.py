@@ -13,6 +13,7 @@ import structlog
 import typer
 
 from app.cli import (
+    archive,
     attach,
     bench,
     config,
@@ -21,10 +22,12 @@ from app.cli import (
     episode,
     evaluate,
     fork,
+    importing,
     log,
     policy,
     rebuild,
     rejudge,
+    repair,
     replay,
     run,
     start,
@@ -45,6 +48,8 @@ PARTS: tuple[typer.Typer, ...] = (
     task.app,
     policy.app,
     log.app,
+    archive.app,
+    importing.app,
     attach.app,
     consumer.app,
     evaluate.app,
@@ -52,6 +57,7 @@ PARTS: tuple[typer.Typer, ...] = (
     rebuild.app,
     rejudge.app,
     replay.app,
+    repair.app,
     fork.app,
     config.app,
     train.app,
