@@ -16,6 +16,7 @@ import structlog
 
 from core.errors import CheckpointCorrupt, ReplayDiverged
 from events.catalogue import CheckpointSaved
+from events.chain import ChainChecker
 from events.log import EventLog
 from learner.comparison import compare_updates
 from learner.history import History, PastBatch, fold_history
@@ -40,6 +41,8 @@ class Restored:
     """Updates computed again."""
     begun: int | None
     """Number of the unfinished batch that the training is in."""
+    chains: ChainChecker
+    """Where every producer's chain stands there."""
 
 
 async def restore(
@@ -99,7 +102,8 @@ async def restore(
             recomputed += 1
     if recomputed:
         _log.info("updates after the checkpoint were computed again", updates=recomputed)
-    return Restored(history.state, training, recomputed, _unfinished(history.batches, history.state))
+    unfinished = _unfinished(history.batches, history.state)
+    return Restored(history.state, training, recomputed, unfinished, history.chains)
 
 
 def _load(training: Trainer, blobs: BlobStore, saved: CheckpointSaved) -> None:

@@ -69,12 +69,12 @@ class CurriculumProjection:
         state.leases.apply(recorded)
         match recorded.fact:
             case TaskProposed() as fact:
-                state.proposed[fact.task.id] = fact.task
+                state.proposed.add(fact.task.id)
             case TaskAdmitted() as fact:
-                if task := state.proposed.get(fact.task_id):
-                    state.admitted[fact.task_id] = task
+                if fact.task_id in state.proposed:
+                    state.admitted.add(fact.task_id)
             case TaskRejected() as fact:
-                state.admitted.pop(fact.task_id, None)
+                state.admitted.discard(fact.task_id)
                 state.rejected.add(fact.task_id)
             case PhaseStarted() as fact:
                 state.phase = fact.phase
@@ -102,7 +102,7 @@ class CurriculumProjection:
             case UpdateApplied() | UpdateSkipped() as fact:
                 self._updated(state, fact)
             case WeightsPublished() as fact:
-                self._published(state, fact)
+                self._published(state, fact, recorded.position)
         family = BY_CLASS[type(recorded.fact)].family
         if family == "curriculum":
             state.last_curriculum = recorded.position
@@ -216,8 +216,12 @@ class CurriculumProjection:
         if state.minibatches <= 0 and state.applied == 0:
             self._release(state, trained=False)
 
-    def _published(self, state: CurriculumState, fact: WeightsPublished) -> None:
-        if fact.model != "policy" or fact.version <= state.version:
+    def _published(self, state: CurriculumState, fact: WeightsPublished, position: int) -> None:
+        if fact.model != "policy":
+            return
+        if fact.version > state.version or state.published == 0:
+            state.published = position
+        if fact.version <= state.version:
             return
         state.version = fact.version
         self._release(state, trained=True)

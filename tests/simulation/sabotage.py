@@ -15,9 +15,9 @@ import actors.curriculum.requests as requests
 import actors.curriculum.role as curriculum_role
 import actors.judge.role as judge_role
 import core.staleness
-import learner.buffer as buffer
 import learner.loop as loop
 import learner.planning as planning
+import learner.settling as settling
 from actors.attempt import Stage
 from actors.leases import LeaseBook
 from core.evidence import Judgment
@@ -353,7 +353,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "the learner counts tries that nobody started (found by seed 5)",
-        lambda: [patch.object(buffer, "_is_resolved", _resolved_by_attempt)],
+        lambda: [patch.object(settling, "_is_resolved", _resolved_by_attempt)],
         ("Broken: no effects in replay",),
     ),
     Sabotage(
