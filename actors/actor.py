@@ -28,7 +28,7 @@ from structlog.contextvars import bound_contextvars
 
 from actors.adoption import Adoption, newest_policy
 from actors.attempt import Attempt, Stage, WorldHost
-from actors.curriculum.snapshots import CURRICULUM
+from actors.curriculum.snapshots import curriculum_kind
 from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
 from actors.environments.site import Site
@@ -88,7 +88,9 @@ async def run_actor(
 
     """
     adoption = Adoption(actor=name, engine=engine, publisher=publisher, blobs=blobs)
-    position, pauses = await _take_over(name, log=log, publisher=publisher, blobs=blobs, adoption=adoption)
+    position, pauses = await _take_over(
+        name, log=log, publisher=publisher, blobs=blobs, settings=settings, adoption=adoption
+    )
     stage = Stage(
         host=host,
         sites=sites,
@@ -116,7 +118,13 @@ async def run_actor(
 
 
 async def _take_over(
-    name: str, *, log: EventLog, publisher: Publisher, blobs: BlobStore, adoption: Adoption
+    name: str,
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    blobs: BlobStore,
+    settings: Settings,
+    adoption: Adoption,
 ) -> tuple[int, Pauses]:
     """Bring the engine up to date and abandon what an earlier incarnation left; returns how things stand at a position.
 
@@ -125,7 +133,7 @@ async def _take_over(
     leases = LeaseBook()
     published: Recorded | None = None
     position = 0
-    if (standing := await newest_standing(log, blobs, CURRICULUM)) is not None:
+    if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
         position, leases = standing.state.position, standing.state.leases
         published = await _event_at(log, standing.state.published)
     families = LEASE_FAMILIES | {"learner"}

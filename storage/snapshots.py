@@ -11,7 +11,7 @@ import importlib
 import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from functools import cached_property
+from functools import cache, cached_property
 from hashlib import sha256
 from typing import Any, Generic, TypeVar
 
@@ -44,13 +44,17 @@ class Kind(Generic[S]):
         shape: type[S],
         *,
         rules: Sequence[str],
+        conditions: str = "",
         to_plain: Callable[[Any], Any] | None = None,
         from_plain: Callable[[type, Any], Any] | None = None,
     ) -> None:
-        """`rules`: the modules whose code decides what the state is; `to_plain`, `from_plain`: for types msgspec lacks."""
+        """`rules`: the modules whose code decides what the state is; `conditions`: whatever else it depends on, such as
+        settings; `to_plain`, `from_plain`: for types that msgspec lacks.
+        """
         self.projection = projection
         self._shape = shape
         self._rules = rules
+        self._conditions = conditions
         self._encoder = msgspec.msgpack.Encoder(enc_hook=to_plain)
         self._decoder = msgspec.msgpack.Decoder(shape, dec_hook=from_plain)
 
@@ -60,7 +64,7 @@ class Kind(Generic[S]):
         _, shapes = msgspec.json.schema_components(
             [self._shape], schema_hook=lambda kind: {"title": getattr(kind, "__qualname__", str(kind))}
         )
-        digest = sha256(msgspec.json.encode(shapes, order="sorted"))
+        digest = sha256(msgspec.json.encode([shapes, self._conditions], order="sorted"))
         for name in self._rules:
             digest.update(code_of(name).encode())
         return digest.hexdigest()
@@ -79,6 +83,7 @@ class Kind(Generic[S]):
         return self._decoder.decode(content)
 
 
+@cache
 def code_of(module: str) -> str:
     """What a module's source does, without its prose: comments and docstrings change no state."""
     tree = ast.parse(inspect.getsource(importlib.import_module(module)))

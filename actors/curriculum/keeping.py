@@ -8,10 +8,10 @@ from hashlib import sha256
 
 import structlog
 
-from actors.curriculum.snapshots import CURRICULUM
+from actors.curriculum.snapshots import curriculum_kind
 from actors.curriculum.state import CurriculumState
 from core.errors import DiskFull
-from core.settings import StorageSettings
+from core.settings import Settings
 from events.log import EventLog
 from events.publisher import Publisher
 from storage.blobs import BlobStore
@@ -23,18 +23,17 @@ logger = structlog.get_logger(__name__)
 class Keeper:
     """What the curriculum's process knows of its snapshots."""
 
-    def __init__(
-        self, log: EventLog, publisher: Publisher, blobs: BlobStore, settings: StorageSettings
-    ) -> None:
+    def __init__(self, log: EventLog, publisher: Publisher, blobs: BlobStore, settings: Settings) -> None:
         self._log = log
         self._publisher = publisher
         self._blobs = blobs
-        self._every = settings.snapshot_events
+        self._kind = curriculum_kind(settings)
+        self._every = settings.storage.snapshot_events
         self._saved_at = 0
 
     async def restore(self) -> CurriculumState | None:
         """The state at the newest snapshot that can be read; None: fold from the beginning."""
-        standing = await newest_standing(self._log, self._blobs, CURRICULUM)
+        standing = await newest_standing(self._log, self._blobs, self._kind)
         if standing is None:
             return None
         self._saved_at = standing.saved.position
@@ -45,7 +44,7 @@ class Keeper:
         position = state.position
         if position - self._saved_at < self._every or state.leases.pauses:
             return
-        content = CURRICULUM.encode(state)  # before anything is awaited: the fold goes on meanwhile
+        content = self._kind.encode(state)  # before anything is awaited: the fold goes on meanwhile
         self._saved_at = position
         (stored,) = await self._log.read(after=position - 1, limit=1)
         try:
@@ -55,6 +54,6 @@ class Keeper:
             return
         digest = sha256(stored.data).digest()
         await append_snapshot(
-            self._log, self._publisher, CURRICULUM, blob, position=position, position_digest=digest
+            self._log, self._publisher, self._kind, blob, position=position, position_digest=digest
         )
         logger.info("snapshot saved", position=position, size_bytes=blob.size)

@@ -1,10 +1,12 @@
 """The curriculum's fold: one event at a time, no clock, no randomness. What it counts and why: `state`."""
 
+from typing import Self
+
 from actors.curriculum.groups import Group, Member
 from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
 from actors.leases import FAMILIES as LEASE_FAMILIES
 from core.advantages import is_informative
-from core.settings import CurriculumSettings, LearnerSettings
+from core.settings import CurriculumSettings, LearnerSettings, Settings
 from core.staleness import is_stale
 from events.catalogue import (
     BatchPlanned,
@@ -58,6 +60,18 @@ class CurriculumProjection:
         self._eta = learner.max_staleness
         self._compares = learner.algorithm != "cloning"
         self._judge = judge
+
+    @classmethod
+    def under(cls, settings: Settings) -> Self:
+        """As the settings of a run have it."""
+        return cls(curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0])
+
+    @property
+    def conditions(self) -> str:
+        """The settings that the state depends on, in words: states under others are not comparable."""
+        return (
+            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, judge {self._judge}"
+        )
 
     def initial(self) -> CurriculumState:
         """Nothing has happened."""

@@ -86,7 +86,7 @@ async def run_curriculum(
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
-    keeper = Keeper(log, publisher, blobs, settings.storage)
+    keeper = Keeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes, room_check, keeper)
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks:
@@ -122,9 +122,7 @@ class _Curriculum:
         self._pool = pool
         self._clock_ns = clock_ns
         self._until_episodes = until_episodes
-        self._projection = CurriculumProjection(
-            curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
-        )
+        self._projection = CurriculumProjection.under(settings)
         self._state: CurriculumState = self._projection.initial()
         self._keeper = keeper
         self._room_check = room_check

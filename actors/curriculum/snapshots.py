@@ -6,7 +6,9 @@ Actors read it too: it names every open episode and the newest weights, so that 
 from collections import Counter
 from typing import Any
 
+from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.state import CurriculumState
+from core.settings import Settings
 from storage.snapshots import Kind
 
 RULES = (
@@ -30,4 +32,12 @@ def _from_plain(kind: type, value: Any) -> Any:
     raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
 
 
-CURRICULUM = Kind("curriculum", CurriculumState, rules=RULES, from_plain=_from_plain)
+def curriculum_kind(settings: Settings) -> Kind[CurriculumState]:
+    """How the state under these settings is kept; a fork with others folds its parent's log itself."""
+    return Kind(
+        "curriculum",
+        CurriculumState,
+        rules=RULES,
+        conditions=CurriculumProjection.under(settings).conditions,
+        from_plain=_from_plain,
+    )

@@ -12,12 +12,13 @@ tasks that a judge meets and not with its episodes.
 import asyncio
 from contextlib import aclosing
 
-from actors.following import family_of, follow
+from actors.following import follow
 from core.task import Task
 from events.catalogue import EpisodeRequested
 from events.codec import decode
 from events.envelope import Recorded
 from events.log import EventLog
+from events.subjects import family_of
 
 FAMILY = "request"
 LOOK_BACK_EVENTS = 500
