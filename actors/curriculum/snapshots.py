@@ -19,6 +19,7 @@ RULES = (
     "actors.pausing",
     "core.advantages",
     "core.evidence",
+    "core.ids",
     "core.staleness",
     "core.task",
     "events.upcasting",

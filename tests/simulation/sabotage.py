@@ -32,6 +32,7 @@ from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
 from simulation.schedules import View, play
 from simulation.stand_ins import ScriptedEngine
+from storage.snapshots import Kind
 
 
 class Sabotage(NamedTuple):
@@ -230,6 +231,22 @@ ENDS, STARTS = "Broken: every episode ends once", "Broken: every episode ends on
 TRUTH = "Broken: log is the truth"
 REFUSED = ("CorruptEvent", "ForeignLog")
 
+_decode = Kind.decode
+
+
+def _decode_without(field: str) -> Callable[[Kind[Any], bytes], Any]:
+    """What is read back from a snapshot lacks one field of its state."""
+
+    def decode(kind: Kind[Any], content: bytes) -> Any:
+        found = _decode(kind, content)
+        state = getattr(found, "state", found)
+        if hasattr(state, field):
+            setattr(state, field, type(getattr(state, field))())
+        return found
+
+    return decode
+
+
 SABOTAGES = (
     Sabotage(
         "a lost acknowledgement is awaited for ever",
@@ -355,6 +372,17 @@ SABOTAGES = (
         "the learner counts tries that nobody started (found by seed 5)",
         lambda: [patch.object(settling, "_is_resolved", _resolved_by_attempt)],
         ("Broken: no effects in replay",),
+    ),
+    Sabotage(
+        "a snapshot of the learner forgets how many batches there were",
+        lambda: [patch.object(Kind, "decode", _decode_without("batches"))],
+        ("Broken: plan before training", "Broken: no effects in replay", "CorruptEvent"),
+        seeds=range(90, 250),
+    ),
+    Sabotage(
+        "a snapshot of the curriculum forgets where its last request stands",
+        lambda: [patch.object(Kind, "decode", _decode_without("last_request"))],
+        ("Stuck",),
     ),
     Sabotage(
         "a replay writes",
