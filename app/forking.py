@@ -20,7 +20,8 @@ from typing import Any
 import msgspec
 
 from actors.judge.base import OutOfTime, reach_judgment, undecided, verdict_key
-from actors.judge.role import JUDGES, configured_judges
+from actors.judge.judges import JUDGES
+from actors.judge.role import configured_judges
 from actors.leases import LeaseBook
 from actors.recording import decide_if_absent
 from app.configuration import Layer, Resolved, flatten, from_override, merge

@@ -8,6 +8,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 RunName = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="Which run; by default the one started last.")
 ]
+SourceName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]", help="Which run, or the folder of an archive; by default the run started last."
+    ),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option("--run", help="Which run, or the folder of an archive; by default the run started last."),
+]
 RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
 AsOf = Annotated[
     int | None,
@@ -16,3 +26,5 @@ AsOf = Annotated[
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
 Family = Annotated[str | None, typer.Option("--family", help="Only this task family, such as find_price.")]
+PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
+"""For the help of options that take a place in the log (see `events.places`)."""
