@@ -35,6 +35,7 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "projector": (),
     "reader": (),
     "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
+    "repairer": ("storage",),
 }
 """Role -> the families whose facts it appends. `importer` puts an archive's events back: those of every role."""
 
@@ -47,7 +48,7 @@ READING = (
     "$JS.API.CONSUMER.CREATE.>",
     "$JS.API.CONSUMER.MSG.NEXT.>",
 )
-"""Enough to pull, and to see who else does. Nobody may delete a stream, a message or a consumer."""
+"""Enough to pull, and to see who else does. Nobody may delete a message or a consumer, and a stream only who makes it anew from its archive."""
 QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
 QUEUE_ROLES = ("actor", "judge")
@@ -106,6 +107,8 @@ def permissions(role: str) -> dict[str, Any]:
         publish += QUEUEING
     if role == "admin":
         publish += ADMINISTERING
+    if role == "repairer":
+        publish.append("$JS.API.STREAM.DELETE.*")
     return {"publish": {"allow": publish}, "subscribe": {"allow": [f"{inbox_prefix(role)}.>"]}}
 
 
