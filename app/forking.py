@@ -216,6 +216,7 @@ async def _keep_blobs(fork: RunHandle, state: BufferState, said: Callable[[str],
     assert state.started is not None
     blobs = fork.blobs
     wanted = [state.started.base_policy, *(saved.blob for saved in state.checkpoints)]
+    wanted += [saved.blob for kept in state.snapshots.values() for saved in kept]
     published = state.weights.get(state.version)
     if published is not None:
         wanted.append(published.weights)
