@@ -12,7 +12,7 @@ judged by it. The fork becomes a run of its home last: where this is interrupted
 
 import asyncio
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,12 +24,16 @@ from actors.judge.judges import JUDGES
 from actors.judge.role import configured_judges
 from actors.leases import LeaseBook
 from actors.recording import decide_if_absent
+from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
+from app.import_plan import HERE
 from app.opening import PACKAGES
 from app.runs import Fork, RunHandle, plan_run, write_down
+from app.supervisor import home_folder
 from core.errors import ExpectationFailed, ForeignLog, SettingsError
 from core.models.policy import policy_folder
 from core.task import Task
+from events.beginning import beginning
 from events.catalogue import (
     BatchPlanned,
     EpisodeAbandoned,
@@ -137,14 +141,14 @@ def _forget(prefix: Prefix) -> None:
 
 
 async def fork_run(
-    parent: RunHandle,
+    parent: RunHandle | ArchiveSource,
     *,
     at: int,
     name: str | None,
     overrides: Sequence[str],
     said: Callable[[str], None],
 ) -> Forked:
-    """Make the fork; `overrides`: `section.key=value` that hold in it from there on.
+    """Make the fork in this home; `overrides`: `section.key=value` that hold in it from there on.
 
     Raises:
         SettingsError: a setting that does not hold, or that a fork cannot choose; or the name is taken.
@@ -152,12 +156,20 @@ async def fork_run(
         ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
 
     """
-    while parent.parent is not None and parent.fork is not None and at <= parent.fork.at:
+    while isinstance(parent, RunHandle) and parent.parent is not None and parent.fork is not None:
+        if at > parent.fork.at:
+            break
         parent = parent.parent  # up to there its log is that run's
     async with parent.connect_log() as log:
+        owner = next((ancestor.run for ancestor in log.lineage if at <= ancestor.until), log.run)
+        recipe = (await beginning(log)).recipe
         prefix = await fold_prefix(log, at=at)
-    resolved = settings_of_fork(prefix.buffer, overrides, recipe=parent.recipe)
-    fork = plan_run(resolved, name=name, home=parent.home, fork=Fork(parent=parent.name, at=at))
+    archive = str(parent.folder.absolute()) if isinstance(parent, ArchiveSource) else ""
+    here = HERE if archive else {}
+    resolved = settings_of_fork(prefix.buffer, overrides, recipe=recipe, here=here)
+    home = parent.home if isinstance(parent, RunHandle) else home_folder()
+    origin = Fork(parent=owner, at=at, archive=archive)
+    fork = plan_run(resolved, name=name, home=home, fork=origin)
     recomputed = await _keep_blobs(fork, prefix.buffer, said)
     async with fork.connect_log("admin") as log, _publisher(fork, log) as publisher:
         await _begin(fork, log, publisher, prefix.buffer)
@@ -168,7 +180,7 @@ async def fork_run(
     write_down(fork)
     return Forked(
         run=fork.name,
-        parent=parent.name,
+        parent=owner,
         at=at,
         update=prefix.buffer.updates,
         version=prefix.buffer.version,
@@ -179,8 +191,12 @@ async def fork_run(
     )
 
 
-def settings_of_fork(state: BufferState, overrides: Sequence[str], *, recipe: str) -> Resolved:
+def settings_of_fork(
+    state: BufferState, overrides: Sequence[str], *, recipe: str, here: Mapping[str, Any]
+) -> Resolved:
     """The settings that hold where the parent is left, with what was chosen by hand laid over them.
+
+    `here`: those that say where a run lives, of a parent that lives elsewhere.
 
     Raises:
         SettingsError: see above.
@@ -195,7 +211,8 @@ def settings_of_fork(state: BufferState, overrides: Sequence[str], *, recipe: st
                     f"--set {key}: a fork has its parent's ({parents.values.get(key)!r}). Start a new run for another one: "
                     "hindcast start --run NEW_NAME --set …"
                 )
-    return merge([parents, *chosen], recipe=recipe)
+    elsewhere = Layer(source="hindcast fork", values=dict(here))
+    return merge([parents, elsewhere, *chosen], recipe=recipe)
 
 
 def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
@@ -210,6 +227,7 @@ async def _keep_blobs(fork: RunHandle, state: BufferState, said: Callable[[str],
     assert state.started is not None
     blobs = fork.blobs
     wanted = [state.started.base_policy, *(saved.blob for saved in state.checkpoints)]
+    wanted += [saved.blob for kept in state.snapshots.values() for saved in kept]
     published = state.weights.get(state.version)
     if published is not None:
         wanted.append(published.weights)

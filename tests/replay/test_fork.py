@@ -12,6 +12,8 @@ from training_story import LEARNER, Member, Story, informative, tell
 
 from actors.judge.base import verdict_key
 from actors.judge.judges import JUDGES
+from app.archives import ArchiveSource
+from app.archiving import archive_source
 from app.configuration import resolve
 from app.forking import Forked, fork_run
 from app.runs import RunHandle, create_run, open_run
@@ -188,6 +190,31 @@ async def test_a_fork_of_a_fork_reads_three_logs_as_one(parent: RunHandle) -> No
         async with three.connect_log() as log:
             assert [(a.run, a.until) for a in log.lineage] == [(PARENT, first.at)]
         assert (await verified(three)).identical
+
+
+async def test_an_archive_can_be_forked_where_its_run_is_not(parent: RunHandle, tmp_path: Path) -> None:
+    async with parent.connect_log():
+        await fork(parent, position_of(await events_of(parent), UpdateApplied, 1), "one")
+        one = open_run("one", home=parent.home)
+        await learn(one, until=3)
+        folder = tmp_path / "archive"
+        await archive_source(
+            one, folder, follow=False, pages=True, on_event=lambda *_: None, on_blob=lambda _: None
+        )
+        events = await events_of(one)
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HINDCAST_HOME", str(elsewhere))
+        for at, lineage in ((len(events), [PARENT, "one"]), (20, [PARENT])):
+            await fork_run(ArchiveSource(folder), at=at, name=f"at{at}", overrides=[], said=lambda _: None)
+            child = open_run(f"at{at}", home=elsewhere)
+            async with child.connect_log() as log:
+                assert [ancestor.run for ancestor in log.lineage] == lineage
+        child = open_run(f"at{len(events)}", home=elsewhere)
+        assert (await learn(child, until=4)).updates == 4
+        report = await verified(child)
+    assert report.identical
+    assert report.updates == 4
 
 
 async def test_a_forks_tables_are_those_of_its_whole_log(parent: RunHandle) -> None:
