@@ -278,17 +278,19 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
     fact = RunForked(
         parent=fork.fork.parent, at_position=fork.fork.at, parent_digest=state.digest.value, start=start
     )
-    expect = Expectation(subject=family_wildcard(fork.name, "run"), last=0)
-    try:
-        await publisher.decide(fact, entity=fork.name, expect=expect)
-    except ExpectationFailed as error:
-        stored = await log.read(after=fork.fork.at, limit=1)
-        begun = decode(stored[0], strict=True) if stored else None
-        if begun is None or not _same_fork(begun.fact, fact):
-            raise SettingsError(
-                f"the broker holds another log of a run {fork.name!r}, though this home knows no such run: a fork that "
-                "was interrupted, perhaps. Choose another name with --name."
-            ) from error
+    subject = family_wildcard(fork.name, "run")
+    before = await log.last_under(subject)
+    with suppress(ExpectationFailed):
+        if before is None or before.position <= fork.fork.at:
+            expect = Expectation(subject=subject, last=before.position if before else 0)
+            await publisher.decide(fact, entity=fork.name, expect=expect)
+    stored = await log.read(after=fork.fork.at, limit=1)
+    begun = decode(stored[0], strict=True) if stored else None
+    if begun is None or not _same_fork(begun.fact, fact):
+        raise SettingsError(
+            f"the broker holds another log of a run {fork.name!r}, though this home knows no such run: a fork that was "
+            "interrupted, perhaps. Choose another name with --name."
+        )
 
 
 def _same_fork(begun: Fact, fact: RunForked) -> bool:
