@@ -7,11 +7,12 @@ from typing import Annotated
 import msgspec
 import typer
 
+from app.archives import ArchiveSource
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text, shorten
 from app.runs import RunHandle
-from app.sources import ArchiveSource, Source, open_source
+from app.sources import Source, open_source
 from app.witnesses import known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
 from events.jetstream import LogMissing
@@ -90,7 +91,7 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
             log,
             source.blobs,
             depth=depth,
-            pages=not isinstance(source, ArchiveSource) or source.keeps_pages,
+            pages=_keeps_pages(source),
             witnesses=witnesses,
             ancestors=await _ancestors(source, stack),
             progressed=lambda position, last: bar.update(task, completed=position, total=last),
@@ -100,14 +101,27 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
     return report
 
 
+def _parent(source: Source) -> tuple[Source, int] | None:
+    """The run that this one was forked from, and where; an archive of a fork holds it all."""
+    if not isinstance(source, RunHandle) or source.fork is None or source.parent is None:
+        return None
+    return source.parent, source.fork.at
+
+
 async def _ancestors(source: Source, stack: AsyncExitStack) -> list[Ancestor]:
     """The logs of the runs that this one was forked from, nearest first."""
     found = []
-    handle = source if isinstance(source, RunHandle) else None
-    while handle is not None and handle.fork is not None and handle.parent is not None:
-        at, handle = handle.fork.at, handle.parent
-        found.append(Ancestor(await stack.enter_async_context(handle.connect_log()), at))
+    while (parent := _parent(source)) is not None:
+        source, at = parent
+        found.append(Ancestor(await stack.enter_async_context(source.connect_log()), at))
     return found
+
+
+def _keeps_pages(source: Source) -> bool:
+    """Whether snapshots of pages are kept everywhere that its blobs are read from."""
+    while (parent := _parent(source)) is not None:
+        source, _ = parent
+    return source.keeps_pages if isinstance(source, ArchiveSource) else True
 
 
 def _seen(report: AuditReport) -> Witness:
