@@ -20,7 +20,8 @@ from typing import Any
 import msgspec
 
 from actors.judge.base import OutOfTime, reach_judgment, undecided, verdict_key
-from actors.judge.role import JUDGES, configured_judges
+from actors.judge.judges import JUDGES
+from actors.judge.role import configured_judges
 from actors.leases import LeaseBook
 from actors.recording import decide_if_absent
 from app.configuration import Layer, Resolved, flatten, from_override, merge
@@ -140,6 +141,8 @@ async def fork_run(
         ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
 
     """
+    while parent.parent is not None and parent.fork is not None and at <= parent.fork.at:
+        parent = parent.parent  # up to there its log is that run's
     async with parent.connect_log() as log:
         prefix = await fold_prefix(log, at=at)
     resolved = settings_of_fork(prefix.buffer, overrides, recipe=parent.recipe)

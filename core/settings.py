@@ -210,6 +210,8 @@ class StorageSettings(Section):
     """Free space on the disks of log, blobs and read model below which no new episode is begun."""
     full_wait_s: Seconds = 30.0
     """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
+    segment_bytes: Count = 32 * 1024**2
+    """Size at which a segment of an archive is closed."""
 
 
 class TelemetrySettings(Section):

@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+import events.catalogue  # noqa: F401  # fills the registry
 from core.errors import BrokerUnreachable, HindcastError
+from events.registry import BY_NAME
 
 HOST = "127.0.0.1"
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -32,8 +34,9 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "control": ("control", "dispute"),
     "projector": (),
     "reader": (),
+    "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
 }
-"""Role -> the families whose facts it appends."""
+"""Role -> the families whose facts it appends. `importer` puts an archive's events back: those of every role."""
 
 READING = (
     "$JS.API.INFO",

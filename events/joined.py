@@ -41,10 +41,11 @@ class JoinedLog:
     @property
     def lineage(self) -> tuple[Ancestor, ...]:
         """See `EventLog.lineage`."""
-        before = tuple(one for one in self._older.lineage if one.until < self._at)
-        if self._older.run == self._newer.run:
-            return before
-        return (*before, Ancestor(run=self._older.run, until=self._at))
+        before = [one for one in self._older.lineage if one.until < self._at]
+        owner = next((one.run for one in self._older.lineage if one.until >= self._at), self._older.run)
+        if owner != self._newer.run:
+            before.append(Ancestor(run=owner, until=self._at))
+        return tuple(before)
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         """See `EventLog.append`. An expectation may name an event of the older part."""

@@ -20,7 +20,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
-from actors.judge.rules import RuleJudge
+from actors.judge.judges import JUDGES
 from actors.judge.tasks import TaskMemory
 from actors.spans import judged, judging
 from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
@@ -37,9 +37,6 @@ FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
 WORKERS = 4
 """Episodes judged at the same time: one that hangs does not hold up the others."""
-
-JUDGES: dict[str, Judge] = {"rules": RuleJudge()}
-"""By the name that `judge.judges` uses."""
 
 logger = structlog.get_logger(__name__)
 

@@ -8,6 +8,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 RunName = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="Which run; by default the one started last.")
 ]
+SourceName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]", help="Which run, or the folder of an archive; by default the run started last."
+    ),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option("--run", help="Which run, or the folder of an archive; by default the run started last."),
+]
 RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
 AsOf = Annotated[
     int | None,

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import PLACES, Json, RunName
+from app.cli.options import PLACES, Json, SourceName
 from app.cli.output import print_fields, print_json, print_table, print_text
 from app.sources import Source, open_source
 from core.errors import NoSuchPlace, ReplayDiverged
@@ -38,7 +38,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 @app.command("verify")
 def verify_run(
-    run: RunName = None,
+    run: SourceName = None,
     since: Annotated[
         str | None,
         typer.Option(
