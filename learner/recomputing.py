@@ -109,6 +109,7 @@ class LogRecomputer:
         self._state = self._buffer.initial()
         self._threads = 0
         self._reading: AsyncGenerator[Recorded, None] | None = None
+        self._latest: Recorded | None = None
         self._recomputation: Recomputation | None = None
 
     async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
@@ -136,9 +137,14 @@ class LogRecomputer:
         assert self._reading is not None
         if self._recomputation is not None:
             self._recomputation.count_anew()
+        if self._latest is not None and self._latest.position == stretch.begin.position:
+            divergence = await self._check(self._latest, stretch)  # where the stretch before it ended
+            if divergence is not None:
+                return divergence
         async for recorded in self._reading:
             before = self._recomputation.updates if self._recomputation is not None else 0
             self._state = self._buffer.apply(self._state, recorded)
+            self._latest = recorded
             await self._follow_threads()
             divergence = await self._check(recorded, stretch)
             if self._recomputation is not None and self._recomputation.updates > before:

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any, cast
 
 import msgspec
 import pytest
+from forging import all_of, forge, put, with_field
 from training_story import QUICK, RUN, Bench, bench, copy_of, events_of, folder_of, learn, settings_with
 
 from core.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
@@ -26,8 +26,7 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.chain import RollingDigest
-from events.codec import decode_envelope, decode_fact, encode, encode_fact
+from events.codec import decode_envelope, encode
 from events.envelope import BlobRef, Fact, Recorded, Stored
 from events.memory import MemoryLog
 from events.publisher import Publisher
@@ -62,43 +61,6 @@ async def diverged(made: Bench, *, code_rev: str = "test") -> Divergence:
     assert not report.identical
     assert report.first_divergence is not None
     return report.first_divergence
-
-
-async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:
-    return [recorded for recorded in await events_of(made.log) if isinstance(recorded.fact, kind)]
-
-
-def put(log: MemoryLog, position: int, data: bytes) -> None:
-    """Replace stored bytes, as a broken disk or a tamperer would."""
-    old = log.events[position - 1]
-    log.events[position - 1] = Stored(position, old.subject, data, old.id)
-
-
-def forge(log: MemoryLog, position: int, change: Callable[[Any], Fact], *, digests: bool = False) -> None:
-    """Replace a fact and mend every chain after it; with `digests` also the rolling digests that plans recorded."""
-    ends: dict[str, bytes] = {}
-    rolling, at = RollingDigest(), {}
-    for stored in list(log.events):
-        envelope = decode_envelope(stored)
-        fact = cast(Fact, decode_fact(stored, envelope))
-        if stored.position == position:
-            fact = change(fact)
-        if digests and isinstance(fact, BatchPlanned):
-            fact = msgspec.structs.replace(fact, log_digest=at[fact.as_of])
-        data = encode(
-            msgspec.structs.replace(
-                envelope, payload=encode_fact(fact), prev_hash=ends.get(envelope.incarnation, b"")
-            )
-        )
-        if stored.position < position:
-            assert data == stored.data
-        ends[envelope.incarnation] = sha256(data).digest()
-        at[stored.position] = rolling.advance(ends[envelope.incarnation])
-        put(log, stored.position, data)
-
-
-def with_field(**changes: Any) -> Callable[[Any], Fact]:
-    return lambda fact: msgspec.structs.replace(fact, **changes)
 
 
 async def test_an_unaltered_run_with_a_restart_is_identical_and_nothing_is_written(altered: Bench) -> None:
@@ -249,6 +211,18 @@ class TestUpdates:
 
         found = await self.forged(altered, change)
         assert (found.what, found.expected[:5]) == ("loss", "loss ")
+        assert (found.same, found.differing) == (("inputs", "order", "advantages", "weights"), ("loss",))
+        assert found.apart == pytest.approx(1e-15, rel=0.5)
+        assert "the numbers are close" in found.cause
+
+    async def test_what_is_known_about_then_and_now_stands_beside_it(self, altered: Bench) -> None:
+        update = (await all_of(altered, UpdateApplied))[0]
+        forge(altered.log, update.position, with_field(inputs="0" * 64))
+        found = await diverged(altered, code_rev="newer")
+        assert (found.entity, found.code_then, found.code_now) == ("batch_0", "test", "newer")
+        assert found.machine_then is not None
+        assert found.machine_then == found.machine_now
+        assert (found.differing, found.apart) == (("inputs",), 0.0)
 
     async def test_another_ratio_of_one_sample(self, altered: Bench) -> None:
         def change(fact: UpdateApplied) -> Fact:
