@@ -9,22 +9,21 @@ half-filled stream it is, and the same command goes on.
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack, aclosing
+from contextlib import aclosing
 from hashlib import sha256
+from pathlib import Path
 from threading import Event
 
 import msgspec
 
-from app.broker import ensure_broker
 from app.configuration import describe_value
 from app.import_plan import Part, Plan
 from app.processes import read_json, write_json
-from app.runs import list_runs, write_down
+from app.runs import IMPORTING, list_runs, write_down
 from core.errors import CorruptEvent, ForeignLog
 from events.archive.format import split
 from events.archive.log import ArchiveLog
 from events.archive.manifest import NamedBlob
-from events.connection import Connection, connect
 from events.envelope import Record, Stored
 from events.jetstream import JetStreamLog, LogMissing
 from events.log import EventLog, Expectation
@@ -32,8 +31,6 @@ from events.subjects import everything
 from storage.archived_blobs import Copied, Needs, settle
 from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
-
-IMPORTING = "importing.json"
 
 
 class Imported(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +73,7 @@ async def carry_out(
                 f"the archive in {plan.folder} nor this home has that run. Import its archive first."
             )
         missing += len(await _copy_blobs(plan, part, copied, on_blob))
-        appended += await _fill(plan, part, source, on_event)
+        appended += await fill_stream(plan.folder, part, on_event)
         write_down(part.handle)
         (part.handle.folder / IMPORTING).unlink()
     run = plan.run
@@ -112,33 +109,33 @@ async def _copy_blobs(
         stop.set()
 
 
-async def _fill(plan: Plan, part: Part, source: EventLog, on_event: Callable[[int], None]) -> int:
-    """Append what the stream lacks, and compare the whole of it with the archive."""
+async def fill_stream(folder: Path, part: Part, on_event: Callable[[int], None]) -> int:
+    """Append what a run's stream lacks, and compare the whole of it with the archive; how many events that were.
+
+    Raises:
+        ForeignLog: the stream is not the beginning of this part of the archive.
+        CorruptEvent: it does not read back as it was written.
+
+    """
     handle, settings = part.handle, part.handle.settings.log
-    note = handle.folder / IMPORTING
-    async with AsyncExitStack() as stack:
-        url = await stack.enter_async_context(ensure_broker(handle.home, port=settings.port))
-
-        async def connected(role: str) -> Connection:
-            connection = await connect(url, role=role, home=handle.home, timeout_s=settings.connect_timeout_s)
-            stack.push_async_callback(connection.close)
-            return connection
-
-        log = JetStreamLog(await connected("importer"), handle.name, settings)
+    source, note = ArchiveLog(folder), handle.folder / IMPORTING
+    async with handle.connect("importer") as importer, handle.connect("admin") as admin:
+        log = JetStreamLog(importer, handle.name, settings)
         begun = await _has_begun(log)
         if begun and read_json(note) is None:
             raise ForeignLog(
                 f"the broker of {handle.home} holds a log of a run {handle.name!r} already, though this home knows no such "
                 "run. Set HINDCAST_HOME to another folder, or restore that run's folder."
             )
-        write_json(note, {"archive": str(plan.folder.absolute())})
-        await JetStreamLog.create_or_open(await connected("admin"), handle.name, settings, first=part.first)
+        if read_json(note) is None:
+            write_json(note, {"archive": str(folder.absolute())})
+        await JetStreamLog.create_or_open(admin, handle.name, settings, first=part.first)
         last = (await log.identity()).last
-        if last > part.last or await _fingerprint(log, part.first, last) != await _fingerprint(
+        if last > part.last or await fingerprint(log, part.first, last) != await fingerprint(
             source, part.first, last
         ):
             raise ForeignLog(
-                f"the broker of {handle.home} holds another log of run {handle.name!r} than the archive in {plan.folder}: "
+                f"the broker of {handle.home} holds another log of run {handle.name!r} than the archive in {folder}: "
                 "another import was interrupted there. Set HINDCAST_HOME to another folder."
             )
         async with aclosing(source.tail(after=last)) as batches:
@@ -149,11 +146,9 @@ async def _fill(plan: Plan, part: Part, source: EventLog, on_event: Callable[[in
                     await _append(log, records)
                 position = batch[-1].position
                 on_event(position)
-        if await _fingerprint(log, part.first, part.last) != await _fingerprint(
-            source, part.first, part.last
-        ):
+        if await fingerprint(log, part.first, part.last) != await fingerprint(source, part.first, part.last):
             raise CorruptEvent(
-                f"what was imported into run {handle.name} does not read back as the archive in {plan.folder} has it. "
+                f"what was imported into run {handle.name} does not read back as the archive in {folder} has it. "
                 "Check the disk of the broker, set HINDCAST_HOME to another folder and import again."
             )
         return part.last - last
@@ -194,7 +189,7 @@ async def _require_same(part: Part, source: EventLog) -> None:
             )
 
 
-async def _fingerprint(log: EventLog, first: int, last: int) -> bytes:
+async def fingerprint(log: EventLog, first: int, last: int) -> bytes:
     """Of everything that is stored from one position to another: positions, subjects, ids, bytes."""
     digest = sha256()
     position = first - 1

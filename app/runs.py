@@ -7,23 +7,23 @@ HINDCAST_HOME (default .hindcast)
 """
 
 import re
-import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
+from app.archives import ArchiveSource
 from app.broker import ensure_broker
 from app.configuration import Resolved, merge, read_file, to_toml
 from app.launch import read_launch
 from app.processes import read_json, write_json
+from app.revision import code_revision
 from app.supervisor import home_folder
-from core.errors import HindcastError, SettingsError
+from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
-from events.connection import connect
+from events.connection import Connection, connect
 from events.jetstream import JetStreamLog
 from events.joined import JoinedStream, RunLog
 from learner.recipes import DEFAULT
@@ -32,10 +32,10 @@ from storage.readmodel.database import ReadModel
 
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
+IMPORTING = "importing.json"
+"""There while a run's stream is filled from an archive: which one."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 """A run's name stands in subjects, folders and schema names."""
-REVISION_S = 5.0
-"""How long git may take to name the revision."""
 
 
 class NoSuchRun(HindcastError):
@@ -43,11 +43,13 @@ class NoSuchRun(HindcastError):
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which run of this home a run is a fork."""
+    """Of which run a run is a fork."""
 
     parent: str
     at: int
     """Position of the last event of the parent that belongs to the fork."""
+    archive: str = ""
+    """Folder of the archive that the parent is read from; empty: it is a run of this home."""
 
 
 class RunHandle:
@@ -89,14 +91,18 @@ class RunHandle:
         )
 
     @cached_property
-    def parent(self) -> "RunHandle | None":
+    def parent(self) -> "RunHandle | ArchiveSource | None":
         """The run this one is a fork of.
 
         Raises:
             NoSuchRun: it is not there any more.
 
         """
-        return None if self.fork is None else open_run(self.fork.parent, home=self.home)
+        if self.fork is None:
+            return None
+        if self.fork.archive:
+            return ArchiveSource(Path(self.fork.archive))
+        return open_run(self.fork.parent, home=self.home)
 
     @property
     def code_rev(self) -> str:
@@ -127,26 +133,31 @@ class RunHandle:
 
     @asynccontextmanager
     async def _connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
+        filling = read_json(self.folder / IMPORTING)
+        if filling is not None:
+            raise ForeignLog(
+                f"the log of run {self.name} is being filled from the archive in {filling['archive']}, or that was "
+                "interrupted: the same command (hindcast import, hindcast repair) goes on with it."
+            )
         settings = self.settings.log
-        if settings.url:
-            async with self._connected(settings.url, role) as log:
-                yield log
-            return
-        async with ensure_broker(self.home, port=settings.port) as url, self._connected(url, role) as log:
-            yield log
-
-    @asynccontextmanager
-    async def _connected(self, url: str, role: str) -> AsyncIterator[JetStreamLog]:
-        settings = self.settings.log
-        connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
-        try:
+        async with self.connect(role) as connection:
             if role == "admin":
                 first = 1 if self.fork is None else self.fork.at + 1
                 yield await JetStreamLog.create_or_open(connection, self.name, settings, first=first)
             else:
                 yield await JetStreamLog.open(connection, self.name, settings)
-        finally:
-            await connection.close()
+
+    @asynccontextmanager
+    async def connect(self, role: str) -> AsyncIterator[Connection]:
+        """A connection to the run's broker, whatever that holds of it; the home's is started for the while if need be."""
+        settings = self.settings.log
+        async with AsyncExitStack() as stack:
+            url = settings.url or await stack.enter_async_context(
+                ensure_broker(self.home, port=settings.port)
+            )
+            connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
+            stack.push_async_callback(connection.close)
+            yield connection
 
 
 def run_folder(home: Path, name: str) -> Path:
@@ -237,29 +248,3 @@ def write_down(handle: RunHandle) -> None:
     temporary = folder / f".{SETTINGS_FILE}"
     temporary.write_text(to_toml(handle.resolved))
     temporary.rename(folder / SETTINGS_FILE)
-
-
-@cache
-def code_revision() -> str:
-    """The git revision of the code, with `+` when it was changed since; else the installed version."""
-    root = Path(__file__).parents[1]
-    if not (root / ".git").exists():
-        return _installed_version()
-    try:
-        described = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=REVISION_S,
-            check=True,
-        )
-        return described.stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return _installed_version()
-
-
-def _installed_version() -> str:
-    try:
-        return version("hindcast")
-    except PackageNotFoundError:
-        return "unknown"
