@@ -27,10 +27,10 @@ CONFIG_NAME = "nats-server.conf"
 
 PUBLISHES: dict[str, tuple[str, ...]] = {
     "admin": ("run",),
-    "curriculum": ("curriculum", "request", "episode_end", "notice", "control"),
+    "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
     "actor": ("episode", "episode_end", "step", "adoption", "notice"),
     "judge": ("verdict", "notice"),
-    "learner": ("learner", "storage", "notice"),
+    "learner": ("learner", "storage", "notice", "snapshot"),
     "control": ("control", "dispute"),
     "projector": (),
     "archiver": ("storage", "notice"),

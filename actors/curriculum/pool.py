@@ -1,6 +1,6 @@
 """The tasks a run draws from: every configured family, with the seeds set aside for training."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from actors.environments.base import TaskSource
 from core.errors import SettingsError
@@ -40,6 +40,26 @@ def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSetti
     return pool
 
 
+def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]], *, wanted: int) -> Pool:
+    """The families of a pool that have a demonstrator, given as (environment, family).
+
+    Raises:
+        SettingsError: demonstrations are wanted, and no family has one.
+
+    """
+    found = {}
+    for family, tasks in pool.items():
+        environment, _, name = family.partition("/")
+        if (environment, name) in demonstrators:
+            found[family] = tasks
+    if wanted and not found:
+        raise SettingsError(
+            f"curriculum.demonstrations = {wanted}, but none of the run's families has a demonstrator: {', '.join(pool)}. Set "
+            "it to 0, or add a family that has one (docs/miniwob.md lists those that have none)."
+        )
+    return found
+
+
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
     if environment not in sources:
         raise SettingsError(
@@ -63,7 +83,7 @@ def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
     return {task.id: task for task in tasks}
 
 
-def admitted_pool(pool: Pool, admitted: Mapping[str, Task]) -> Pool:
+def admitted_pool(pool: Pool, admitted: Collection[str]) -> Pool:
     """The part of a pool that has been admitted."""
     return {
         family: {key: task for key, task in tasks.items() if key in admitted}

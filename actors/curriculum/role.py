@@ -4,9 +4,9 @@
                             │
                             └────────── leases, clock ──> episode.abandoned   (created if absent)
 
-Consumes everything but page content; waits for the state to change, at most `TICK_S` because leases run out by the
+Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S` because leases run out by the
 clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded, and on a
-drain episode.cancelled for what nobody has started, then control.applied; where room runs out control.requested (pause,
+drain episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out control.requested (pause,
 and resume once there is room again).
 
 Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
@@ -16,16 +16,18 @@ whoever does not end its episode within the lease loses it, and a late end is re
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 import structlog
 
-from actors.curriculum.pool import Pool, admitted_pool, configured_pool
+from actors.curriculum.keeping import Keeper
+from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
 from actors.curriculum.projection import DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import TaskSource
+from actors.environments.demonstrator import DEMONSTRATORS
 from actors.following import follow
 from actors.leases import Lease
 from actors.pausing import PAUSE, RESUME
@@ -47,6 +49,7 @@ from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.registry import BY_CLASS
 from events.subjects import family_wildcard
+from storage.blobs import BlobStore
 
 TICK_S = 1.0
 """How often leases are looked at when nothing else happens."""
@@ -65,25 +68,33 @@ async def run_curriculum(
     *,
     log: EventLog,
     publisher: Publisher,
+    blobs: BlobStore,
     sources: Mapping[str, TaskSource],
     settings: Settings,
     stop: asyncio.Event,
     clock_ns: Callable[[], int] = time.time_ns,
     until_episodes: int | None = None,
     room_check: RoomCheck | None = None,
+    demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
-    `sources` are the environments' tasks by name; `clock_ns` is compared with leases and nothing else;
+    `sources` are the environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with leases and nothing else;
     `room_check` None: there is always room.
 
     Raises:
-        SettingsError: the settings name an environment or a family that does not exist.
+        SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
+            nobody can show any.
         BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
-    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes, room_check)
+    shown = demonstrable_pool(pool, demonstrators, wanted=settings.curriculum.demonstrations)
+    keeper = Keeper(log, publisher, blobs, settings)
+    curriculum = _Curriculum(
+        log, publisher, settings, pool, shown, clock_ns, until_episodes, room_check, keeper
+    )
+    await curriculum.restore()
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(curriculum.follow())
         stopping = tasks.create_task(_stop_when_set(stop, curriculum))
@@ -106,20 +117,22 @@ class _Curriculum:
         publisher: Publisher,
         settings: Settings,
         pool: Pool,
+        demonstrable: Pool,
         clock_ns: Callable[[], int],
         until_episodes: int | None,
         room_check: RoomCheck | None,
+        keeper: Keeper,
     ) -> None:
         self._log = log
         self._publisher = publisher
         self._settings = settings
         self._pool = pool
+        self._demonstrable = demonstrable
         self._clock_ns = clock_ns
         self._until_episodes = until_episodes
-        self._projection = CurriculumProjection(
-            curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
-        )
+        self._projection = CurriculumProjection.under(settings)
         self._state: CurriculumState = self._projection.initial()
+        self._keeper = keeper
         self._room_check = room_check
         self._room_checked_at = float("-inf")
         self._pool_admitted = False
@@ -127,9 +140,14 @@ class _Curriculum:
         self._changed = asyncio.Condition()
         self._changes = 0
 
+    async def restore(self) -> None:
+        """Begin where the newest snapshot stands."""
+        self._state = await self._keeper.restore() or self._state
+
     async def follow(self) -> None:
         """Fold the log, for ever."""
-        async with aclosing(follow(self._log, after=0, families=FAMILIES)) as batches:
+        begun = self._state.position
+        async with aclosing(follow(self._log, after=begun, families=FAMILIES)) as batches:
             async for followed in batches:
                 for recorded in followed.recorded:
                     self._state = self._projection.apply(self._state, recorded)
@@ -150,6 +168,7 @@ class _Curriculum:
         while not self._stopped and not finished(self._state, self._until_episodes):
             seen = self._changes
             await self._mind_room()
+            await self._keeper.save_if_due(self._state)
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
             draining = self._state.draining and not self._state.drained and await self._drain()
@@ -203,7 +222,13 @@ class _Curriculum:
         """Request what the state calls for; False when nothing may be requested now."""
         state = self._state
         pool = admitted_pool(self._pool, state.admitted)
-        facts = next_requests(state, settings=self._settings, pool=pool, until_episodes=self._until_episodes)
+        facts = next_requests(
+            state,
+            settings=self._settings,
+            pool=pool,
+            demonstrable=admitted_pool(self._demonstrable, state.admitted),
+            until_episodes=self._until_episodes,
+        )
         last = state.last_request
         for fact in facts:
             with requesting(fact):

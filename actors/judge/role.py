@@ -59,7 +59,7 @@ async def run_judge(
     """
     role = _JudgeRole(log, publisher, queue, settings, configured_judges(settings, judges), stop)
     async with asyncio.TaskGroup() as background:
-        following = background.create_task(role.tasks.follow(log))
+        following = background.create_task(role.tasks.follow())
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
                 workers.create_task(role.work(), name=f"judge {number}")
@@ -103,7 +103,7 @@ class _JudgeRole:
         self._settings = settings
         self._judges = judges
         self._stop = stop
-        self.tasks = TaskMemory()
+        self.tasks = TaskMemory(log)
         self.counts: Counter[str] = Counter()
         """Verdicts by outcome, and `repeated` ones that were there already."""
 

@@ -149,15 +149,17 @@ def leaves(error: BaseException) -> list[BaseException]:
 # ---- roles ----------------------------------------------------------------------------------------------------------
 
 
-def curriculum(settings: Settings) -> Role:
+def curriculum(site: Site, settings: Settings) -> Role:
     async def role(connection: Connection, publisher: Publisher, stop: asyncio.Event) -> None:
         await run_curriculum(
             log=connection,
             publisher=publisher,
+            blobs=site.blobs,  # type: ignore[arg-type]
             sources=SOURCES,
             settings=settings,
             stop=stop,
             clock_ns=clock_ns,
+            demonstrators=DEMONSTRATORS.keys(),
         )
 
     return role
