@@ -15,6 +15,7 @@ from core.errors import ForeignLog
 from events.codec import decode
 from events.envelope import Recorded, Stored
 from events.log import EventLog
+from events.subjects import family_of
 
 
 class Followed(msgspec.Struct, frozen=True):
@@ -23,11 +24,6 @@ class Followed(msgspec.Struct, frozen=True):
     recorded: list[Recorded]
     position: int
     """Everything up to here has been seen."""
-
-
-def family_of(subject: str) -> str:
-    """The family in `run.<run>.<family>.<key>`."""
-    return subject.split(".", 3)[2]
 
 
 def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> Followed:

@@ -95,6 +95,10 @@ class LeaseBook:
         late = [lease for lease in self._open.values() if lease.deadline_ns <= now_ns]
         return [lease for lease in late if lease.actor is not None] if self.pauses else late
 
+    def all_open(self) -> list[Lease]:
+        """Everything that has not ended, in the order of the requests."""
+        return list(self._open.values())
+
     def waiting(self) -> list[Lease]:
         """Open episodes nobody has started, in the order of their requests."""
         return [lease for lease in self._open.values() if lease.actor is None]

@@ -23,7 +23,7 @@ from app.telemetry import exporting
 from app.worker import wait_for_bus
 from core.errors import EnvironmentFailed
 from core.settings import Settings
-from events.jetstream import JetStreamLog
+from events.joined import RunLog
 from events.publisher import Publisher
 
 HOST = "127.0.0.1"
@@ -66,7 +66,7 @@ def task_sources(settings: Settings) -> dict[str, TaskSource]:
 
 
 @asynccontextmanager
-async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, JetStreamLog, Publisher]]:
+async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog, Publisher]]:
     """The current run, its log as this role sees it, and this process's writer."""
     home = home_folder()
     await wait_for_bus(home)

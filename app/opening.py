@@ -14,7 +14,7 @@ from app.runs import RunHandle
 from core.errors import ExpectationFailed, ForeignLog, SettingsError
 from core.models.policy import encode_weights, load_policy, policy_folder
 from core.settings import Settings
-from events.catalogue import RunResumed, RunStarted
+from events.catalogue import RunForked, RunResumed, RunStarted
 from events.codec import decode
 from events.log import EventLog, Expectation
 from events.publisher import Publisher
@@ -94,14 +94,28 @@ def is_operational(key: str) -> bool:
     return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL
 
 
-async def _check_settings(log: EventLog, settings: Settings) -> None:
-    first = await log.read(after=0, limit=1)
-    recorded = decode(first[0], strict=True) if first else None
-    if recorded is None or not isinstance(recorded.fact, RunStarted):
+async def beginning(log: EventLog) -> RunStarted:
+    """What the run's own first event says: `run.started`, or of a fork `run.forked`.
+
+    Raises:
+        ForeignLog: it says something else.
+
+    """
+    before = log.lineage[-1].until if log.lineage else 0
+    stored = await log.read(after=before, limit=1)
+    recorded = decode(stored[0], strict=True) if stored else None
+    fact = None if recorded is None else recorded.fact
+    started = fact.start if isinstance(fact, RunForked) else fact
+    if not isinstance(started, RunStarted):
         raise ForeignLog(
-            f"the log of run {log.run} does not begin with run.started: it is no log of a Hindcast run"
+            f"the log of run {log.run} does not begin with run.started or run.forked: it is no log of a Hindcast run"
         )
-    then = Settings.model_validate(recorded.fact.settings).model_dump(mode="json")
+    return started
+
+
+async def _check_settings(log: EventLog, settings: Settings) -> None:
+    started = await beginning(log)
+    then = Settings.model_validate(started.settings).model_dump(mode="json")
     now = settings.model_dump(mode="json")
     changed = [
         f"{section}.{key} was {then[section][key]!r}, is {value!r}"

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 
 from app.runs import RunHandle
-from events.jetstream import JetStreamLog
+from events.joined import RunLog
 
 SOFT_LIMIT = 0.9
 """Share of `log.max_bytes` at which nothing new is begun."""
@@ -18,7 +18,7 @@ RELIEF = 1.25
 MIB = 1024 * 1024
 
 
-def room_check(handle: RunHandle, log: JetStreamLog) -> Callable[[bool], Awaitable[str]]:
+def room_check(handle: RunHandle, log: RunLog) -> Callable[[bool], Awaitable[str]]:
     """A check for the curriculum (`actors.curriculum.role.RoomCheck`)."""
     folders = disks_of(handle)
 

@@ -2,7 +2,7 @@
 
 HINDCAST_HOME (default .hindcast)
   current.json               which run the system works on
-  runs/<run>/settings.toml   blobs/   readmodel.sqlite
+  runs/<run>/settings.toml   blobs/   readmodel.sqlite   fork.json (of a fork: whose log comes first, and up to where)
   broker/  secrets/  broker.json
 """
 
@@ -14,19 +14,24 @@ from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+import msgspec
+
 from app.broker import ensure_broker
 from app.configuration import Resolved, merge, read_file, to_toml
 from app.launch import read_launch
+from app.processes import read_json, write_json
 from app.supervisor import home_folder
 from core.errors import HindcastError, SettingsError
 from core.settings import Settings
 from events.connection import connect
 from events.jetstream import JetStreamLog
+from events.joined import JoinedStream, RunLog
 from learner.recipes import DEFAULT
 from storage.blobs import BlobStore
 from storage.readmodel.database import ReadModel
 
 SETTINGS_FILE = "settings.toml"
+FORK_FILE = "fork.json"
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 """A run's name stands in subjects, folders and schema names."""
 REVISION_S = 5.0
@@ -37,13 +42,22 @@ class NoSuchRun(HindcastError):
     """There is no run of this name, or none at all."""
 
 
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which run of this home a run is a fork."""
+
+    parent: str
+    at: int
+    """Position of the last event of the parent that belongs to the fork."""
+
+
 class RunHandle:
     """One run of a home. Opening it touches nothing."""
 
-    def __init__(self, home: Path, name: str, resolved: Resolved) -> None:
+    def __init__(self, home: Path, name: str, resolved: Resolved, *, fork: Fork | None = None) -> None:
         self.home = home
         self.name = name
         self.resolved = resolved
+        self.fork = fork
 
     @property
     def settings(self) -> Settings:
@@ -67,8 +81,22 @@ class RunHandle:
 
     @cached_property
     def blobs(self) -> BlobStore:
-        """The run's blobs."""
-        return BlobStore(self.folder / "blobs", full_wait_s=self.settings.storage.full_wait_s)
+        """The run's blobs; a fork's prefix names its parent's, which are only read."""
+        return BlobStore(
+            self.folder / "blobs",
+            also=() if self.parent is None else self.parent.blobs.folders,
+            full_wait_s=self.settings.storage.full_wait_s,
+        )
+
+    @cached_property
+    def parent(self) -> "RunHandle | None":
+        """The run this one is a fork of.
+
+        Raises:
+            NoSuchRun: it is not there any more.
+
+        """
+        return None if self.fork is None else open_run(self.fork.parent, home=self.home)
 
     @property
     def code_rev(self) -> str:
@@ -80,8 +108,8 @@ class RunHandle:
         return ReadModel(self.database_url, run=self.name)
 
     @asynccontextmanager
-    async def connect_log(self, role: str = "reader") -> AsyncIterator[JetStreamLog]:
-        """The run's log, as seen by a role; `admin` makes it where there is none.
+    async def connect_log(self, role: str = "reader") -> AsyncIterator[RunLog]:
+        """The run's log, as seen by a role; `admin` makes it where there is none. A fork's begins with its parent's.
 
         Starts the home's broker for the while when it does not run.
 
@@ -90,6 +118,15 @@ class RunHandle:
             LogMissing, ForeignLog: it holds no log of this run, or another one under its name.
 
         """
+        if self.parent is None or self.fork is None:
+            async with self._connect_stream(role) as stream:
+                yield stream
+            return
+        async with self._connect_stream(role) as stream, self.parent.connect_log() as older:
+            yield JoinedStream(older, stream, at=self.fork.at)
+
+    @asynccontextmanager
+    async def _connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
         settings = self.settings.log
         if settings.url:
             async with self._connected(settings.url, role) as log:
@@ -103,8 +140,11 @@ class RunHandle:
         settings = self.settings.log
         connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
         try:
-            opening = JetStreamLog.create_or_open if role == "admin" else JetStreamLog.open
-            yield await opening(connection, self.name, settings)
+            if role == "admin":
+                first = 1 if self.fork is None else self.fork.at + 1
+                yield await JetStreamLog.create_or_open(connection, self.name, settings, first=first)
+            else:
+                yield await JetStreamLog.open(connection, self.name, settings)
         finally:
             await connection.close()
 
@@ -139,8 +179,11 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
     chosen = name or (launch.run if launch is not None and launch.run in names else names[-1])
     if chosen not in names:
         raise NoSuchRun(f"there is no run {chosen!r} in {home}; there are: {', '.join(names)}")
-    layer, recipe = read_file(run_folder(home, chosen) / SETTINGS_FILE)
-    return RunHandle(home, chosen, merge([layer], recipe=recipe or DEFAULT))
+    folder = run_folder(home, chosen)
+    layer, recipe = read_file(folder / SETTINGS_FILE)
+    forked = read_json(folder / FORK_FILE)
+    fork = None if forked is None else msgspec.convert(forked, Fork)
+    return RunHandle(home, chosen, merge([layer], recipe=recipe or DEFAULT), fork=fork)
 
 
 def current_run(home: Path | None = None) -> RunHandle:
@@ -150,6 +193,20 @@ def current_run(home: Path | None = None) -> RunHandle:
 
 def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None = None) -> RunHandle:
     """A new run with these settings; None: the next free name of the form `run-1`.
+
+    Raises:
+        SettingsError: the name is taken or cannot be one.
+
+    """
+    handle = plan_run(resolved, name=name, home=home)
+    write_down(handle)
+    return handle
+
+
+def plan_run(
+    resolved: Resolved, *, name: str | None = None, home: Path | None = None, fork: Fork | None = None
+) -> RunHandle:
+    """The same, before anything of it is there.
 
     Raises:
         SettingsError: the name is taken or cannot be one.
@@ -168,12 +225,18 @@ def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None
         raise SettingsError(
             f"there is a run {name!r} in {home} already; it can be resumed, or choose another name"
         )
-    folder = run_folder(home, name)
+    return RunHandle(home, name, resolved, fork=fork)
+
+
+def write_down(handle: RunHandle) -> None:
+    """Make a planned run one of its home's: its settings come last, since they are what it is known by."""
+    folder = handle.folder
     folder.mkdir(parents=True, exist_ok=True)
+    if handle.fork is not None:
+        write_json(folder / FORK_FILE, msgspec.to_builtins(handle.fork))
     temporary = folder / f".{SETTINGS_FILE}"
-    temporary.write_text(to_toml(resolved))
+    temporary.write_text(to_toml(handle.resolved))
     temporary.rename(folder / SETTINGS_FILE)
-    return RunHandle(home, name, resolved)
 
 
 @cache

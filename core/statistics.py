@@ -33,3 +33,12 @@ def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
     low = 0.0 if successes == 0 else (centre - spread) / scale
     high = 1.0 if successes == trials else (centre + spread) / scale
     return Interval(rate=rate, low=low, high=high)
+
+
+def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Interval:
+    """The other proportion minus the first, with Newcombe's hybrid score interval (1998, method 10): from two Wilson ones."""
+    one, other = wilson(successes, trials), wilson(other_successes, other_trials)
+    gap = other.rate - one.rate
+    below = sqrt((other.rate - other.low) ** 2 + (one.high - one.rate) ** 2)
+    above = sqrt((other.high - other.rate) ** 2 + (one.rate - one.low) ** 2)
+    return Interval(rate=gap, low=gap - below, high=gap + above)

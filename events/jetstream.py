@@ -25,7 +25,7 @@ from events.jetstream_api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiErro
 from events.jetstream_consumers import Served, list_served
 from events.jetstream_queue import JetStreamQueue
 from events.jetstream_tail import pull
-from events.log import Expectation, LogIdentity
+from events.log import Ancestor, Expectation, LogIdentity
 from events.publisher import Publisher
 from events.subjects import everything, family_wildcard, stream_name
 
@@ -75,8 +75,12 @@ class JetStreamLog:
         self._batches = 0
 
     @classmethod
-    async def create_or_open(cls, connection: Connection, run: str, settings: LogSettings) -> Self:
+    async def create_or_open(
+        cls, connection: Connection, run: str, settings: LogSettings, *, first: int = 1
+    ) -> Self:
         """The run's log, made if it does not exist (role `admin`); its size limit follows the settings.
+
+        `first`: position that the first event of a new log gets.
 
         Raises:
             ForeignLog: the stream under this name is not this run's log.
@@ -87,7 +91,8 @@ class JetStreamLog:
         try:
             info = await log._info()
         except LogMissing:
-            await log._api.call("STREAM.CREATE", log._config())
+            beginning = {"first_seq": first} if first > 1 else {}
+            await log._api.call("STREAM.CREATE", log._config() | beginning)
         else:
             await log._verify(info)
             if info["config"]["max_bytes"] != settings.max_bytes:
@@ -112,6 +117,11 @@ class JetStreamLog:
     def run(self) -> str:
         """The run this log belongs to."""
         return self._run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`: a stream holds the events of one run."""
+        return ()
 
     async def resize(self, max_bytes: int) -> None:
         """Another size limit, at once and for everybody (role `admin`): how a full log is freed."""
@@ -212,9 +222,9 @@ class JetStreamLog:
         """See `EventLog.identity`."""
         info = await self._info()
         first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
-        stored = await self._api.first_under({"seq": first}) if last else None
+        stored = await self._api.first_under({"seq": first}) if info["state"]["messages"] else None
         digest = sha256(stored.data).digest() if stored else b""
-        return LogIdentity(run=self._run, first_digest=digest, first=first if last else 0, last=last)
+        return LogIdentity(run=self._run, first_digest=digest, first=first if stored else 0, last=last)
 
     async def served(self) -> list[Served]:
         """Who else reads this log, as the broker sees it."""

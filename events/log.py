@@ -18,6 +18,14 @@ class Expectation(msgspec.Struct, frozen=True, kw_only=True):
     last: int
 
 
+class Ancestor(msgspec.Struct, frozen=True, kw_only=True):
+    """A run whose log is the beginning of another's."""
+
+    run: str
+    until: int
+    """Position of its last event that belongs to the descendant."""
+
+
 class LogIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Enough to tell one log from another under the same name."""
 
@@ -26,7 +34,7 @@ class LogIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """sha256 of the first event's stored bytes; empty for an empty log."""
     first: int
     last: int
-    """Position of the last event; 0 when empty."""
+    """Position of the last event; when empty, the one before the first that will be: 0 unless the log begins later."""
 
 
 class EventLog(Protocol):
@@ -35,6 +43,11 @@ class EventLog(Protocol):
     @property
     def run(self) -> str:
         """The run this log belongs to."""
+        ...
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """Runs that the run was forked from, oldest first: whose events stand up to where. Empty for most."""
         ...
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:

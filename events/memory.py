@@ -15,7 +15,7 @@ import msgspec
 from core.errors import ForeignLog
 from events.appending import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
 from events.envelope import Record, Stored
-from events.log import Expectation, LogIdentity
+from events.log import Ancestor, Expectation, LogIdentity
 from events.memory_queue import MemoryQueue, QueueState
 from events.publisher import Publisher
 from events.subjects import family_wildcard, matches
@@ -48,13 +48,17 @@ class MemoryLog:
         *,
         faults: Faults | None = None,
         max_bytes: int | None = None,
+        first: int = 1,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`max_bytes`: size at which appending is refused; change the attribute to make room. `clock`: for queues."""
+        """`max_bytes`: size at which appending is refused; change the attribute to make room. `first`: position of the
+        first event. `clock`: for queues.
+        """
         self.max_bytes = max_bytes
         self.reachable = True
         """Set to False to take the broker away."""
         self._run = run
+        self._before = first - 1
         self._faults = faults or Faults(seed=0)
         self._random = Random(self._faults.seed)
         self._events: list[Stored] = []
@@ -69,6 +73,11 @@ class MemoryLog:
     def run(self) -> str:
         """The run this log belongs to."""
         return self._run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`."""
+        return ()
 
     @property
     def events(self) -> list[Stored]:
@@ -120,7 +129,7 @@ class MemoryLog:
         size = sum(len(record.data) for record in batch)
         if self.max_bytes is not None and self._bytes + size > self.max_bytes:
             return Full()
-        first = len(self._events) + 1
+        first = self._last + 1
         for position, record in enumerate(batch, first):
             self._events.append(Stored(position, record.subject, record.data, record.id, record.traceparent))
             self._by_id[record.id] = position
@@ -130,6 +139,10 @@ class MemoryLog:
             self._grown.notify_all()
         return Committed(list(range(first, first + len(batch))))
 
+    @property
+    def _last(self) -> int:
+        return self._before + len(self._events)
+
     def _position_under(self, subject: str) -> int:
         if "*" not in subject and ">" not in subject:
             return self._last_under.get(subject, 0)
@@ -137,26 +150,27 @@ class MemoryLog:
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         """See `EventLog.read`."""
-        return self._events[after : after + limit]
+        start = max(0, after - self._before)
+        return self._events[start : start + limit]
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
         position = after
-        if position > len(self._events):
+        if position > self._last:
             raise ForeignLog(
-                f"the log of run {self._run} ends at {len(self._events)}, reading was asked after {after}."
+                f"the log of run {self._run} ends at {self._last}, reading was asked after {after}."
             )
         while True:
             await self.wait_for_growth(position)
-            batch = self._events[position : position + READ_BATCH]
-            position += len(batch)
+            batch = await self.read(after=position, limit=READ_BATCH)
+            position = batch[-1].position
             yield batch
 
     async def wait_for_growth(self, position: int, *, timeout_s: float | None = None) -> None:
         """Return once the log goes beyond a position, or after the time given."""
         try:
             async with asyncio.timeout(timeout_s), self._grown:
-                while len(self._events) <= position:
+                while self._last <= position:
                     await self._grown.wait()
         except TimeoutError:
             return
@@ -165,7 +179,7 @@ class MemoryLog:
         self, name: str, *, family: str, dead_letters: Publisher | None = None
     ) -> MemoryQueue:
         """See `events.queue.QueueSource`."""
-        state = self._queues.setdefault(name, QueueState(self._clock))
+        state = self._queues.setdefault(name, QueueState(self._clock, after=self._before))
         return MemoryQueue(
             self, name, state, subject=family_wildcard(self._run, family), dead_letters=dead_letters
         )
@@ -173,11 +187,14 @@ class MemoryLog:
     async def last_under(self, subject: str) -> Stored | None:
         """See `EventLog.last_under`."""
         position = self._position_under(subject)
-        return self._events[position - 1] if position else None
+        return self._events[position - self._before - 1] if position else None
 
     async def identity(self) -> LogIdentity:
         """See `EventLog.identity`."""
         first = sha256(self._events[0].data).digest() if self._events else b""
         return LogIdentity(
-            run=self._run, first_digest=first, first=1 if self._events else 0, last=len(self._events)
+            run=self._run,
+            first_digest=first,
+            first=self._before + 1 if self._events else 0,
+            last=self._last,
         )

@@ -20,9 +20,11 @@ class _Lease(NamedTuple):
 class QueueState:
     """What the broker would keep of a queue: shared by all who open it under the same name."""
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Callable[[], float], *, after: int) -> None:
+        """`after`: position that the log begins after."""
         self.clock = clock
-        self.scanned = 0
+        self.after = after
+        self.scanned = after
         self.leases: dict[int, _Lease] = {}
 
 
@@ -77,14 +79,14 @@ class MemoryQueue:
         state, now = self._state, self._state.clock()
         ready = sorted(position for position, lease in state.leases.items() if lease.due <= now)[:limit]
         events = self._log.events
-        while len(ready) < limit and state.scanned < len(events):
+        while len(ready) < limit and state.scanned < state.after + len(events):
             state.scanned += 1
-            if matches(self._subject, events[state.scanned - 1].subject):
+            if matches(self._subject, events[state.scanned - state.after - 1].subject):
                 ready.append(state.scanned)
         taken = []
         for position in ready:
             before = state.leases.get(position)
             tries = before.tries + 1 if before else 1
             state.leases[position] = _Lease(tries, now + ACK_WAIT_S)
-            taken.append(Handed(events[position - 1], tries, _Handle(state, position, tries)))
+            taken.append(Handed(events[position - state.after - 1], tries, _Handle(state, position, tries)))
         return taken

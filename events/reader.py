@@ -12,6 +12,7 @@ from hashlib import sha256
 import msgspec
 
 from core.errors import CorruptEvent, ForeignLog
+from events.catalogue.run import RunForked
 from events.chain import ChainChecker
 from events.codec import decode_envelope, decode_fact
 from events.envelope import Recorded, Stored
@@ -63,9 +64,10 @@ class Checker:
     """Turns stored bytes into facts and asserts contiguity, chains and the run's name."""
 
     def __init__(
-        self, run: str, *, after: int, strict: bool, check: bool, skipped: Counter[str] | None = None
+        self, log: EventLog, *, after: int, strict: bool, check: bool, skipped: Counter[str] | None = None
     ) -> None:
-        self._run = run
+        self._run = log.run
+        self._lineage = log.lineage
         self._position = after
         self._strict = strict
         self._chains = ChainChecker(after=after) if check else None
@@ -78,9 +80,10 @@ class Checker:
                 f"events are missing: position {stored.position} follows {self._position} in the log of run {self._run}."
             )
         envelope = decode_envelope(stored)
-        if envelope.run != self._run:
+        owner = self._owner(stored.position)
+        if envelope.run != owner:
             raise ForeignLog(
-                f"position {stored.position} belongs to run {envelope.run!r}, but this is the log of run {self._run!r}: "
+                f"position {stored.position} belongs to run {envelope.run!r}, but this is the log of run {owner!r}: "
                 "another run's events stand under this name."
             )
         digest = sha256(stored.data).digest()
@@ -92,7 +95,23 @@ class Checker:
             if self._skipped is not None:
                 self._skipped[envelope.type] += 1
             return None
+        if self._lineage and isinstance(fact, RunForked):
+            self._check_fork(stored.position, fact)
         return Recorded(stored.position, envelope, fact, digest)
+
+    def _owner(self, position: int) -> str:
+        """The run that an event at this position must belong to."""
+        for ancestor in self._lineage:
+            if position <= ancestor.until:
+                return ancestor.run
+        return self._run
+
+    def _check_fork(self, position: int, fact: RunForked) -> None:
+        if fact.at_position != position - 1 or fact.parent != self._owner(position - 1):
+            raise ForeignLog(
+                f"run.forked at position {position} names run {fact.parent!r} up to position {fact.at_position}, but what "
+                f"stands before it is read from run {self._owner(position - 1)!r}: the fork is joined to another log."
+            )
 
 
 async def read(
@@ -115,7 +134,7 @@ async def read(
     end = identity.last if until is None else min(until, identity.last)
     if end <= after:
         return
-    checker = Checker(log.run, after=after, strict=strict, check=check, skipped=skipped)
+    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped)
     async with aclosing(log.tail(after=after)) as batches:
         async for batch in batches:
             for stored in batch:
@@ -137,7 +156,7 @@ async def tail_batches(
 ) -> AsyncGenerator[tuple[list[Recorded], int], None]:
     """Like `tail`, as they arrive: the events of a batch, and the position it reaches (skipped ones included)."""
     await check_log(log, after=after, bookmark=bookmark)
-    checker = Checker(log.run, after=after, strict=strict, check=check, skipped=skipped)
+    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped)
     async with aclosing(log.tail(after=after)) as batches:
         async for batch in batches:
             taken = [recorded for recorded in map(checker.take, batch) if recorded is not None]

@@ -16,6 +16,16 @@ def stream_name(run: str) -> str:
     return f"RUN_{run}"
 
 
+def family_of(subject: str) -> str:
+    """The family in `run.<run>.<family>.<key>`."""
+    return subject.split(".", 3)[2]
+
+
+def of_run(subject: str, run: str) -> str:
+    """The same subject or wildcard in another run's log."""
+    return f"run.{run}.{subject.split('.', 2)[2]}"
+
+
 def everything(run: str) -> str:
     """Wildcard over all of a run's subjects."""
     return f"run.{run}.>"

@@ -50,3 +50,9 @@ def upcast(name: str, version: int, current: int, raw: Raw) -> Raw:
 def _compared_episodes_only(raw: Raw) -> Raw:
     """Version 2 says of each episode whether it is a remembered success; version 1 knew none."""
     return raw | {"episodes": [episode | {"rehearsed": False} for episode in raw["episodes"]]}
+
+
+@step("run.forked", since=1)
+def _as_its_parent(raw: Raw) -> Raw:
+    """Version 2 says under which settings the fork goes on; no command ever wrote version 1."""
+    return raw | {"start": None}

@@ -26,6 +26,7 @@ from events.catalogue import (
     EpisodeRequested,
     EpisodeStarted,
     RecipeChanged,
+    RunForked,
     RunResumed,
     RunStarted,
     SamplesSwept,
@@ -64,10 +65,12 @@ class ReplayBuffer:
             SettingsError: the run was recorded under settings that this code does not know.
 
         """
+        fact = recorded.fact
+        if isinstance(fact, RunForked):
+            _check_fork(state, recorded, fact)
         state.position = recorded.position
         state.latest = recorded.digest
         state.digest.advance(recorded.digest)
-        fact = recorded.fact
         if BY_CLASS[type(fact)].family == "learner":
             state.last_learner = recorded.position
         match fact:
@@ -106,6 +109,8 @@ class ReplayBuffer:
                 _configure(state, recorded, fact.settings)
             case RunResumed():
                 state.fingerprint = fact.fingerprint
+            case RunForked():
+                _fork(state, recorded, fact)
             case RecipeChanged():
                 _configure(state, recorded, merge(state.resolved, fact.changes))
             case _:
@@ -124,6 +129,23 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
             f"{recorded.envelope.code_rev}: go on with that revision, or start a new run."
         ) from error
     state.resolved = resolved
+
+
+def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
+    """That what was folded so far is what the run was forked from."""
+    if state.position == fact.at_position and state.digest.value == fact.parent_digest:
+        return
+    raise CorruptEvent(
+        f"run.forked at position {recorded.position} names run {fact.parent} up to position {fact.at_position} with the log "
+        f"digest {fact.parent_digest.hex()[:16]}…; what stands before it goes up to {state.position} and has "
+        f"{state.digest.value.hex()[:16]}…. The parent's log was altered after the fork, or is another one."
+    )
+
+
+def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
+    if fact.start is not None:
+        state.fingerprint = fact.start.fingerprint
+        _configure(state, recorded, fact.start.settings)
 
 
 def _wanted(state: BufferState, origin: str) -> bool:

@@ -7,7 +7,7 @@ from core.errors import HindcastError
 from events.catalogue import BatchPlanned
 from events.codec import decode
 from events.log import EventLog
-from events.subjects import family_wildcard
+from events.subjects import family_of
 
 READ_EVENTS = 1000
 """Events per request."""
@@ -27,7 +27,6 @@ class Claims:
 
 async def gather_claims(log: EventLog, end: int) -> Claims:
     """Read the learner's events up to `end`. Damaged ones are left to the reader that follows."""
-    prefix = family_wildcard(log.run, "learner").removesuffix(">")
     claims = Claims()
     after = 0
     while after < end:
@@ -35,7 +34,7 @@ async def gather_claims(log: EventLog, end: int) -> Claims:
         if not stored:
             break
         for entry in stored:
-            if entry.subject.startswith(prefix):
+            if family_of(entry.subject) == "learner":
                 try:
                     recorded = decode(entry, strict=False)
                 except HindcastError:

@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 
 from core.errors import CheckpointCorrupt, ReplayDiverged
+from core.ids import digest_hex
 from events.catalogue import CheckpointSaved
 from events.log import EventLog
 from learner.comparison import compare_updates
@@ -50,8 +51,9 @@ async def restore(
     executor: ThreadPoolExecutor,
     stop: Event,
     make_trainer: MakeTrainer = Training,
+    whole_batches: bool = False,
 ) -> Restored:
-    """Fold the log and bring a model to where it ends.
+    """Fold the log and bring a model to where it ends; `whole_batches`: only to the version published last.
 
     A checkpoint that cannot be read is reported and an older one taken, in the end the base weights.
 
@@ -86,7 +88,10 @@ async def restore(
             continue
         break
     recomputed = 0
+    unfinished = _unfinished(history.batches, history.state)
     for past in history.batches:
+        if whole_batches and past.plan.batch == unfinished:
+            break
         await compute(lambda: training.begin(past.plan, past.batch))  # noqa: B023
         for position, recorded in past.outcomes:
             index = recorded.minibatch
@@ -99,7 +104,32 @@ async def restore(
             recomputed += 1
     if recomputed:
         _log.info("updates after the checkpoint were computed again", updates=recomputed)
-    return Restored(history.state, training, recomputed, _unfinished(history.batches, history.state))
+    return Restored(history.state, training, recomputed, unfinished)
+
+
+async def recompute_weights(log: EventLog, blobs: BlobStore, *, policy: Path) -> tuple[bytes, int]:
+    """The weights published last in a log, computed again; and how many updates that took.
+
+    Raises:
+        ReplayDiverged: they do not come out as they were published.
+
+    """
+    stop = Event()
+    with ThreadPoolExecutor(1, thread_name_prefix="learner") as executor:
+        try:
+            restored = await restore(
+                log, blobs, policy=policy, executor=executor, stop=stop, whole_batches=True
+            )
+        finally:
+            stop.set()
+    weights = restored.training.weights()
+    published = restored.state.weights[restored.state.version]
+    if digest_hex(weights) != published.weights.sha256:
+        raise ReplayDiverged(
+            f"the weights of version {published.version} come out with sha256 {digest_hex(weights)[:16]}…, but were published "
+            f"with {published.weights.sha256[:16]}…. Run: hindcast verify"
+        )
+    return weights, restored.recomputed
 
 
 def _load(training: Trainer, blobs: BlobStore, saved: CheckpointSaved) -> None:

@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
@@ -42,10 +42,19 @@ class BlobStore:
     """A folder of blobs, fanned out by the first two bytes of their digest. Processes may share it."""
 
     def __init__(
-        self, folder: Path, *, full_wait_s: float = FULL_WAIT_S, sleep: Callable[[float], None] = time.sleep
+        self,
+        folder: Path,
+        *,
+        also: Sequence[Path] = (),
+        full_wait_s: float = FULL_WAIT_S,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """The folder is made when the first blob is put. `full_wait_s`: how long a put waits for room on a full disk."""
+        """The folder is made when the first blob is put. `also`: folders of other runs whose blobs may be read here.
+
+        `full_wait_s`: how long a put waits for room on a full disk.
+        """
         self._folder = folder
+        self._also = tuple(also)
         self._full_wait_s = full_wait_s
         self._sleep = sleep
 
@@ -129,13 +138,14 @@ class BlobStore:
             BlobMissing, BlobCorrupt.
 
         """
+        place = self._find(ref)
         try:
-            content = self._place(ref).read_bytes()
+            content = place.read_bytes()
         except FileNotFoundError as error:
             raise self._missing(ref) from error
         if len(content) != ref.size or digest_hex(content) != ref.sha256:
             raise BlobCorrupt(
-                f"blob {ref.sha256[:16]}… at {self._place(ref)} is damaged: it holds {len(content)} bytes with sha256 "
+                f"blob {ref.sha256[:16]}… at {place} is damaged: it holds {len(content)} bytes with sha256 "
                 f"{digest_hex(content)[:16]}…, its name promises {ref.size}. Restore it from a backup."
             )
         return content
@@ -147,7 +157,7 @@ class BlobStore:
             BlobMissing, BlobCorrupt.
 
         """
-        place = self._place(ref)
+        place = self._find(ref)
         if not place.is_file():
             raise self._missing(ref)
         size = place.stat().st_size
@@ -160,12 +170,25 @@ class BlobStore:
 
     def has(self, ref: BlobRef) -> bool:
         """Whether a blob of this name and size is there."""
-        place = self._place(ref)
+        place = self._find(ref)
         return place.is_file() and place.stat().st_size == ref.size
 
     def release(self, ref: BlobRef) -> None:
-        """Delete a blob; nothing happens if it is gone already. Append `blob.released` first."""
+        """Delete a blob of our own; nothing happens if it is gone already. Append `blob.released` first."""
         self._place(ref).unlink(missing_ok=True)
+
+    def _find(self, ref: BlobRef) -> Path:
+        """Where the blob lies, here or with another run; here where it lies nowhere."""
+        own = self._place(ref)
+        if own.is_file():
+            return own
+        others = (folder / own.relative_to(self._folder) for folder in self._also)
+        return next((place for place in others if place.is_file()), own)
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """Where blobs are looked for, in this order."""
+        return (self._folder, *self._also)
 
     def _place(self, ref: BlobRef) -> Path:
         if not _DIGEST.fullmatch(ref.sha256):

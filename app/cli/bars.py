@@ -16,7 +16,6 @@ from rich.progress import (
 )
 
 from events.envelope import Stored
-from events.jetstream import JetStreamLog
 from events.log import EventLog
 
 
@@ -37,7 +36,7 @@ def progress_bar(*, as_json: bool = False) -> Progress:
 class Watched:
     """A log that tells a bar how far it is read; everything else passes through."""
 
-    def __init__(self, log: JetStreamLog, bar: Progress, description: str) -> None:
+    def __init__(self, log: EventLog, bar: Progress, description: str) -> None:
         self._log = log
         self._bar = bar
         self._description = description
@@ -55,6 +54,6 @@ class Watched:
                 self._bar.update(reading, completed=min(batch[-1].position, last))
 
 
-def watched(log: JetStreamLog, bar: Progress, description: str) -> EventLog:
+def watched(log: EventLog, bar: Progress, description: str) -> EventLog:
     """The log, with a bar for each time that somebody reads it through."""
     return cast(EventLog, Watched(log, bar, description))

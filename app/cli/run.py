@@ -1,6 +1,6 @@
-"""`hindcast run list / show`."""
+"""`hindcast run list / show / compare`."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -10,8 +10,9 @@ from app.cli.output import moment, print_fields, print_json, print_table, print_
 from app.cli.reading import asking
 from app.runs import list_runs, open_run, run_folder
 from app.supervisor import home_folder
-from core.errors import HindcastError
+from core.errors import HindcastError, SettingsError
 from storage.readmodel.answers import RunSummary
+from storage.readmodel.comparison import Comparison, compare_runs
 from storage.readmodel.queries import run_summary
 
 app = typer.Typer(name="run", help="Runs of this home.", no_args_is_help=True)
@@ -81,6 +82,11 @@ def _print_summary(summary: RunSummary) -> None:
             ("state", " ".join(filter(None, (summary.state, summary.finished_reason)))),
             ("paused", summary.paused or "no"),
             ("recipe", f"{summary.recipe}, seed {summary.run_seed}, base policy {summary.base_policy_name}"),
+            *(
+                [("fork of", f"{summary.parent}, up to position {summary.forked_at}")]
+                if summary.parent
+                else []
+            ),
             ("started", moment(summary.started_ns)),
             ("goal", summary.goal),
             ("episodes", summary.episodes),
@@ -105,4 +111,68 @@ def _print_summary(summary: RunSummary) -> None:
         ("policy", "origin", "success", "undecided", "mixed"),
         [(p.version, p.origin, rate(p.success), p.success.undecided, p.mixed) for p in summary.success],
         empty="No verdict yet.",
+    )
+
+
+@app.command("compare")
+def compare(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="A fork, or any run.")],
+    other: Annotated[
+        str | None, typer.Argument(metavar="[OTHER]", help="What it is compared with; default: its parent.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show two runs side by side: where they part, settings that differ, success by version, updates after that.
+
+    Example: hindcast run compare colder
+    """
+    chosen = open_run(run)
+    if other is None and chosen.fork is None:
+        raise SettingsError(f"run {run} is no fork: name the run it is to be compared with")
+    base = other or (chosen.fork.parent if chosen.fork else None)
+    with asking(base) as left, asking(run) as right:
+        found = compare_runs(left, right)
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+    else:
+        _print_comparison(found)
+
+
+COMPARED = ("loss", "kl", "entropy_estimate", "gradient_norm", "ratio_mean")
+"""Metrics of updates that are shown, where there are such."""
+
+
+def _print_comparison(found: Comparison) -> None:
+    left, right = found.left, found.right
+    where = (
+        "not forks of each other" if found.parted_at is None else f"one log up to position {found.parted_at}"
+    )
+    print_text(f"{left} ({found.left_updates} updates) and {right} ({found.right_updates} updates): {where}")
+    print_text("")
+    print_table(
+        ("setting", left, right),
+        [(s.key, s.left, s.right) for s in found.settings],
+        empty="The same settings.",
+    )
+    print_text("")
+    rows = [
+        (
+            f"{p.version}{' (shared)' if p.shared else ''}",
+            rate(p.left) if p.left else None,
+            rate(p.right) if p.right else None,
+            f"{p.gain[0]:+.0%} [{p.gain[1]:+.0%}, {p.gain[2]:+.0%}]" if p.gain else None,
+        )
+        for p in found.success
+    ]
+    print_table(("policy", left, right, "difference"), rows, empty="No verdict yet.")
+    names = [n for n in COMPARED if any(n in (s.left or {}) or n in (s.right or {}) for s in found.updates)]
+    heads = ("update", *(f"{name}, {side}" for name in names for side in (left, right)))
+    print_text("")
+    print_table(
+        heads,
+        [
+            (s.update, *(v for n in names for v in ((s.left or {}).get(n), (s.right or {}).get(n))))
+            for s in found.updates
+        ],
+        empty="No update since.",
     )

@@ -95,7 +95,7 @@ class EpisodeAbandoned(Fact, frozen=True, kw_only=True):
     task_id: str
     reason: str
     """`lease_expired`, `episode_timeout`, `browser_died`, `environment_failed`, `engine_failed`, `actor_stopped`,
-    `actor_restarted`, `error`."""
+    `actor_restarted`, `forked`, `error`."""
     detail: str
     steps: int
 

@@ -50,14 +50,16 @@ class RunResumed(Fact, frozen=True, kw_only=True):
     """The finite goal of this start (`updates`, `episodes`, `minutes`); empty when open-ended."""
 
 
-@fact("run.forked", family="run")
+@fact("run.forked", family="run", version=2)
 class RunForked(Fact, frozen=True, kw_only=True):
-    """This run's prefix is another run's."""
+    """This run's prefix is another run's. The first event of its own, at `at_position + 1`."""
 
     parent: str
     at_position: int
     parent_digest: bytes
     """Rolling digest of the parent's log up to `at_position`."""
+    start: RunStarted | None
+    """What `run.started` would say of the fork: its settings hold from here on. None: of version 1, the parent's hold."""
 
 
 @fact("run.finished", family="run")

@@ -183,6 +183,10 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     recipe: str | None
     run_seed: int | None
     base_policy_name: str | None
+    parent: str | None
+    """Run it was forked from."""
+    forked_at: int | None
+    """Position up to which its log is its parent's."""
     goal: dict[str, Any]
     finished_reason: str | None
     paused: str | None

@@ -21,7 +21,7 @@ from core.errors import HindcastError
 from core.statistics import wilson
 from storage.readmodel.answers import EpisodeRow, Success
 from storage.readmodel.fold import read_cursor
-from storage.readmodel.tables import adoptions, batch_episodes, episodes, notices, verdicts
+from storage.readmodel.tables import adoptions, batch_episodes, episodes, notices, runs, verdicts
 
 OUTCOMES = ("success", "failure", "undecided")
 Row = TypeVar("Row", bound=msgspec.Struct)
@@ -54,6 +54,11 @@ def holding(table: Table, position: int) -> ColumnElement[bool]:
     if table.info["versioned"]:
         return and_(table.c.valid_from <= position, table.c.valid_to > position)
     return table.c.position <= position
+
+
+def of_this_run(statement: Select[Any], position: int) -> Select[Any]:
+    """The row of `runs` that speaks as of a position: a fork's own, or before the fork its parent's."""
+    return statement.where(holding(runs, position)).order_by(runs.c.started_position.desc()).limit(1)
 
 
 def in_order(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:

@@ -34,6 +34,7 @@ from storage.readmodel.asking import (
     holding,
     in_order,
     newest_ns,
+    of_this_run,
     only,
     paused_by,
     position_of,
@@ -65,7 +66,7 @@ NANOSECONDS = 1_000_000_000
 def training_judge(connection: Connection, *, as_of: int | None = None) -> str:
     """The judge whose verdicts are trained on."""
     position = position_of(connection, as_of)
-    settings = connection.scalar(select(runs.c.settings).where(holding(runs, position)))
+    settings = connection.scalar(of_this_run(select(runs.c.settings), position))
     judges = json.loads(settings).get("judge", {}).get("judges", []) if settings else []
     return str(judges[0]) if judges else DEFAULT_JUDGE
 
@@ -302,7 +303,7 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
     position = position_of(connection, as_of)
     newest = [newest_ns(connection, table, position) for table in (steps, verdicts, updates)]
     until_ns = max((at for at in newest if at is not None), default=0)
-    started_ns = connection.scalar(select(runs.c.started_ns).where(holding(runs, position)))
+    started_ns = connection.scalar(of_this_run(select(runs.c.started_ns), position))
     since_ns = max(until_ns - int(window_s * NANOSECONDS), started_ns or 0)
     seconds = max((until_ns - since_ns) / NANOSECONDS, 0.0)
     taken = connection.execute(
@@ -352,7 +353,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
 
     """
     position = position_of(connection, as_of)
-    row = connection.execute(select(runs).where(holding(runs, position))).mappings().one_or_none()
+    row = connection.execute(of_this_run(select(runs), position)).mappings().one_or_none()
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
     said = first_verdicts(position, training_judge(connection, as_of=position))
@@ -365,7 +366,8 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         select(said.c.outcome, func.count()).group_by(said.c.outcome).order_by(*in_order(said.c.outcome))
     )
     return RunSummary(
-        **only(row, RunSummary, without=("goal",)),
+        **only(row, RunSummary, without=("goal", "phase")),
+        phase=connection.scalar(select(func.max(runs.c.phase)).where(holding(runs, position))),
         paused=paused_by(connection, position),
         position=position,
         goal=json.loads(row["goal"]) if row["goal"] else {},

@@ -104,6 +104,7 @@ class Connection:
         self._random = random
         self._slowness = slowness
         self.run = broker.run
+        self.lineage = broker.lineage
         self.cut = False
         """Nothing passes any more."""
 

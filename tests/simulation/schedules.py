@@ -100,7 +100,7 @@ class Watch:
     def __init__(self, broker: Broker) -> None:
         self.history: list[Recorded] = []
         self._broker = broker
-        self._checker = Checker(broker.run, after=0, strict=True, check=True)
+        self._checker = Checker(broker, after=0, strict=True, check=True)
 
     def look(self) -> list[Recorded]:
         for stored in self._broker.events[len(self.history) :]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.advantages import group_advantages, is_informative
 from core.correction import CorrectionKind, TokenCorrection, correct, effective_sample_size
 from core.losses import EpisodeTokens, nested_shares, token_shares
-from core.statistics import wilson
+from core.statistics import difference, wilson
 
 
 def test_advantages_use_the_population_deviation_and_the_paper_s_constant() -> None:
@@ -143,6 +143,12 @@ def test_wilson_s_interval_of_known_counts() -> None:
     assert (wilson(0, 0).low, wilson(0, 0).high) == (0.0, 1.0)
     with pytest.raises(ValueError, match="5 of 3"):
         wilson(5, 3)
+
+
+def test_newcombe_s_interval_of_a_difference_is_the_paper_s() -> None:
+    """Newcombe 1998, table II, 56/70 - 48/80, method 10."""
+    gap = difference(48, 80, 56, 70)
+    assert (gap.rate, gap.low, gap.high) == pytest.approx((0.2, 0.0524, 0.3339), abs=1e-4)
 
 
 @given(st.integers(0, 300), st.integers(1, 300))

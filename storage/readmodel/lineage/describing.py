@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, func, select, tuple_
 
-from storage.readmodel.asking import holding
+from storage.readmodel.asking import holding, of_this_run
 from storage.readmodel.lineage.answers import Node
 from storage.readmodel.lineage.asked import POLICY, Asked, Ref, in_parts
 from storage.readmodel.tables import (
@@ -204,7 +204,7 @@ def _settings(asked: Asked, refs: Sequence[Ref]) -> Described:
 
 def _settings_at(asked: Asked, ref: Ref) -> Node:
     (position,) = ref.key
-    (row,) = asked.rows(select(runs).where(holding(runs, position)))
+    (row,) = asked.rows(of_this_run(select(runs), position))
     changed = asked.connection.scalars(
         select(notices.c.position)
         .where(holding(notices, position), notices.c.type == "recipe.changed")

@@ -21,6 +21,23 @@ def _put_run(recorded: Recorded, **values: object) -> Put:
     return Put("runs", (recorded.envelope.run,), values)
 
 
+def _beginning(recorded: Recorded, fact: RunStarted) -> Values:
+    """The columns that say how a run began, or how its fork did."""
+    return {
+        "state": "started",
+        "recipe": fact.recipe,
+        "run_seed": small_integer(fact.run_seed),
+        "base_policy": fact.base_policy.sha256,
+        "base_policy_name": fact.base_policy_name,
+        "settings": to_json(fact.settings),
+        "packages": to_json(fact.packages),
+        "fingerprint": to_json(fact.fingerprint),
+        "behaviour": to_json(fact.behaviour),
+        "started_ns": recorded.envelope.occurred_ns,
+        "started_position": recorded.position,
+    }
+
+
 def _started(recorded: Recorded, fact: RunStarted) -> Iterable[Operation]:
     base: Values = {
         "sha256": fact.base_policy.sha256,
@@ -29,21 +46,7 @@ def _started(recorded: Recorded, fact: RunStarted) -> Iterable[Operation]:
         "occurred_ns": recorded.envelope.occurred_ns,
     }
     return (
-        _put_run(
-            recorded,
-            state="started",
-            recipe=fact.recipe,
-            run_seed=small_integer(fact.run_seed),
-            base_policy=fact.base_policy.sha256,
-            base_policy_name=fact.base_policy_name,
-            settings=to_json(fact.settings),
-            packages=to_json(fact.packages),
-            fingerprint=to_json(fact.fingerprint),
-            behaviour=to_json(fact.behaviour),
-            phase=0,
-            started_ns=recorded.envelope.occurred_ns,
-            started_position=recorded.position,
-        ),
+        _put_run(recorded, phase=0, **_beginning(recorded, fact)),
         Ensure("weights", ("policy", 0), base),
     )
 
@@ -66,7 +69,12 @@ def _resumed(recorded: Recorded, fact: RunResumed) -> Iterable[Operation]:
 
 def _forked(recorded: Recorded, fact: RunForked) -> Iterable[Operation]:
     return (
-        _put_run(recorded, parent=fact.parent, forked_at=fact.at_position),
+        _put_run(
+            recorded,
+            parent=fact.parent,
+            forked_at=fact.at_position,
+            **({} if fact.start is None else _beginning(recorded, fact.start)),
+        ),
         notice(recorded, fact.parent, f"begins as {fact.parent} up to position {fact.at_position}"),
     )
 

@@ -1,0 +1,58 @@
+"""`hindcast fork`."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.options import Json
+from app.cli.output import print_fields, print_json, print_text
+from app.runs import open_run
+
+app = typer.Typer()
+
+
+@app.command("fork")
+def fork(
+    run: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="The parent; by default the run started last.")
+    ] = None,
+    at: Annotated[
+        str, typer.Option("--at", metavar="PLACE", help="Where it is left: a position, or update=N.")
+    ] = "end",
+    name: Annotated[
+        str | None, typer.Option("--name", help="Of the new run; default: the next free run-N.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting that holds from there on; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Make a new run whose log begins as another's, and goes on under settings of its own.
+
+    Nothing is copied: up to that position the parent's log is read. Start it with: hindcast start --run NAME
+
+    Example: hindcast fork run-1 --at update=40 --name colder --set learner.kl_coefficient=0.1
+    """
+    from app.forking import fork_run  # loads torch: only once it is needed
+
+    parent = open_run(run)
+    forked = asyncio.run(
+        fork_run(parent, at=int(at), name=name, overrides=overrides or [], said=lambda text: print_text(text))
+    )
+    if as_json:
+        print_json(msgspec.to_builtins(forked))
+        return
+    changed = [(key, f"{then!r} -> {now!r}") for key, (then, now) in forked.changed.items()]
+    print_fields(
+        [
+            ("run", forked.run),
+            ("fork of", f"{forked.parent}, up to position {forked.at} (update {forked.update})"),
+            ("policy version", forked.version),
+            ("under way there", f"{forked.abandoned} episodes abandoned, {forked.judged} judged"),
+            *(changed or [("settings", "the parent's")]),
+        ]
+    )
+    print_text(f"Start it with: hindcast start --run {forked.run}")

@@ -1,0 +1,315 @@
+"""A fork: a new run whose log begins as another's, by reference, and goes on under settings of its own.
+
+    parent's log up to P ──fold──> digest, settings, what was under way
+                                      │
+    fork's stream, from P + 1:     run.forked, then the ends of what was under way, then whatever the fork does
+
+Nothing of the parent is copied but the blobs that the fork cannot start without: the parent may let go of them. What was
+under way at P will be ended by nobody of the fork, so its first events do it: open episodes are abandoned (the curriculum
+asks for them again), ended ones that no judge has spoken about are judged by the fork's judges. The fork becomes a run of
+its home last: where this is interrupted, the same command does it again.
+"""
+
+import asyncio
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from actors.judge.base import OutOfTime, reach_judgment, undecided, verdict_key
+from actors.judge.role import JUDGES, configured_judges
+from actors.leases import LeaseBook
+from actors.recording import decide_if_absent
+from app.configuration import Layer, Resolved, flatten, from_override, merge
+from app.opening import PACKAGES
+from app.runs import Fork, RunHandle, plan_run, write_down
+from core.errors import ExpectationFailed, ForeignLog, SettingsError
+from core.models.policy import policy_folder
+from core.task import Task
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    RunForked,
+    RunStarted,
+)
+from events.codec import decode
+from events.envelope import BlobRef, Fact, Recorded
+from events.log import EventLog, Expectation
+from events.publisher import Publisher
+from events.reader import read
+from events.subjects import family_wildcard
+from learner.buffer import ReplayBuffer
+from learner.numerics import fingerprint
+from learner.restoring import recompute_weights
+from learner.state import BufferState
+from storage.blobs import BlobStore
+
+FIXED = ("policy.base", "log.url")
+"""What a fork cannot choose: the weights of the prefix belong to the one, its stream lies with its parent's."""
+FORKED = "forked"
+"""Reason that the episodes under way are abandoned for."""
+
+
+class Forked(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    run: str
+    parent: str
+    at: int
+    """Position of the last event of the parent that belongs to the fork."""
+    update: int
+    """Updates up to there."""
+    version: int
+    """Policy version it goes on with."""
+    changed: dict[str, tuple[Any, Any]]
+    """Setting -> its value in the parent at that position, and in the fork."""
+    abandoned: int
+    """Episodes that were under way."""
+    judged: int
+    """Verdicts given at the fork, on episodes that had ended without one."""
+    recomputed: int
+    """Updates computed again, since the parent had let go of the weights; 0 where they were there."""
+
+
+@dataclass(slots=True)
+class Prefix:
+    """What a log says up to the fork, as far as the fork has to act on it."""
+
+    buffer: BufferState
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    unjudged: dict[str, Recorded] = field(default_factory=dict)
+    """Ends by episode, as long as not every judge of the run has spoken."""
+    spoken: dict[str, set[str]] = field(default_factory=dict)
+    """Names of those who have, by episode of `unjudged`."""
+
+
+async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
+    """Fold a log up to `at`.
+
+    Raises:
+        ForeignLog: it does not begin with run.started, or not reach so far.
+
+    """
+    projection = ReplayBuffer()
+    prefix = Prefix(projection.initial())
+    async with aclosing(read(log, after=0, until=at, strict=True)) as recordeds:
+        async for recorded in recordeds:
+            prefix.buffer = projection.apply(prefix.buffer, recorded)
+            prefix.leases.apply(recorded)
+            _take(prefix, recorded)
+    if prefix.buffer.started is None or prefix.buffer.position != at:
+        raise ForeignLog(
+            f"run {log.run} cannot be forked at position {at}: its log goes up to {prefix.buffer.position}. "
+            f"Run: hindcast run show {log.run}"
+        )
+    return prefix
+
+
+def _take(prefix: Prefix, recorded: Recorded) -> None:
+    match recorded.fact:
+        case EpisodeRequested() as fact:
+            prefix.tasks[fact.task.id] = fact.task
+        case EpisodeEnded() as fact:
+            prefix.unjudged[fact.episode] = recorded
+        case EpisodeJudged() as fact if fact.episode in prefix.unjudged:
+            spoken = prefix.spoken.setdefault(fact.episode, set())
+            spoken.add(fact.judge.name)
+            if spoken >= set(prefix.buffer.settings.judge.judges):
+                del prefix.unjudged[fact.episode], prefix.spoken[fact.episode]
+
+
+async def fork_run(
+    parent: RunHandle,
+    *,
+    at: int,
+    name: str | None,
+    overrides: Sequence[str],
+    said: Callable[[str], None],
+) -> Forked:
+    """Make the fork; `overrides`: `section.key=value` that hold in it from there on.
+
+    Raises:
+        SettingsError: a setting that does not hold, or that a fork cannot choose; or the name is taken.
+        ForeignLog, CorruptEvent: the parent's log cannot be folded up to there.
+        ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
+
+    """
+    while parent.parent is not None and parent.fork is not None and at <= parent.fork.at:
+        parent = parent.parent  # up to there its log is that run's
+    async with parent.connect_log() as log:
+        prefix = await fold_prefix(log, at=at)
+    resolved = settings_of_fork(prefix.buffer, overrides, recipe=parent.recipe)
+    fork = plan_run(resolved, name=name, home=parent.home, fork=Fork(parent=parent.name, at=at))
+    recomputed = await _keep_blobs(fork, prefix.buffer, said)
+    async with fork.connect_log("admin") as log, _publisher(fork, log) as publisher:
+        await _begin(fork, log, publisher, prefix.buffer)
+    async with fork.connect_log("curriculum") as log, _publisher(fork, log) as publisher:
+        abandoned = await _abandon(prefix, publisher)
+    async with fork.connect_log("judge") as log, _publisher(fork, log) as publisher:
+        judged = await _judge(fork, prefix, publisher)
+    write_down(fork)
+    return Forked(
+        run=fork.name,
+        parent=parent.name,
+        at=at,
+        update=prefix.buffer.updates,
+        version=prefix.buffer.version,
+        changed=changes(prefix.buffer, resolved),
+        abandoned=abandoned,
+        judged=judged,
+        recomputed=recomputed,
+    )
+
+
+def settings_of_fork(state: BufferState, overrides: Sequence[str], *, recipe: str) -> Resolved:
+    """The settings that hold where the parent is left, with what was chosen by hand laid over them.
+
+    Raises:
+        SettingsError: see above.
+
+    """
+    parents = Layer(source="the parent", values=flatten(state.resolved, "the parent"))
+    chosen = [from_override(text) for text in overrides]
+    for layer in chosen:
+        for key in layer.values:
+            if key in FIXED:
+                raise SettingsError(
+                    f"--set {key}: a fork has its parent's ({parents.values.get(key)!r}). Start a new run for another one: "
+                    "hindcast start --run NEW_NAME --set …"
+                )
+    return merge([parents, *chosen], recipe=recipe)
+
+
+def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
+    """Settings that the fork does not have from its parent."""
+    then = flatten(state.settings.model_dump(mode="json"), "the parent")
+    now = flatten(resolved.settings.model_dump(mode="json"), "the fork")
+    return {key: (then[key], value) for key, value in now.items() if then[key] != value}
+
+
+async def _keep_blobs(fork: RunHandle, state: BufferState, said: Callable[[str], None]) -> int:
+    """Have what the fork starts from in its own folder; how many updates were computed again for it."""
+    assert state.started is not None
+    blobs = fork.blobs
+    wanted = [state.started.base_policy, *(saved.blob for saved in state.checkpoints)]
+    published = state.weights.get(state.version)
+    if published is not None:
+        wanted.append(published.weights)
+    for ref in wanted:
+        if blobs.has(ref):
+            await asyncio.to_thread(_copy, blobs, ref)
+    if published is None or blobs.has(published.weights):
+        return 0
+    said(
+        f"the parent has let go of the weights of version {state.version}: they are computed again from the log"
+    )
+    async with fork.connect_log("admin") as log:
+        weights, recomputed = await recompute_weights(
+            log, blobs, policy=policy_folder(state.settings.policy.base)
+        )
+    await asyncio.to_thread(blobs.put, weights)
+    return recomputed
+
+
+def _copy(blobs: BlobStore, ref: BlobRef) -> None:
+    blobs.put(blobs.get(ref))
+
+
+def _publisher(fork: RunHandle, log: EventLog) -> Publisher:
+    return Publisher(log, producer="fork.1", code_rev=fork.code_rev, settings=fork.settings.log)
+
+
+async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: BufferState) -> None:
+    """Record run.forked, unless an interrupted try has.
+
+    Raises:
+        SettingsError: the broker holds another log under this name.
+
+    """
+    assert fork.fork is not None
+    assert state.started is not None
+    settings = fork.settings
+    start = RunStarted(
+        settings=settings.model_dump(mode="json"),
+        recipe=fork.recipe,
+        run_seed=settings.run.seed,
+        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+        fingerprint=fingerprint(settings.learner.threads),
+        base_policy=state.started.base_policy,
+        base_policy_name=state.started.base_policy_name,
+        behaviour=state.started.behaviour | {"renderer": settings.actors.renderer},
+    )
+    fact = RunForked(
+        parent=fork.fork.parent, at_position=fork.fork.at, parent_digest=state.digest.value, start=start
+    )
+    expect = Expectation(subject=family_wildcard(fork.name, "run"), last=0)
+    try:
+        await publisher.decide(fact, entity=fork.name, expect=expect)
+    except ExpectationFailed as error:
+        stored = await log.read(after=fork.fork.at, limit=1)
+        begun = decode(stored[0], strict=True) if stored else None
+        if begun is None or not _same_fork(begun.fact, fact):
+            raise SettingsError(
+                f"the broker holds another log of a run {fork.name!r}, though this home knows no such run: a fork that "
+                "was interrupted, perhaps. Choose another name with --name."
+            ) from error
+
+
+def _same_fork(begun: Fact, fact: RunForked) -> bool:
+    """Whether what stands there is what an interrupted try of the same command recorded."""
+    if not isinstance(begun, RunForked) or begun.start is None or fact.start is None:
+        return False
+    origin = (fact.parent, fact.at_position, fact.parent_digest, fact.start.settings)
+    return (begun.parent, begun.at_position, begun.parent_digest, begun.start.settings) == origin
+
+
+async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
+    """End what was requested and had not ended."""
+    open_ones = prefix.leases.all_open()
+    for lease in open_ones:
+        fact = EpisodeAbandoned(
+            episode=lease.episode,
+            task_id=lease.task_id,
+            reason=FORKED,
+            detail="it was under way where the run was forked, and goes on in the parent alone",
+            steps=lease.steps,
+        )
+        await decide_if_absent(publisher, fact, causation=lease.causation)
+    return len(open_ones)
+
+
+async def _judge(fork: RunHandle, prefix: Prefix, publisher: Publisher) -> int:
+    """Give the verdicts that the parent's judge had not given yet."""
+    judged = 0
+    for judge in configured_judges(fork.settings, JUDGES):
+        for episode, recorded in prefix.unjudged.items():
+            if judge.identity.name in prefix.spoken.get(episode, ()):
+                continue
+            ended = recorded.fact
+            assert isinstance(ended, EpisodeEnded)
+            timeout_s = fork.settings.judge.timeout_s
+            try:
+                task = prefix.tasks.get(ended.task_id)
+                judgment = await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
+            except OutOfTime:
+                judgment = undecided(
+                    f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)"
+                )
+            fact = EpisodeJudged(
+                episode=episode, task_id=ended.task_id, judge=judge.identity, judgment=judgment
+            )
+            with suppress(ExpectationFailed):  # an interrupted try has given it
+                await publisher.decide(
+                    fact,
+                    entity=verdict_key(episode, judge.identity),
+                    causation=recorded.envelope.id,
+                    correlation=episode,
+                )
+            judged += 1
+    return judged

@@ -1,0 +1,281 @@
+"""A fork reads its parent's log up to where it was left, goes on under its own settings, and can be verified like any run."""
+
+import asyncio
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from tiny_policy import write_tiny_policy
+from training_story import LEARNER, Member, Story, informative, tell
+
+from app.configuration import resolve
+from app.forking import Forked, fork_run
+from app.runs import RunHandle, create_run, open_run
+from core.errors import CorruptEvent, ForeignLog, SettingsError
+from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeJudged, RunForked, UpdateApplied
+from events.catalogue.run import RunStarted
+from events.envelope import Recorded
+from events.publisher import Publisher
+from events.reader import read
+from learner.loop import LearnerReport, run_learner
+from learner.verify import VerifyReport, verify
+from storage.readmodel.comparison import compare_runs
+from storage.readmodel.queries import run_summary
+from storage.readmodel.rebuild import rebuild
+
+PARENT = "parent"
+
+
+async def learn(run: RunHandle, *, until: int) -> LearnerReport:
+    async with (
+        run.connect_log("learner") as log,
+        Publisher(log, producer="learner.1", code_rev="test", settings=run.settings.log) as publisher,
+    ):
+        policy = Path(run.settings.policy.base)
+        return await run_learner(log, run.blobs, publisher=publisher, policy=policy, until_updates=until)
+
+
+async def told(run: RunHandle, story: Story, *groups: tuple[Member, ...], begin: bool = False) -> None:
+    facts = [story.start(run.blobs, run.settings)] if begin else []
+    facts += [fact for members in groups for fact in story.group(*members)]
+    async with AsyncExitStack() as stack:
+        roles = {
+            "app": "admin", "curriculum": "curriculum", "actor": "actor", "judge": "judge"
+        }  # fmt: skip
+        logs = {name: await stack.enter_async_context(run.connect_log(role)) for name, role in roles.items()}
+        await tell(logs["app"], facts, logs=logs)
+
+
+async def events_of(run: RunHandle) -> list[Recorded]:
+    async with run.connect_log() as log:
+        return [recorded async for recorded in read(log)]
+
+
+async def verified(run: RunHandle) -> VerifyReport:
+    async with run.connect_log() as log:
+        return await verify(log, run.blobs, policy=Path(run.settings.policy.base))
+
+
+async def fork(parent: RunHandle, at: int, name: str, *overrides: str) -> Forked:
+    return await fork_run(parent, at=at, name=name, overrides=overrides, said=lambda _: None)
+
+
+def position_of(recordeds: list[Recorded], kind: type, number: int) -> int:
+    return [recorded for recorded in recordeds if isinstance(recorded.fact, kind)][number].position
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a run of three batches: two trained on, one told after them with a group under way."""
+    home = tmp_path_factory.mktemp("home")
+    policy = write_tiny_policy(home / "policy")
+
+    async def train() -> None:
+        chosen = [f"{key}={value}" for key, value in LEARNER.items()]
+        overrides = [f"learner.{text}" for text in chosen] + [
+            f"policy.base={policy}", "curriculum.group_size=4", "learner.checkpoint_every=1",
+            "learner.epochs=1", "learner.rehearsal_episodes=0", "learner.keep_weights=1", "learner.keep_checkpoints=1",
+            "learner.keep_weights_every=1000",
+        ]  # fmt: skip
+        resolved = resolve(environment={}, folder=home, overrides=overrides)
+        run = create_run(resolved, home=home, name=PARENT)
+        story = Story(policy)
+        async with run.connect_log("admin"):
+            await told(run, story, *(informative(steps=1 + i % 2) for i in range(4)), begin=True)
+            await learn(run, until=4)
+            await told(run, story, *(informative(steps=2, version=2) for _ in range(2)))
+            await learn(run, until=6)
+
+    asyncio.run(train())
+    return home
+
+
+@pytest.fixture
+def parent(trained: Path, tmp_path: Path) -> RunHandle:
+    shutil.copytree(trained, tmp_path / "home", ignore=shutil.ignore_patterns("broker.json"))
+    return open_run(PARENT, home=tmp_path / "home")
+
+
+async def test_a_fork_goes_on_from_an_update_under_another_setting_and_verifies(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        before = await events_of(parent)
+        at = position_of(before, UpdateApplied, 2)
+        made = await fork(parent, at, "colder", "learner.kl_coefficient=0.5")
+        child = open_run("colder", home=parent.home)
+        assert made.update == 3
+        assert made.changed == {"learner.kl_coefficient": (parent.settings.learner.kl_coefficient, 0.5)}
+        assert (await learn(child, until=4)).updates == 4
+        story = Story(Path(child.settings.policy.base), seed=9)
+        story.groups = 100
+        await told(child, story, *(informative(steps=2, version=2) for _ in range(2)))
+        assert (await learn(child, until=6)).updates == 6
+        own = await events_of(child)
+        assert [r.digest for r in own[:at]] == [r.digest for r in before[:at]]
+        assert {r.envelope.run for r in own[at:]} == {"colder"}
+        assert await events_of(parent) == before
+        report = await verified(child)
+        assert report.identical
+        assert report.updates == 6
+        theirs = [r.fact for r in before if isinstance(r.fact, UpdateApplied)]
+        ours = [r.fact for r in own if isinstance(r.fact, UpdateApplied)]
+        assert [u.after for u in ours[:3]] == [u.after for u in theirs[:3]]
+        assert ours[3].after == theirs[3].after, "the batch under way keeps the settings it was planned under"
+        assert ours[4].after != theirs[4].after
+
+
+async def test_every_place_of_a_log_can_be_forked_and_verifies(parent: RunHandle) -> None:
+    """Between any two events: in a group, in a batch, before the first update, at the end."""
+    async with parent.connect_log():
+        events = await events_of(parent)
+        kinds = [RunStarted, BatchPlanned, EpisodeJudged]
+        places = {position_of(events, kind, 0) for kind in kinds} | {7, 30, len(events) - 1, len(events)}
+        for at in sorted(places):
+            made = await fork(parent, at, f"at{at}")
+            child = open_run(f"at{at}", home=parent.home)
+            await learn(child, until=made.update + 1 if made.update in (1, 3, 5) else made.update)
+            assert (await verified(child)).identical, at
+
+
+async def test_what_was_under_way_is_ended_and_judged_by_the_fork(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        events = await events_of(parent)
+        unjudged = next(r for r in events if isinstance(r.fact, EpisodeJudged))
+        made = await fork(parent, unjudged.position - 1, "early")
+        own = (await events_of(open_run("early", home=parent.home)))[unjudged.position - 1 :]
+        assert isinstance(own[0].fact, RunForked)
+        abandoned = [r.fact for r in own if isinstance(r.fact, EpisodeAbandoned)]
+        judged = [r.fact for r in own if isinstance(r.fact, EpisodeJudged)]
+        assert len(abandoned) == made.abandoned == 3
+        assert {fact.reason for fact in abandoned} == {"forked"}
+        assert isinstance(unjudged.fact, EpisodeJudged)
+        assert [fact.episode for fact in judged] == [unjudged.fact.episode]
+
+
+async def test_weights_that_the_parent_let_go_of_are_computed_again(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        events = await events_of(parent)
+        at = position_of(events, BatchPlanned, 1)
+        made = await fork(parent, at, "old")
+        assert made.version == 1
+        assert made.recomputed == 2
+        child = open_run("old", home=parent.home)
+        shutil.rmtree(parent.folder / "blobs")
+        assert (await learn(child, until=4)).updates == 4
+
+
+async def test_a_fork_of_a_fork_reads_three_logs_as_one(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        first = await fork(parent, position_of(await events_of(parent), UpdateApplied, 1), "one")
+        one = open_run("one", home=parent.home)
+        await learn(one, until=3)
+        end = len(await events_of(one))
+        await fork(one, end, "two", "learner.learning_rate=0.001")
+        await fork(one, first.at, "three")
+        two, three = (open_run(name, home=parent.home) for name in ("two", "three"))
+        await learn(two, until=4)
+        report = await verified(two)
+        assert report.identical
+        assert report.updates == 4
+        async with two.connect_log() as log:
+            assert [(a.run, a.until) for a in log.lineage] == [(PARENT, first.at), ("one", end)]
+        async with three.connect_log() as log:
+            assert [(a.run, a.until) for a in log.lineage] == [(PARENT, first.at)]
+        assert (await verified(three)).identical
+
+
+async def test_a_forks_tables_are_those_of_its_whole_log(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        at = position_of(await events_of(parent), UpdateApplied, 3)
+        await fork(parent, at, "tables", "learner.kl_coefficient=0.5")
+        child = open_run("tables", home=parent.home)
+        async with child.connect_log() as log:
+            assert (await rebuild(log, child.database_url)).identical
+        model = child.read_model()
+        try:
+            with model.reading() as connection:
+                now, then = run_summary(connection), run_summary(connection, as_of=at)
+        finally:
+            model.close()
+        assert (now.run, now.parent, now.forked_at, now.updates) == ("tables", PARENT, at, 4)
+        assert (then.run, then.parent) == (PARENT, None)
+
+
+async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        at = position_of(await events_of(parent), UpdateApplied, 3)
+        await fork(parent, at, "other", "learner.kl_coefficient=0.5")
+        child = open_run("other", home=parent.home)
+        story = Story(Path(child.settings.policy.base), seed=9)
+        story.groups = 100
+        await told(child, story, *(informative(steps=2, version=2) for _ in range(2)))
+        await learn(child, until=6)
+        for run in (parent, child):
+            async with run.connect_log() as log:
+                await rebuild(log, run.database_url)
+    models = parent.read_model(), child.read_model()
+    try:
+        with models[0].reading() as left, models[1].reading() as right:
+            found = compare_runs(left, right)
+            swapped = compare_runs(right, left)
+    finally:
+        for model in models:
+            model.close()
+    assert (found.left, found.right, found.parted_at) == (PARENT, "other", at)
+    assert [s.key for s in found.settings] == ["learner.kl_coefficient"]
+    assert [(s.update, s.same) for s in found.updates] == [(5, False), (6, False)]
+    assert all(s.left and s.right and s.left["loss"] != s.right["loss"] for s in found.updates)
+    points = {p.version: p for p in found.success}
+    assert points[0].shared
+    assert points[0].gain is None
+    assert not points[2].shared
+    assert points[2].gain is not None
+    assert points[2].gain[1] < 0 < points[2].gain[2]
+    assert swapped.parted_at == at
+
+
+async def test_a_fork_is_refused_where_the_parents_log_is_another_one(parent: RunHandle) -> None:
+    """The parent's run was made again under the same name."""
+    async with parent.connect_log():
+        await fork(parent, 12, "orphan")
+    shutil.rmtree(parent.home / "broker" / "jetstream" / "$G" / "streams" / f"RUN_{PARENT}")
+    async with parent.connect_log("admin"):
+        story = Story(Path(parent.settings.policy.base), seed=77)
+        await told(parent, story, informative(), begin=True)
+        child = open_run("orphan", home=parent.home)
+        with pytest.raises((ForeignLog, CorruptEvent)):
+            await learn(child, until=1)
+        assert not (await verified(child)).identical
+
+
+@pytest.mark.parametrize(
+    ("at", "overrides", "said"),
+    [
+        (9999, [], "cannot be forked at position 9999"),
+        (5, ["policy.base=other"], "a fork has its parent's"),
+        (5, ["learner.learning_rate=-1"], "learner.learning_rate"),
+        (5, ["learner.nothing=1"], "there is no setting"),
+    ],
+)
+async def test_a_fork_that_cannot_be_is_explained_and_leaves_nothing(
+    parent: RunHandle, at: int, overrides: list[str], said: str
+) -> None:
+    async with parent.connect_log():
+        with pytest.raises((SettingsError, ForeignLog), match=said):
+            await fork(parent, at, "never", *overrides)
+    assert not (parent.home / "runs" / "never").exists()
+
+
+async def test_an_interrupted_fork_is_finished_by_the_same_command(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        await fork(parent, 12, "again")
+        (parent.home / "runs" / "again" / "settings.toml").unlink()  # written last: as if killed before
+        before = len(await events_of(open_run(PARENT, home=parent.home)))
+        await fork(parent, 12, "again")
+        child = open_run("again", home=parent.home)
+        own = [r for r in await events_of(child) if r.envelope.run == "again"]
+        assert sum(isinstance(r.fact, RunForked) for r in own) == 1
+        assert before == len(await events_of(parent))
+        (parent.home / "runs" / "again" / "settings.toml").unlink()
+        with pytest.raises(SettingsError, match="another log"):
+            await fork(parent, 13, "again")
