@@ -37,6 +37,12 @@ class ExpectationFailed(HindcastError):
     """Another writer appended first: the fact this process wanted to record has been decided already."""
 
 
+class NoSuchPlace(HindcastError):
+    """A place in a log was named that is not there, or in words that name none."""
+
+    exit_code = 2
+
+
 class CorruptEvent(HindcastError):
     """Stored bytes do not decode, or break a hash chain. Names the position."""
 

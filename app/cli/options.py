@@ -16,3 +16,5 @@ AsOf = Annotated[
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
 Family = Annotated[str | None, typer.Option("--family", help="Only this task family, such as find_price.")]
+PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
+"""For the help of options that take a place in the log (see `events.places`)."""

@@ -1,0 +1,155 @@
+"""Places in a log as people name them, and the positions they stand for.
+
+    PLACE  = POSITION | "end" | NOUN "=" NUMBER | NOUN "=last"
+    NOUN   = "position" | "update" | "batch" | "policy" | "checkpoint"
+
+| place | position of |
+|---|---|
+| `812`, `position=812` | that event |
+| `end` | the last event there is now |
+| `update=40` | `update.applied` number 40 of the policy |
+| `batch=7` | the `weights.published` that closes batch 7 |
+| `policy=3` | `weights.published` of version 3 |
+| `checkpoint=40` | `checkpoint.saved` after update 40 |
+| `update=last` … | the last of its kind |
+
+A place means: the log up to and including that event. One grammar for every command that takes a place.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import msgspec
+
+from core.errors import HindcastError, NoSuchPlace
+from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
+from events.codec import decode
+from events.envelope import Fact
+from events.log import EventLog
+from events.subjects import family_of
+
+Noun = Literal["position", "update", "batch", "policy", "checkpoint"]
+
+READ_EVENTS = 1000
+"""Events per request."""
+_NOUNS: dict[str, Noun] = {noun: noun for noun in get_args(Noun)}
+_PLACE = re.compile(rf"(?:({'|'.join(_NOUNS)})=)?([0-9]{{1,18}}|last)")
+_MODEL = "policy"
+"""Of the models that a run may train, the one that updates and versions count."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A place, not yet looked up."""
+
+    noun: Noun
+    number: int | None
+    """None: the last of its kind."""
+
+    def __str__(self) -> str:
+        return f"{self.noun}={'last' if self.number is None else self.number}"
+
+
+END = Place("position", None)
+
+
+def parse_place(text: str) -> Place:
+    """A place from what a person wrote.
+
+    Raises:
+        NoSuchPlace: it follows no rule of the grammar.
+
+    """
+    if text == "end":
+        return END
+    found = _PLACE.fullmatch(text)
+    if found is None or text == "last":
+        raise NoSuchPlace(
+            f"{text!r} is no place in a log: give a position such as 812, `end`, or update=N, batch=N, policy=N, "
+            "checkpoint=N, where N is a number or `last`"
+        )
+    noun, number = found.groups()
+    return Place(_NOUNS[noun] if noun else "position", None if number == "last" else int(number))
+
+
+@dataclass(slots=True)
+class Landmarks:
+    """Where the numbered things of training stand; `take` wants the learner's facts, in order."""
+
+    positions: dict[Noun, dict[int, int]] = field(default_factory=dict)
+    """Number -> position, of each kind."""
+    _batch: int | None = None
+    """Planned, and its weights not published yet."""
+
+    def take(self, position: int, fact: Fact) -> None:
+        """Note what this event stands for."""
+        match fact:
+            case UpdateApplied(model=model, update=update) if model == _MODEL:
+                self._note("update", update, position)
+            case BatchPlanned(batch=batch):
+                self._batch = batch
+            case WeightsPublished(model=model, version=version) if model == _MODEL:
+                self._note("policy", version, position)
+                if self._batch is not None:
+                    self._note("batch", self._batch, position)
+                    self._batch = None
+            case CheckpointSaved(update=update):
+                self._note("checkpoint", update, position)
+            case _:
+                pass
+
+    def _note(self, noun: Noun, number: int, position: int) -> None:
+        self.positions.setdefault(noun, {})[number] = position
+
+    def find(self, place: Place) -> int:
+        """The position of a place that is not named by position.
+
+        Raises:
+            NoSuchPlace: there is no such event; says which there are.
+
+        """
+        known = self.positions.get(place.noun, {})
+        number = max(known, default=None) if place.number is None else place.number
+        if number is None or number not in known:
+            there_are = f"there are {min(known)} to {max(known)}" if known else "there is none yet"
+            if place.noun == "batch" and known:
+                there_are += " whose weights are published"
+            raise NoSuchPlace(f"the log has no {place}: {there_are}. Positions can be given, too.")
+        return known[number]
+
+
+async def position_of(log: EventLog, place: Place) -> int:
+    """Where a place is in a log as it stands now. Damaged events are passed over: whoever reads up to there finds them.
+
+    Raises:
+        NoSuchPlace: the log does not reach so far, or has no such event.
+
+    """
+    identity = await log.identity()
+    if place.noun != "position":
+        return (await find_landmarks(log, end=identity.last)).find(place)
+    position = identity.last if place.number is None else place.number
+    if not identity.first <= position <= identity.last or position == 0:
+        raise NoSuchPlace(
+            f"the log of run {log.run} has no position {position}: it goes from {identity.first} to {identity.last}."
+        )
+    return position
+
+
+async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
+    """Read the learner's events up to `end`."""
+    landmarks, after = Landmarks(), 0
+    while after < end:
+        stored = await log.read(after=after, limit=READ_EVENTS)
+        if not stored:
+            break
+        for entry in stored:
+            if entry.position <= end and family_of(entry.subject) == "learner":
+                try:
+                    recorded = decode(entry, strict=False)
+                except HindcastError:
+                    continue
+                if recorded is not None:
+                    landmarks.take(recorded.position, recorded.fact)
+        after = stored[-1].position
+    return landmarks
