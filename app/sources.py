@@ -1,6 +1,7 @@
 """Where a question about a run is answered from: a run of this home, or whatever else holds its log and its blobs."""
 
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from typing import Protocol
 
 from app.runs import open_run
@@ -15,6 +16,11 @@ class Source(Protocol):
     @property
     def name(self) -> str:
         """The run."""
+        ...
+
+    @property
+    def folder(self) -> Path:
+        """Where its files lie."""
         ...
 
     @property

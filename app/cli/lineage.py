@@ -7,7 +7,7 @@ import typer
 
 from app.cli.options import AsOf, Json, RunOption
 from app.cli.output import print_json, print_text
-from app.cli.reading import asking
+from app.cli.reading import asking, position_at
 from app.cli.trees import lines
 from storage.readmodel.lineage import DEPTH, LIMIT, lineage
 
@@ -32,7 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     forward: bool
     depth: int
     limit: int | None
-    as_of: int | None
+    as_of: str | None
     as_json: bool
 
 
@@ -43,7 +43,7 @@ def _answer(kind: str, name: str, question: Question) -> None:
             connection,
             kind,
             name,
-            as_of=question.as_of,
+            as_of=position_at(connection, question.as_of),
             backward=question.backward or not either,
             forward=question.forward or not either,
             depth=question.depth,

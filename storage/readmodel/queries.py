@@ -206,6 +206,7 @@ def _trained_in(connection: Connection, episode: str, position: int) -> tuple[Tr
             ),
         )
         .where(
+            batch_samples.c.batch.in_(parts.with_only_columns(batch_episodes.c.batch)),
             batch_samples.c.episode == episode,
             holding(update_samples, position),
             update_samples.c.model == "policy",
