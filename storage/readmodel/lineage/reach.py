@@ -4,9 +4,10 @@ Weights are one chain: a version holds every update before it. So what came of a
 episode that they sampled a token of, and what a version came from is every update up to its own.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Select, func, select
+from sqlalchemy import ColumnElement, Select, and_, func, or_, select
 
 from storage.readmodel.lineage.answers import Origins, Reach
 from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Ref
@@ -40,17 +41,12 @@ def origins(asked: Asked, ref: Ref) -> Origins | None:
             *applied
         )
     )[0]
-    last = asked.rows(
-        select(updates.c.batch, updates.c.minibatch)
-        .where(*applied)
-        .order_by(updates.c.position.desc())
-        .limit(1)
-    )
+    last = asked.number(select(func.max(updates.c.batch)).where(*applied))
     known = (asked.holds(weights), weights.c.model == POLICY)
     version = asked.number(select(func.max(weights.c.version)).where(*known, weights.c.at_update <= update))
     counted = {"episodes": 0, "tasks": 0}
-    if last:
-        trained = _trained_up_to(asked, last[0]["batch"], last[0]["minibatch"]).subquery()
+    if last is not None:
+        trained = _trained(asked, applied, last=last).subquery()
         counts = select(func.count().label("episodes"), func.count(episodes.c.task.distinct()).label("tasks"))
         joined = counts.select_from(trained).join(episodes, episodes.c.episode == trained.c.episode)
         counted = dict(asked.rows(joined.where(asked.holds(episodes)))[0])
@@ -62,7 +58,8 @@ def _update_behind(asked: Asked, ref: Ref) -> int | None:
     version: int | None = None
     if ref.kind == "update":
         (row,) = asked.rows(select(updates).where(updates.c.position == ref.key[0]))
-        return row["update_number"] if row["model"] == POLICY else None
+        made = row["outcome"] == "applied"  # the number of a skipped one is the next one's, too
+        return row["update_number"] - (not made) if row["model"] == POLICY else None
     if ref.kind == "policy":
         version = ref.key[1] if ref.key[0] == POLICY else None
     elif ref.kind == "batch":
@@ -83,15 +80,33 @@ def _update_behind(asked: Asked, ref: Ref) -> int | None:
     )
 
 
-def _trained_up_to(asked: Asked, batch: int, minibatch: int) -> Select[Any]:
-    """Episodes that were gone through up to a mini-batch; each once."""
-    before = select(batch_episodes.c.episode).where(
-        asked.holds(batch_episodes), batch_episodes.c.batch < batch, batch_episodes.c.epoch.is_not(None)
+def _trained(asked: Asked, applied: Sequence[ColumnElement[bool]], *, last: int) -> Select[Any]:
+    """Episodes that the applied updates went through; each once.
+
+    Of whole batches the plan says so at once. Of the `last` one, which may be under way, and of those with a mini-batch
+    that was skipped, only the samples of what was applied count.
+    """
+    model = (asked.holds(updates), updates.c.model == POLICY)
+    broken = select(updates.c.batch).where(*model, updates.c.outcome == "skipped")
+    whole = select(batch_episodes.c.episode).where(
+        asked.holds(batch_episodes),
+        batch_episodes.c.batch < last,
+        batch_episodes.c.batch.not_in(broken),
+        batch_episodes.c.epoch.is_not(None),
     )
-    within = select(batch_samples.c.episode).where(
-        asked.holds(batch_samples), batch_samples.c.batch == batch, batch_samples.c.minibatch <= minibatch
+    computed = and_(
+        updates.c.batch == batch_samples.c.batch, updates.c.minibatch == batch_samples.c.minibatch
     )
-    return select(before.union(within).subquery().c.episode)
+    parts = (
+        select(batch_samples.c.episode)
+        .join(updates, computed)
+        .where(
+            *applied,
+            asked.holds(batch_samples),
+            or_(batch_samples.c.batch == last, batch_samples.c.batch.in_(broken)),
+        )
+    )
+    return select(whole.union(parts).subquery().c.episode)
 
 
 def reach(asked: Asked, ref: Ref) -> Reach | None:
@@ -108,7 +123,9 @@ def reach(asked: Asked, ref: Ref) -> Reach | None:
     )
     outcomes: dict[str, int] = {}
     if first_policy is not None:
-        later = select(steps.c.episode).where(asked.holds(steps), steps.c.version_high >= first_policy)
+        # Left to choose, SQLite walks through all steps in the order of their episodes rather than those of the versions.
+        episode = func.coalesce(steps.c.episode, "").label("episode")
+        later = select(episode).where(asked.holds(steps), steps.c.version_high >= first_policy)
         outcomes = asked.outcomes(later.distinct())
     return Reach(
         first_update=first_update,

@@ -61,16 +61,16 @@ def lineage(
 
 
 def _walk(asked: Asked, start: Ref, edges: Edges, depth: int) -> Node:
-    """The tree below a thing. Each thing is expanded once: the graph is no tree, and versions lead on without an end."""
+    """The tree below a thing. Each thing is expanded once, and so is each share of it: versions lead on without an end."""
     root = describe(asked, [start])[start]
     level: list[tuple[Ref, Ref | None, Node]] = [(start, None, root)]
     expanded: set[Ref] = set()
     for _ in range(depth):
         grown: list[tuple[Branch, Edge, Ref]] = []
         for ref, above, node in level:
-            if ref.whole in expanded:
+            if ref in expanded:
                 continue
-            expanded.add(ref.whole)
+            expanded.add(ref)
             node.expanded = True
             for edge in edges(asked, ref, above=above):
                 branch = Branch(relation=edge.relation, kind=edge.kind, total=edge.total, counts=edge.counts)
