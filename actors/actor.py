@@ -28,6 +28,7 @@ from structlog.contextvars import bound_contextvars
 
 from actors.adoption import Adoption, newest_policy
 from actors.attempt import Attempt, Stage, WorldHost
+from actors.curriculum.snapshots import curriculum_kind
 from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
 from actors.environments.site import Site
@@ -40,13 +41,14 @@ from actors.spans import played, playing
 from core.errors import BrowserUnavailable, EngineFailed
 from core.settings import Settings
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
-from events.codec import EventTooLarge
+from events.codec import EventTooLarge, decode
 from events.envelope import Recorded
 from events.log import EventLog
 from events.publisher import Publisher
 from events.queue import Delivery, WorkQueue
 from events.subjects import subject_of
 from storage.blobs import BlobStore
+from storage.snapshots import newest_standing
 
 FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
@@ -86,7 +88,9 @@ async def run_actor(
 
     """
     adoption = Adoption(actor=name, engine=engine, publisher=publisher, blobs=blobs)
-    position, pauses = await _take_over(name, log=log, publisher=publisher, adoption=adoption)
+    position, pauses = await _take_over(
+        name, log=log, publisher=publisher, blobs=blobs, settings=settings, adoption=adoption
+    )
     stage = Stage(
         host=host,
         sites=sites,
@@ -114,13 +118,26 @@ async def run_actor(
 
 
 async def _take_over(
-    name: str, *, log: EventLog, publisher: Publisher, adoption: Adoption
+    name: str,
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    blobs: BlobStore,
+    settings: Settings,
+    adoption: Adoption,
 ) -> tuple[int, Pauses]:
-    """Bring the engine up to date and abandon what an earlier incarnation left; returns how things stand at a position."""
+    """Bring the engine up to date and abandon what an earlier incarnation left; returns how things stand at a position.
+
+    The curriculum's newest snapshot says which episodes were open at its position, and which weights were the newest.
+    """
     leases = LeaseBook()
     published: Recorded | None = None
     position = 0
-    async with aclosing(read_families(log, after=0, families=LEASE_FAMILIES | {"learner"})) as batches:
+    if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
+        position, leases = standing.state.position, standing.state.leases
+        published = await _event_at(log, standing.state.published)
+    families = LEASE_FAMILIES | {"learner"}
+    async with aclosing(read_families(log, after=position, families=families)) as batches:
         async for followed in batches:
             position = followed.position
             for recorded in followed.recorded:
@@ -138,6 +155,11 @@ async def _take_over(
     await adoption.begin()
     await adoption.take(published)
     return position, leases.pauses
+
+
+async def _event_at(log: EventLog, position: int) -> Recorded | None:
+    stored = await log.read(after=position - 1, limit=1) if position else []
+    return decode(stored[0]) if stored else None
 
 
 async def _follow(log: EventLog, adoption: Adoption, pauses: Pauses, *, after: int) -> None:

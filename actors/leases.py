@@ -6,6 +6,8 @@ when the log is folded again. A request that was waiting while the system stood 
 the end of a pause, begins its lease anew.
 """
 
+from dataclasses import dataclass, field
+
 import msgspec
 
 from actors.pausing import Pauses
@@ -45,18 +47,19 @@ class Lease(msgspec.Struct):
         return f"{self.actor} started it and did not end it within {self.lease_s:g} s"
 
 
+@dataclass(slots=True)
 class LeaseBook:
     """All open episodes. Deterministic; `apply` is the only way to change it."""
 
-    def __init__(self) -> None:
-        self._open: dict[str, Lease] = {}
-        self.pauses = Pauses()
+    leases: dict[str, Lease] = field(default_factory=dict)
+    """By episode, in the order of their requests."""
+    pauses: Pauses = field(default_factory=Pauses)
 
     def __len__(self) -> int:
-        return len(self._open)
+        return len(self.leases)
 
     def __contains__(self, episode: str) -> bool:
-        return episode in self._open
+        return episode in self.leases
 
     def apply(self, recorded: Recorded) -> None:
         """Fold one event; families other than `FAMILIES` change nothing."""
@@ -66,7 +69,7 @@ class LeaseBook:
             self._begin_anew(recorded)
         match recorded.fact:
             case EpisodeRequested() as fact:
-                self._open[fact.episode] = Lease(
+                self.leases[fact.episode] = Lease(
                     episode=fact.episode,
                     task_id=fact.task.id,
                     lease_s=fact.lease_s,
@@ -74,15 +77,15 @@ class LeaseBook:
                     causation=recorded.envelope.id,
                 )
             case EpisodeStarted() as fact:
-                if lease := self._open.get(fact.episode):
+                if lease := self.leases.get(fact.episode):
                     lease.actor = fact.actor
                     lease.deadline_ns = _deadline(recorded, lease.lease_s)
                     lease.causation = recorded.envelope.id
             case StepTaken() as fact:
-                if lease := self._open.get(fact.episode):
+                if lease := self.leases.get(fact.episode):
                     lease.steps = max(lease.steps, fact.index + 1)
             case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
-                self._open.pop(fact.episode, None)
+                self.leases.pop(fact.episode, None)
             case RunResumed():
                 self._begin_anew(recorded)
 
@@ -92,20 +95,20 @@ class LeaseBook:
 
     def expired(self, now_ns: int) -> list[Lease]:
         """Leases that have run out at `now_ns`, in the order of their requests; none that waits because of a pause."""
-        late = [lease for lease in self._open.values() if lease.deadline_ns <= now_ns]
+        late = [lease for lease in self.leases.values() if lease.deadline_ns <= now_ns]
         return [lease for lease in late if lease.actor is not None] if self.pauses else late
 
     def all_open(self) -> list[Lease]:
         """Everything that has not ended, in the order of the requests."""
-        return list(self._open.values())
+        return list(self.leases.values())
 
     def waiting(self) -> list[Lease]:
         """Open episodes nobody has started, in the order of their requests."""
-        return [lease for lease in self._open.values() if lease.actor is None]
+        return [lease for lease in self.leases.values() if lease.actor is None]
 
     def started_by(self, actor: str) -> list[Lease]:
         """Open episodes this actor started."""
-        return [lease for lease in self._open.values() if lease.actor == actor]
+        return [lease for lease in self.leases.values() if lease.actor == actor]
 
 
 def _deadline(recorded: Recorded, lease_s: float) -> int:

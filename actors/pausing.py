@@ -5,6 +5,8 @@ later for the resumption of it. While anybody's pause holds, nothing is requeste
 request runs out of its time; what was begun is played to its end.
 """
 
+from dataclasses import dataclass, field
+
 from events.catalogue import ControlRequested
 from events.envelope import Recorded
 
@@ -12,12 +14,12 @@ PAUSE = "pause"
 RESUME = "resume"
 
 
+@dataclass(slots=True)
 class Pauses:
     """The pauses in force. `apply` is the only way to change them."""
 
-    def __init__(self) -> None:
-        self.reasons: dict[str, str] = {}
-        """By author."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """By author."""
 
     def __bool__(self) -> bool:
         return bool(self.reasons)

@@ -132,6 +132,7 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
         await run_curriculum(
             log=log,
             publisher=publisher,
+            blobs=handle.blobs,
             sources=task_sources(handle.settings),
             settings=handle.settings,
             stop=stop,

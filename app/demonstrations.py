@@ -15,12 +15,10 @@ from actors.environments.base import EpisodeWorld, TaskSource
 from actors.environments.browser import BrowserHost
 from actors.environments.demonstrator import DEMONSTRATORS
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
-from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.site import Site
 from actors.environments.store.evaluators import evaluate as evaluate_store
 from actors.environments.store.tasks import StoreTasks
-from app.evaluation import store_running
+from app.sites import sites_running
 from core.action import Action
 from core.errors import EnvironmentFailed
 from core.grammar import format_answer
@@ -46,8 +44,7 @@ async def record(families: dict[str, int], path: Path, *, settings: Settings, fi
     tasks = _tasks(families, sources, first)
     steps = 0
     lock = asyncio.Lock()
-    async with store_running(settings) as store, BrowserHost(settings.actors) as host:
-        sites: dict[str, Site] = {"store": store, "miniwob": MiniwobSite()}
+    async with sites_running(settings) as sites, BrowserHost(settings.actors) as host:
 
         async def work() -> None:
             nonlocal steps

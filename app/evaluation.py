@@ -5,11 +5,10 @@ The same actor and judge as in training, on a log in memory: nothing is recorded
 """
 
 import asyncio
-import secrets
 import tempfile
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -19,9 +18,8 @@ from actors.engines.in_process import InProcessEngine
 from actors.environments.base import TaskSource
 from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.store.server import serve
-from actors.environments.store.site import StoreSite
 from actors.judge.role import run_judge
+from app.sites import store_running
 from core.settings import Settings
 from core.statistics import wilson
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested
@@ -32,10 +30,6 @@ from storage.blobs import BlobStore
 
 FIRST_SEED = 1_000_000
 """Evaluation draws seeds from here on; training, demonstrations and tuning use others."""
-SERVER_S = 20.0
-"""How long the store may take to answer."""
-TOKEN = secrets.token_urlsafe(16)
-"""Control token of a store that lives as long as this process, on a port nobody else knows."""
 ATTEMPTS = 2
 """Tries of one episode; what a broken browser left is tried once more, then counted as lost."""
 
@@ -224,17 +218,3 @@ def _result(verdicts: Sequence[bool]) -> FamilyResult:
     return FamilyResult(
         rate=round(band.rate, 4), low=round(band.low, 4), high=round(band.high, 4), episodes=len(verdicts)
     )
-
-
-@asynccontextmanager
-async def store_running(settings: Settings) -> AsyncIterator[StoreSite]:
-    """The embedded store in this process, for as long as the block lasts."""
-    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    async with asyncio.TaskGroup() as tasks:
-        serving = tasks.create_task(
-            serve(settings.sites, host="127.0.0.1", port=0, control_token=TOKEN, ready=address.set_result)
-        )
-        async with asyncio.timeout(SERVER_S):
-            base_url = await address
-        yield StoreSite(base_url, TOKEN)
-        serving.cancel()

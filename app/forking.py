@@ -20,7 +20,8 @@ from typing import Any
 import msgspec
 
 from actors.judge.base import OutOfTime, reach_judgment, undecided, verdict_key
-from actors.judge.role import JUDGES, configured_judges
+from actors.judge.judges import JUDGES
+from actors.judge.role import configured_judges
 from actors.leases import LeaseBook
 from actors.recording import decide_if_absent
 from app.configuration import Layer, Resolved, flatten, from_override, merge
@@ -198,6 +199,7 @@ async def _keep_blobs(fork: RunHandle, state: BufferState, said: Callable[[str],
     assert state.started is not None
     blobs = fork.blobs
     wanted = [state.started.base_policy, *(saved.blob for saved in state.checkpoints)]
+    wanted += [saved.blob for kept in state.snapshots.values() for saved in kept]
     published = state.weights.get(state.version)
     if published is not None:
         wanted.append(published.weights)

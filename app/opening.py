@@ -11,11 +11,11 @@ import structlog
 
 from app.launch import Launch
 from app.runs import RunHandle
-from core.errors import ExpectationFailed, ForeignLog, SettingsError
+from core.errors import ExpectationFailed, SettingsError
 from core.models.policy import encode_weights, load_policy, policy_folder
 from core.settings import Settings
-from events.catalogue import RunForked, RunResumed, RunStarted
-from events.codec import decode
+from events.beginning import beginning
+from events.catalogue import RunResumed, RunStarted
 from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.subjects import family_wildcard
@@ -92,25 +92,6 @@ def _started(handle: RunHandle) -> RunStarted:
 def is_operational(key: str) -> bool:
     """Whether a setting says where and how fast a run works rather than what it computes: it may change at a resume."""
     return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL
-
-
-async def beginning(log: EventLog) -> RunStarted:
-    """What the run's own first event says: `run.started`, or of a fork `run.forked`.
-
-    Raises:
-        ForeignLog: it says something else.
-
-    """
-    before = log.lineage[-1].until if log.lineage else 0
-    stored = await log.read(after=before, limit=1)
-    recorded = decode(stored[0], strict=True) if stored else None
-    fact = None if recorded is None else recorded.fact
-    started = fact.start if isinstance(fact, RunForked) else fact
-    if not isinstance(started, RunStarted):
-        raise ForeignLog(
-            f"the log of run {log.run} does not begin with run.started or run.forked: it is no log of a Hindcast run"
-        )
-    return started
 
 
 async def _check_settings(log: EventLog, settings: Settings) -> None:

@@ -1,7 +1,5 @@
 """What a run has come to, in words: a pure fold of the log, and the lines it says on the way."""
 
-from collections import defaultdict
-
 import msgspec
 
 from core.statistics import wilson
@@ -21,6 +19,9 @@ from events.catalogue import (
 )
 from events.envelope import Recorded
 
+VERSIONS_KEPT = 16
+"""Policy versions whose success is remembered, the newest: older ones are not spoken of any more."""
+
 
 class Tally(msgspec.Struct):
     """Verdicts on the training episodes of one policy version."""
@@ -33,6 +34,8 @@ class Progress(msgspec.Struct):
     """How far a run is. `apply` takes every event in order."""
 
     position: int = 0
+    digest: str = ""
+    """sha256 of the event there."""
     updates: int = 0
     episodes: int = 0
     """Online episodes that came to their natural end."""
@@ -41,12 +44,12 @@ class Progress(msgspec.Struct):
     ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
     """Ended and not judged: episode -> (family, steps, lowest version that sampled)."""
     families: dict[str, str] = msgspec.field(default_factory=dict)
-    by_version: dict[int, Tally] = msgspec.field(default_factory=lambda: defaultdict(Tally))
+    by_version: dict[int, Tally] = msgspec.field(default_factory=dict)
     lost: int = 0
 
     def apply(self, recorded: Recorded) -> str | None:
         """Fold one event; returns a line worth showing, or None."""
-        self.position = recorded.position
+        self.position, self.digest = recorded.position, recorded.digest.hex()
         match recorded.fact:
             case RunStarted() as fact:
                 return f"run {recorded.envelope.run} begins · recipe {fact.recipe} · base policy {fact.base_policy_name}"
@@ -91,7 +94,7 @@ class Progress(msgspec.Struct):
 
     def curve(self, version: int) -> str:
         """Success of one policy version with its 95 % interval and n."""
-        tally = self.by_version[version]
+        tally = self.by_version.get(version, Tally())
         band = wilson(tally.successes, tally.judged)
         if tally.judged == 0:
             return f"policy {version}: no verdict yet"
@@ -105,7 +108,9 @@ class Progress(msgspec.Struct):
         if family == "?":
             return None
         if fact.judgment.outcome != "undecided" and version >= 0:
-            tally = self.by_version[version]
+            tally = self.by_version.setdefault(version, Tally())
+            if len(self.by_version) > VERSIONS_KEPT:
+                del self.by_version[min(self.by_version)]
             tally.judged += 1
             tally.successes += fact.judgment.outcome == "success"
         return f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"

@@ -9,7 +9,7 @@ HINDCAST_HOME (default .hindcast)
 import re
 import subprocess
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cache, cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -21,9 +21,9 @@ from app.configuration import Resolved, merge, read_file, to_toml
 from app.launch import read_launch
 from app.processes import read_json, write_json
 from app.supervisor import home_folder
-from core.errors import HindcastError, SettingsError
+from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
-from events.connection import connect
+from events.connection import Connection, connect
 from events.jetstream import JetStreamLog
 from events.joined import JoinedStream, RunLog
 from learner.recipes import DEFAULT
@@ -32,6 +32,8 @@ from storage.readmodel.database import ReadModel
 
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
+IMPORTING = "importing.json"
+"""There while a run's stream is filled from an archive: which one."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 """A run's name stands in subjects, folders and schema names."""
 REVISION_S = 5.0
@@ -127,26 +129,31 @@ class RunHandle:
 
     @asynccontextmanager
     async def _connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
+        filling = read_json(self.folder / IMPORTING)
+        if filling is not None:
+            raise ForeignLog(
+                f"the log of run {self.name} is being filled from the archive in {filling['archive']}, or that was "
+                "interrupted: the same command (hindcast import, hindcast repair) goes on with it."
+            )
         settings = self.settings.log
-        if settings.url:
-            async with self._connected(settings.url, role) as log:
-                yield log
-            return
-        async with ensure_broker(self.home, port=settings.port) as url, self._connected(url, role) as log:
-            yield log
-
-    @asynccontextmanager
-    async def _connected(self, url: str, role: str) -> AsyncIterator[JetStreamLog]:
-        settings = self.settings.log
-        connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
-        try:
+        async with self.connect(role) as connection:
             if role == "admin":
                 first = 1 if self.fork is None else self.fork.at + 1
                 yield await JetStreamLog.create_or_open(connection, self.name, settings, first=first)
             else:
                 yield await JetStreamLog.open(connection, self.name, settings)
-        finally:
-            await connection.close()
+
+    @asynccontextmanager
+    async def connect(self, role: str) -> AsyncIterator[Connection]:
+        """A connection to the run's broker, whatever that holds of it; the home's is started for the while if need be."""
+        settings = self.settings.log
+        async with AsyncExitStack() as stack:
+            url = settings.url or await stack.enter_async_context(
+                ensure_broker(self.home, port=settings.port)
+            )
+            connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
+            stack.push_async_callback(connection.close)
+            yield connection
 
 
 def run_folder(home: Path, name: str) -> Path:

@@ -9,11 +9,10 @@ import structlog
 
 from actors.environments.browser import BrowserHost
 from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.site import Site
 from app.bootstrap import task_sources
 from app.demonstrations import FIRST_SEED, demonstrate
-from app.evaluation import store_running
+from app.sites import sites_running
 from core.errors import EnvironmentFailed, SettingsError
 from core.settings import Settings
 from core.task import Task
@@ -56,8 +55,7 @@ async def solve(
 ) -> AsyncIterator[Solved]:
     """Play every family's demonstrator, family after family, on seeds of demonstrations."""
     source = task_sources(settings)[environment]
-    async with store_running(settings) as store, BrowserHost(settings.actors) as host:
-        sites: dict[str, Site] = {"store": store, "miniwob": MiniwobSite()}
+    async with sites_running(settings) as sites, BrowserHost(settings.actors) as host:
         slots = asyncio.Semaphore(settings.actors.contexts)
         for family in families:
             tasks = [source.task(family, FIRST_SEED + number) for number in range(episodes)]

@@ -1,12 +1,22 @@
-"""Where a question about a run is answered from: a run of this home, or whatever else holds its log and its blobs."""
+"""Where a question about a run is answered from: a run of this home, or the folder of an archive."""
 
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
-from app.runs import open_run
+from app.runs import RUN_NAME, code_revision, list_runs, open_run
+from app.supervisor import home_folder
 from core.settings import Settings
+from events.archive.errors import ArchiveMissing
+from events.archive.log import ArchiveLog
+from events.archive.manifest import is_archive, load
+from events.archive.reading import ArchiveReader
+from events.beginning import before_own, beginning_in
+from events.catalogue import RunStarted
 from events.log import EventLog
+from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
 
 
@@ -43,11 +53,64 @@ class Source(Protocol):
         ...
 
 
+class ArchiveSource:
+    """A run in an archive: no broker, no home. What is asked of it fails worded where the archive is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def name(self) -> str:
+        """The run."""
+        return load(self.folder).run
+
+    @cached_property
+    def started(self) -> RunStarted:
+        """What its first event says."""
+        reader = ArchiveReader(self.folder)
+        before = max(before_own(reader.manifest.lineage), reader.first - 1)
+        events = reader.following(before)
+        return beginning_in(events[0] if events else None, run=self.name)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """As the run was started with."""
+        return Settings.model_validate(self.started.settings)
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """What its events name by digest."""
+        return archive_blobs(self.folder)
+
+    @property
+    def code_rev(self) -> str:
+        """Which code this is that reads it now."""
+        return code_revision()
+
+    @asynccontextmanager
+    async def connect_log(self) -> AsyncIterator[EventLog]:
+        """Its log, to be read."""
+        yield ArchiveLog(self.folder)
+
+
 def open_source(name: str | None = None) -> Source:
-    """A run by name; None: the one started last.
+    """A run by its name, or an archive by its folder; None: the run started last.
+
+    Where both are meant by the same word it is the run; `./run-1` is always a folder.
 
     Raises:
         NoSuchRun: with the names there are.
+        ArchiveMissing: a path that leads to no archive.
 
     """
-    return open_run(name)
+    if name is None or name in list_runs(home_folder()):
+        return open_run(name)
+    folder = Path(name).expanduser()
+    if not is_archive(folder):
+        if RUN_NAME.fullmatch(name) and not folder.is_dir():
+            return open_run(name)
+        raise ArchiveMissing(
+            f"{name!r} is neither a run's name nor the folder of an archive (it holds no manifest.json). Runs: hindcast run "
+            "list. To make an archive of one: hindcast archive RUN DIR"
+        )
+    return ArchiveSource(folder)

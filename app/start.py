@@ -27,6 +27,7 @@ from app.logs import style_of
 from app.output import KeptOutput, keep_output
 from app.processes import FAILURE, list_processes, pid_alive, read_json
 from app.progress import Progress
+from app.progress_note import ProgressNote
 from app.runs import RunHandle, open_run
 from app.supervisor import STARTER, stop_with_parent
 from core.errors import BrokerUnreachable, HindcastError
@@ -179,6 +180,7 @@ async def follow(
 ) -> Progress:
     """Say what happens until the goal is reached or a stop is asked for; then drain."""
     progress = Progress()
+    note = ProgressNote(handle.folder)
     began = time.monotonic()
     reached = ""
     caught_up = False
@@ -192,12 +194,15 @@ async def follow(
                 say(f"the log does not answer, trying further: {error}")
 
     async def read() -> None:
-        nonlocal caught_up, quiet_until
+        nonlocal progress, caught_up, quiet_until
         async with handle.connect_log(role="reader") as log:
             if quiet_until is None:
+                progress = await note.recall(log)
                 quiet_until = (await log.identity()).last
+                caught_up = progress.position >= quiet_until
             async for recorded in tail(log, after=progress.position):
                 line = progress.apply(recorded)
+                note.keep(progress)
                 if line and (
                     recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)
                 ):
@@ -225,6 +230,7 @@ async def follow(
     if reached:
         say(f"goal reached: {reached}")
         await _finish(handle, progress, reached)
+    note.keep(progress, at_least=1)
     return progress
 
 

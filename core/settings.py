@@ -204,12 +204,17 @@ class StorageSettings(Section):
     """SQLAlchemy URL of the read model, without a password; empty: SQLite under the run's folder."""
     project_events: Count = 1000
     """Events folded in one transaction of the projector."""
+    snapshot_events: Annotated[int, Field(ge=16)] = 10_000
+    """Events between two snapshots of a role's state, at least: about as many are folded when it starts again. Each
+    snapshot is followed by events of its own, so that few would never come to rest."""
     database_wait_s: Seconds = 600.0
     """How long the projector waits for a database that does not answer, before it is started afresh."""
     min_free_mib: Annotated[int, Field(ge=0)] = 256
     """Free space on the disks of log, blobs and read model below which no new episode is begun."""
     full_wait_s: Seconds = 30.0
     """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
+    segment_bytes: Count = 32 * 1024**2
+    """Size at which a segment of an archive is closed."""
 
 
 class TelemetrySettings(Section):

@@ -1,5 +1,6 @@
-"""Intervals for measured rates. No number is shown without one."""
+"""Intervals for measured rates, of which none is shown without one, and agreement of two raters."""
 
+from collections.abc import Mapping
 from math import sqrt
 
 import msgspec
@@ -33,6 +34,25 @@ def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
     low = 0.0 if successes == 0 else (centre - spread) / scale
     high = 1.0 if successes == trials else (centre + spread) / scale
     return Interval(rate=rate, low=low, high=high)
+
+
+def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:
+    """Agreement of two raters beyond chance (Cohen 1960): 1 is full agreement, 0 what chance would give.
+
+    `counts` by (first rater's category, second's). None where it is not defined: no cases, or both raters always say
+    the same one thing.
+    """
+    total = sum(counts.values())
+    if total == 0:
+        return None
+    categories = {category for pair in counts for category in pair}
+    observed = sum(count for (one, other), count in counts.items() if one == other) / total
+    expected = sum(
+        sum(count for (one, _), count in counts.items() if one == category)
+        * sum(count for (_, other), count in counts.items() if other == category)
+        for category in categories
+    ) / (total * total)
+    return None if expected == 1.0 else (observed - expected) / (1.0 - expected)
 
 
 def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Interval:

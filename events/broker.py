@@ -15,7 +15,9 @@ from typing import Any
 
 import msgspec
 
+import events.catalogue  # noqa: F401  # fills the registry
 from core.errors import BrokerUnreachable, HindcastError
+from events.registry import BY_NAME
 
 HOST = "127.0.0.1"
 MAX_PAYLOAD_BYTES = 1024 * 1024
@@ -25,15 +27,17 @@ CONFIG_NAME = "nats-server.conf"
 
 PUBLISHES: dict[str, tuple[str, ...]] = {
     "admin": ("run",),
-    "curriculum": ("curriculum", "request", "episode_end", "notice", "control"),
+    "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
     "actor": ("episode", "episode_end", "step", "adoption", "notice"),
     "judge": ("verdict", "notice"),
-    "learner": ("learner", "storage", "notice"),
+    "learner": ("learner", "storage", "notice", "snapshot"),
     "control": ("control", "dispute"),
     "projector": (),
     "reader": (),
+    "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
+    "repairer": ("storage",),
 }
-"""Role -> the families whose facts it appends."""
+"""Role -> the families whose facts it appends. `importer` puts an archive's events back: those of every role."""
 
 READING = (
     "$JS.API.INFO",
@@ -44,7 +48,7 @@ READING = (
     "$JS.API.CONSUMER.CREATE.>",
     "$JS.API.CONSUMER.MSG.NEXT.>",
 )
-"""Enough to pull, and to see who else does. Nobody may delete a stream, a message or a consumer."""
+"""Enough to pull, and to see who else does. Nobody may delete a message or a consumer, and a stream only who makes it anew from its archive."""
 QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
 QUEUE_ROLES = ("actor", "judge")
@@ -103,6 +107,8 @@ def permissions(role: str) -> dict[str, Any]:
         publish += QUEUEING
     if role == "admin":
         publish += ADMINISTERING
+    if role == "repairer":
+        publish.append("$JS.API.STREAM.DELETE.*")
     return {"publish": {"allow": publish}, "subscribe": {"allow": [f"{inbox_prefix(role)}.>"]}}
 
 

@@ -3,6 +3,7 @@
 Every event names the sha256 of its producer's previous one. `RollingDigest` folds the whole log into one value.
 """
 
+from collections.abc import Mapping
 from hashlib import sha256
 from typing import NamedTuple
 
@@ -10,7 +11,9 @@ from core.errors import CorruptEvent
 from events.envelope import Envelope, Recorded
 
 
-class _Link(NamedTuple):
+class Link(NamedTuple):
+    """Where a producer incarnation's chain stands: number, sha256 and position of its last event."""
+
     seq: int
     digest: bytes
     position: int
@@ -19,10 +22,13 @@ class _Link(NamedTuple):
 class ChainChecker:
     """Follows every producer incarnation's chain through the log."""
 
-    def __init__(self, *, after: int = 0) -> None:
-        """`after`: where reading starts. From 0 every chain must begin at its beginning; later it may be under way."""
-        self._after = after
-        self._last: dict[str, _Link] = {}
+    def __init__(self, *, after: int = 0, links: Mapping[str, Link] | None = None) -> None:
+        """`after`: where reading starts. From 0 every chain must begin at its beginning; later it may be under way, unless
+        `links` says where every chain of the log stood there.
+        """
+        self._whole = after == 0 or links is not None
+        self.links: dict[str, Link] = dict(links or {})
+        """By incarnation."""
 
     def check(self, recorded: Recorded) -> None:
         """Assert that this event continues its producer's chain.
@@ -35,10 +41,10 @@ class ChainChecker:
 
     def link(self, position: int, envelope: Envelope, digest: bytes) -> None:
         """Like `check`, for an event whose payload is not decoded."""
-        last = self._last.get(envelope.incarnation)
+        last = self.links.get(envelope.incarnation)
         seq = envelope.producer_seq
         if last is None:
-            if self._after == 0 and seq != 0:
+            if self._whole and seq != 0:
                 raise CorruptEvent(
                     f"events are missing: the first of {envelope.incarnation} in the log, at position {position}, is its "
                     f"number {seq}, not 0. The log was cut or its beginning replaced."
@@ -60,7 +66,7 @@ class ChainChecker:
                 f"{position}, names sha256 {envelope.prev_hash.hex()[:16]}… of it, they have {last.digest.hex()[:16]}…. "
                 "One of the two was altered after it was written."
             )
-        self._last[envelope.incarnation] = _Link(seq, digest, position)
+        self.links[envelope.incarnation] = Link(seq, digest, position)
 
 
 class RollingDigest:

@@ -128,6 +128,14 @@ class JetStreamLog:
         config = (await self._info())["config"]
         await self._api.call("STREAM.UPDATE", {**config, "max_bytes": max_bytes})
 
+    async def delete(self) -> None:
+        """Let the broker forget the stream (role `repairer`), if it holds one."""
+        try:
+            await self._api.call("STREAM.DELETE")
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         """See `EventLog.append`."""
         if len(batch) > MAX_BATCH:

@@ -28,7 +28,7 @@ from events.codec import MAX_EVENT_BYTES, EventTooLarge, encode, encode_fact
 from events.envelope import Envelope, Fact, Record
 from events.log import EventLog, Expectation
 from events.registry import BY_CLASS
-from events.subjects import PER_ENTITY, subject_of
+from events.subjects import CREATED_ONCE, PER_ENTITY, subject_of
 from events.tracing import current_traceparent
 
 BATCH_BYTES = 1024 * 1024
@@ -181,7 +181,7 @@ class Publisher:
     ) -> int:
         """Append one fact, after everything queued before it, and wait until it is durable; returns its position.
 
-        Facts of the families in `subjects.PER_ENTITY` are by default created only if their subject is empty.
+        Facts of the families in `subjects.CREATED_ONCE` are by default created only if their subject is empty.
 
         Raises:
             ExpectationFailed: it was decided already; nothing was appended and the chain did not advance.
@@ -189,7 +189,7 @@ class Publisher:
             HindcastError: whatever stopped the writer.
 
         """
-        if expect is None and BY_CLASS[type(fact)].family in PER_ENTITY:
+        if expect is None and BY_CLASS[type(fact)].family in CREATED_ONCE:
             expect = Expectation(subject=self._subject(fact, entity), last=0)
         decision = _Decision(expect)
         target = await self._accept(fact, entity, ordinal, causation, correlation, policy_version, decision)

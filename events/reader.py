@@ -64,13 +64,21 @@ class Checker:
     """Turns stored bytes into facts and asserts contiguity, chains and the run's name."""
 
     def __init__(
-        self, log: EventLog, *, after: int, strict: bool, check: bool, skipped: Counter[str] | None = None
+        self,
+        log: EventLog,
+        *,
+        after: int,
+        strict: bool,
+        check: bool,
+        skipped: Counter[str] | None = None,
+        chains: ChainChecker | None = None,
     ) -> None:
+        """`chains`: where the chains stood at `after`, to be gone on with; None: as for a reader that begins there."""
         self._run = log.run
         self._lineage = log.lineage
         self._position = after
         self._strict = strict
-        self._chains = ChainChecker(after=after) if check else None
+        self._chains = (chains or ChainChecker(after=after)) if check else None
         self._skipped = skipped
 
     def take(self, stored: Stored) -> Recorded | None:
@@ -123,8 +131,9 @@ async def read(
     check: bool = True,
     bookmark: Bookmark | None = None,
     skipped: Counter[str] | None = None,
+    chains: ChainChecker | None = None,
 ) -> AsyncGenerator[Recorded, None]:
-    """Events following `after` up to where the log ends now, or `until`.
+    """Events following `after` up to where the log ends now, or `until`. `chains`: see `Checker`.
 
     Raises:
         CorruptEvent, UnknownVersion, ForeignLog: the log cannot be trusted or understood; the message names the position.
@@ -134,7 +143,7 @@ async def read(
     end = identity.last if until is None else min(until, identity.last)
     if end <= after:
         return
-    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped)
+    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
     async with aclosing(log.tail(after=after)) as batches:
         async for batch in batches:
             for stored in batch:
@@ -153,10 +162,11 @@ async def tail_batches(
     check: bool = True,
     bookmark: Bookmark | None = None,
     skipped: Counter[str] | None = None,
+    chains: ChainChecker | None = None,
 ) -> AsyncGenerator[tuple[list[Recorded], int], None]:
     """Like `tail`, as they arrive: the events of a batch, and the position it reaches (skipped ones included)."""
     await check_log(log, after=after, bookmark=bookmark)
-    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped)
+    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
     async with aclosing(log.tail(after=after)) as batches:
         async for batch in batches:
             taken = [recorded for recorded in map(checker.take, batch) if recorded is not None]

@@ -1,14 +1,18 @@
 """Where each family of facts is appended.
 
 `run.<run>.<family>.<key>`: the key is the producer incarnation, except where an expectation needs a subject per
-entity (an episode's start and end, a verdict), which invariants 2 and 8 rest on.
+entity (an episode's start and end, a verdict), which invariants 2 and 8 rest on, and where a start looks for the
+newest fact about an entity (a snapshot).
 """
 
 from events.envelope import Fact
 from events.registry import BY_CLASS
 
-PER_ENTITY = {"episode", "episode_end", "verdict"}
-"""Families whose subject ends in the entity, so that a fact can be created if absent."""
+CREATED_ONCE = {"episode", "episode_end", "verdict"}
+"""Families of facts that are created if absent: whoever comes second is refused."""
+
+PER_ENTITY = CREATED_ONCE | {"snapshot"}
+"""Families whose subject ends in the entity, so that its last fact is found by one look."""
 
 
 def stream_name(run: str) -> str:

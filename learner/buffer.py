@@ -4,10 +4,12 @@ Invariant 1, log is the truth: dropping the buffer and folding the log again giv
 died knows what was consumed, swept and trained, and where it stands within a batch. Invariant 7: its counters are
 projections. Token arrays are let go of once their episode is used up.
 
+What it holds follows from what is under way and from the settings, not from the length of history, but for the weights
+that the settings keep for good.
+
 Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
 """
 
-from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -30,6 +32,7 @@ from events.catalogue import (
     RunResumed,
     RunStarted,
     SamplesSwept,
+    SnapshotSaved,
     StepTaken,
     UpdateApplied,
     UpdateSkipped,
@@ -38,7 +41,11 @@ from events.catalogue import (
 from events.envelope import Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
+from learner.settling import forget_settled, remember, resolve, settle
 from learner.state import BufferState
+
+RELEASED_KEPT = 64
+"""A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -101,6 +108,8 @@ class ReplayBuffer:
             case CheckpointSaved():
                 state.checkpoints.append(fact)
                 state.checkpointed = fact.batch + 1
+            case SnapshotSaved():
+                state.snapshots.setdefault(fact.projection, []).append(fact)
             case BlobReleased():
                 _release(state, fact)
             case RunStarted():
@@ -154,6 +163,8 @@ def _wanted(state: BufferState, origin: str) -> bool:
 
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
+    state.requests += 1
+    forget_settled(state)
     if not _wanted(state, fact.origin) or fact.episode in state.episodes:
         return
     state.episodes[fact.episode] = Episode(
@@ -201,7 +212,7 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
         episode.oldest_version = (
             oldest if episode.oldest_version is None else min(oldest, episode.oldest_version)
         )
-    if fact.action_ids and not episode.swept and episode.group not in state.settled_groups:
+    if fact.action_ids and not episode.swept and episode.group in state.groups:
         episode.samples.append(
             Sample(
                 position=recorded.position,
@@ -225,7 +236,7 @@ def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
     else:
         episode.gone = gone
         episode.samples = []
-    _resolve(state, episode)
+    resolve(state, episode)
 
 
 def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
@@ -237,68 +248,17 @@ def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
     episode.judged = recorded.position
     if not episode.decided:
         episode.samples = []
-    _resolve(state, episode)
+    resolve(state, episode)
 
 
 def _sweep(state: BufferState, fact: SamplesSwept) -> None:
     for episode_id in fact.episodes:
         episode = state.episodes.get(episode_id)
         if episode is not None:
-            _remember(state, episode)
+            remember(state, episode)
             episode.swept = True
             episode.samples = []
-            _resolve(state, episode)
-
-
-def _resolve(state: BufferState, episode: Episode) -> None:
-    """Something final happened to an episode: forget it where it counts no more, complete its group where it was the last."""
-    group = state.groups.get(episode.group)
-    if group is None:
-        if episode.swept or episode.gone is not None:
-            del state.episodes[episode.id]
-        return
-    if not group.complete:
-        group.complete = len(group.members) == group.size and all(
-            _is_resolved(state, member) for member in group.members.values()
-        )
-        if group.complete:
-            state.complete[group.id] = None
-    if group.complete and not any(state.episodes[member].decided for member in group.members.values()):
-        undecided = [
-            m for m in group.members.values() if state.episodes[m].ended and not state.episodes[m].swept
-        ]
-        if not undecided:
-            _settle(state, group.id)
-
-
-def _is_resolved(state: BufferState, episode_id: str) -> bool:
-    episode = state.episodes[episode_id]
-    if episode.gone is not None:
-        tries = state.settings.curriculum.max_attempts
-        tried = state.groups[episode.group].started.get(episode.member, 0)
-        return episode.gone == "cancelled" or tried >= tries
-    return episode.swept or (episode.ended and episode.outcome is not None)
-
-
-def _settle(state: BufferState, group_id: str) -> None:
-    """The group is used up: let go of it and of everything its episodes hold."""
-    group = state.groups.pop(group_id, None)
-    state.complete.pop(group_id, None)
-    state.settled_groups.add(group_id)
-    for member in group.members.values() if group else ():
-        episode = state.episodes.pop(member, None)
-        if episode is not None:
-            _remember(state, episode)
-
-
-def _remember(state: BufferState, episode: Episode) -> None:
-    """A success that was compared, or agreed with its group, may be rehearsed: first in, first out, per family."""
-    settings = state.settings.learner
-    if settings.rehearsal_episodes == 0 or not (episode.decided and episode.succeeded and episode.samples):
-        return
-    latest = state.successes.setdefault(episode.family, [])
-    latest.append(replace(episode))
-    del latest[: -settings.rehearsal_memory]
+            resolve(state, episode)
 
 
 def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
@@ -345,7 +305,7 @@ def _use_up(state: BufferState, fact: BatchPlanned) -> None:
     if fact.algorithm != "cloning":
         for name in (*planned, *fact.consumed):
             if name in state.episodes:
-                _settle(state, state.episodes[name].group)
+                settle(state, state.episodes[name].group)
         return
     for name in planned:
         episode = state.episodes[name]
@@ -360,7 +320,7 @@ def _use_up(state: BufferState, fact: BatchPlanned) -> None:
 def _drop(state: BufferState, episode: Episode) -> None:
     episode.swept = True
     episode.samples = []
-    _resolve(state, episode)
+    resolve(state, episode)
 
 
 def _update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
@@ -383,7 +343,12 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
 
 
 def _release(state: BufferState, fact: BlobReleased) -> None:
+    state.released.pop(fact.blob.sha256, None)
     state.released[fact.blob.sha256] = fact.blob
+    if len(state.released) > RELEASED_KEPT:
+        del state.released[next(iter(state.released))]
+    for projection, saved in state.snapshots.items():
+        state.snapshots[projection] = [one for one in saved if one.blob.sha256 != fact.blob.sha256]
     state.checkpoints = [saved for saved in state.checkpoints if saved.blob.sha256 != fact.blob.sha256]
     state.weights = {
         version: published

@@ -1,16 +1,26 @@
-"""Folding the whole log at a start, and what stands in it after a checkpoint: everything needed to go on from there."""
+"""Folding the log at a start, and what stands in it after a checkpoint: everything needed to go on from there.
 
+From the newest snapshot that serves, so that a start does not depend on the length of history, else from the beginning.
+A snapshot serves where a checkpoint at it or after it can be read: the updates since then are computed again.
+"""
+
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from core.errors import ForeignLog
 from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
+from events.chain import ChainChecker
+from events.envelope import Recorded
 from events.log import EventLog
-from events.reader import read
+from events.reader import Bookmark, read
 from learner.buffer import ReplayBuffer
 from learner.episodes import Batch
+from learner.snapshots import LEARNER, Folded
 from learner.state import BufferState
 from storage.blobs import BlobStore
+from storage.snapshots import standings
 
 
 @dataclass(slots=True)
@@ -28,38 +38,109 @@ class History:
     """The log folded to its end, and the way there from a checkpoint."""
 
     state: BufferState
-    checkpoint: CheckpointSaved | None
+    chains: ChainChecker
+    """Where every producer's chain stands."""
+    checkpoint: CheckpointSaved | None = None
     """The newest one that may be restored; None: start from the base weights."""
-    batches: list[PastBatch]
+    batches: list[PastBatch] = field(default_factory=list)
     """Planned after that checkpoint; the last may be unfinished."""
 
 
+Usable = Callable[[CheckpointSaved], bool]
+
+
+class _Base(NamedTuple):
+    """Where computing begins: a checkpoint, and the position up to which it holds everything."""
+
+    position: int
+    checkpoint: CheckpointSaved | None
+
+
 async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str]) -> History:
-    """Fold the log as far as it goes now. `unreadable`: sha256 of checkpoints not to build on.
+    """The log folded as far as it goes now. `unreadable`: sha256 of checkpoints not to build on.
 
     Raises:
         ForeignLog: it does not begin with run.started.
         CorruptEvent, UnknownVersion: see `events.reader.read`; the learner skips nothing, since plans digest every byte.
 
     """
-    buffer = ReplayBuffer()
-    history = History(buffer.initial(), None, [])
-    async with aclosing(read(log, after=0, strict=True)) as recordeds:
-        async for recorded in recordeds:
-            fact = recorded.fact
-            history.state = buffer.apply(history.state, recorded)
-            if isinstance(fact, BatchPlanned):
-                assert history.state.batch is not None
-                history.batches.append(PastBatch(fact, history.state.batch))
-            elif isinstance(fact, UpdateApplied | UpdateSkipped) and history.batches:
-                history.batches[-1].outcomes.append((recorded.position, fact))
-            elif isinstance(fact, CheckpointSaved):
-                usable = fact.blob.sha256 not in unreadable and blobs.has(fact.blob)
-                if usable:
-                    history.checkpoint, history.batches = fact, []
+
+    def usable(saved: CheckpointSaved) -> bool:
+        return saved.blob.sha256 not in unreadable and blobs.has(saved.blob)
+
+    async with aclosing(standings(log, blobs, LEARNER)) as snapshots:
+        async for snapshot in snapshots:
+            history, base = await _fold(log, _begun(snapshot.state), usable)
+            if base.checkpoint is not None:
+                if base.checkpoint is history.checkpoint:
+                    return history
+                return await _fold_from(log, _begun(LEARNER.decode(snapshot.content)), base)
+    history, base = await _fold(log, _empty(), usable)
     if history.state.started is None:
         raise ForeignLog(
             f"the log of run {log.run} does not begin with run.started (it holds {history.state.position} events): the "
             "learner does not know what to train. Start the run with: hindcast start"
         )
+    return history if base.checkpoint is history.checkpoint else await _fold_from(log, _empty(), base)
+
+
+def _empty() -> History:
+    return History(ReplayBuffer().initial(), ChainChecker())
+
+
+def _begun(folded: Folded) -> History:
+    """As at a snapshot, whose newest checkpoint holds every batch before it."""
+    saved = folded.state.checkpoints
+    return History(folded.state, folded.chains(), saved[-1] if saved else None)
+
+
+async def _fold(log: EventLog, history: History, usable: Usable) -> tuple[History, _Base]:
+    """Fold to the end, with the batches after the newest checkpoint; and the newest one that is usable.
+
+    Nearly always that is the same. Batches hold their samples, so those before a checkpoint are not kept for the case
+    that it is not: `_fold_from` then folds again.
+    """
+    base = _Base(0, None)
+    if history.checkpoint is not None and usable(history.checkpoint):
+        base = _Base(history.state.position, history.checkpoint)
+    async with aclosing(_folding(log, history)) as recordeds:
+        async for recorded in recordeds:
+            fact = recorded.fact
+            if isinstance(fact, CheckpointSaved):
+                history.checkpoint, history.batches = fact, []
+                if usable(fact):
+                    base = _Base(recorded.position, fact)
+            else:
+                _keep(history, recorded)
+    return history, base
+
+
+async def _fold_from(log: EventLog, history: History, base: _Base) -> History:
+    """Fold to the end, with the batches after `base`."""
+    history.checkpoint = base.checkpoint
+    async with aclosing(_folding(log, history)) as recordeds:
+        async for recorded in recordeds:
+            if recorded.position > base.position:
+                _keep(history, recorded)
     return history
+
+
+async def _folding(log: EventLog, history: History) -> AsyncGenerator[Recorded, None]:
+    """What follows `history`, each event once it is folded."""
+    buffer, state = ReplayBuffer(), history.state
+    bookmark = Bookmark(position=state.position, digest=state.latest, first_digest=b"")
+    reading = read(log, after=state.position, strict=True, bookmark=bookmark, chains=history.chains)
+    async with aclosing(reading) as recordeds:
+        async for recorded in recordeds:
+            history.state = buffer.apply(history.state, recorded)
+            yield recorded
+
+
+def _keep(history: History, recorded: Recorded) -> None:
+    """Remember a batch, or what was computed of the last one."""
+    fact = recorded.fact
+    if isinstance(fact, BatchPlanned):
+        assert history.state.batch is not None
+        history.batches.append(PastBatch(fact, history.state.batch))
+    elif isinstance(fact, UpdateApplied | UpdateSkipped) and history.batches:
+        history.batches[-1].outcomes.append((recorded.position, fact))

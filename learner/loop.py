@@ -9,7 +9,7 @@ Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is re
 (`storage.full_wait_s`, likewise), for its own facts to be acknowledged and read back (`log.append_timeout_s`), for one
 update at a time in its worker thread.
 Produces samples.swept, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
-checkpoint.saved, blob.released.
+checkpoint.saved, snapshot.saved, blob.released.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
 chain: every fact of training expects the last position of the learner's family, so a second learner is fenced off; and one
@@ -48,13 +48,15 @@ from events.subjects import family_wildcard
 from learner.buffer import ReplayBuffer
 from learner.planning import minibatches_of, plan, sweep
 from learner.restoring import Restored, restore
-from learner.retention import Release, is_checkpoint_due, leftovers, releases
+from learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
+from learner.snapshots import LEARNER, Folded
 from learner.spans import TrainingSpans, updated
 from learner.state import BufferState
 from learner.trainer import MakeTrainer, Trainer
 from learner.training import MODEL, Training
 from storage.blobs import BlobStore
 from storage.checkpoints import save_checkpoint
+from storage.snapshots import append_snapshot
 
 T = TypeVar("T")
 _log = structlog.get_logger()
@@ -140,6 +142,8 @@ class Learner:
         self._recomputed = restored.recomputed
         self._begun = restored.begun
         """Number of the batch that `training` has begun."""
+        self._chains = restored.chains
+        """Checked as far as the state is folded."""
         self._spans = TrainingSpans(log)
         self._grown = asyncio.Condition()
 
@@ -153,7 +157,9 @@ class Learner:
     async def follow(self) -> None:
         """Fold the log as it grows, for ever."""
         bookmark = Bookmark(position=self._state.position, digest=self._state.latest, first_digest=b"")
-        tail = tail_batches(self._log, after=self._state.position, strict=True, bookmark=bookmark)
+        tail = tail_batches(
+            self._log, after=self._state.position, strict=True, bookmark=bookmark, chains=self._chains
+        )
         async with aclosing(tail) as batches:
             async for recordeds, _ in batches:
                 for recorded in recordeds:
@@ -195,6 +201,8 @@ class Learner:
                 waiting_since = asyncio.get_running_loop().time()
             elif is_checkpoint_due(state, settings.learner):
                 await self._save_checkpoint()
+            elif is_snapshot_due(state, settings.storage):
+                await self._save_snapshot()
             elif due := releases(state, settings.learner):
                 await self._release(due[0])
             elif reached:
@@ -261,6 +269,24 @@ class Learner:
             update=counters.update, batch=batch, version=version, state=counters.state, blob=blob
         )
         await self._decide(fact, entity=f"batch_{batch}", correlation=f"batch_{batch}")
+
+    async def _save_snapshot(self) -> None:
+        """Keep the fold as it is at this moment: between two awaits, state and chains stand at the same event."""
+        state = self._state
+        content = LEARNER.encode(Folded(state, self._chains.links))
+        position, latest, digest = state.position, state.latest, state.digest.value
+        blob = await self._store(lambda: self._blobs.put(content))
+        saved = await append_snapshot(
+            self._log,
+            self._publisher,
+            LEARNER,
+            blob,
+            position=position,
+            position_digest=latest,
+            log_digest=digest,
+        )
+        await self._reach(saved)
+        _log.info("snapshot saved", position=position, size_bytes=blob.size)
 
     async def _release(self, release: Release) -> None:
         """The event first: a blob that is gone without one would be a lost one."""

@@ -17,6 +17,7 @@ import structlog
 from core.errors import CheckpointCorrupt, ReplayDiverged
 from core.ids import digest_hex
 from events.catalogue import CheckpointSaved
+from events.chain import ChainChecker
 from events.log import EventLog
 from learner.comparison import compare_updates
 from learner.history import History, PastBatch, fold_history
@@ -41,6 +42,8 @@ class Restored:
     """Updates computed again."""
     begun: int | None
     """Number of the unfinished batch that the training is in."""
+    chains: ChainChecker
+    """Where every producer's chain stands there."""
 
 
 async def restore(
@@ -104,7 +107,7 @@ async def restore(
             recomputed += 1
     if recomputed:
         _log.info("updates after the checkpoint were computed again", updates=recomputed)
-    return Restored(history.state, training, recomputed, unfinished)
+    return Restored(history.state, training, recomputed, unfinished, history.chains)
 
 
 async def recompute_weights(log: EventLog, blobs: BlobStore, *, policy: Path) -> tuple[bytes, int]:

@@ -1,10 +1,14 @@
-"""Which weights and checkpoints are let go of. Pure; letting go is an event first and a deletion after it."""
+"""Which weights, checkpoints and snapshots are let go of. Pure; letting go is an event first and a deletion after it."""
 
 import msgspec
 
-from core.settings import LearnerSettings
+from core.settings import LearnerSettings, StorageSettings
 from events.envelope import BlobRef
+from learner.snapshots import LEARNER
 from learner.state import BufferState
+
+KEEP_SNAPSHOTS = 2
+"""Of each projection: the newest, and the one before in case that cannot be read."""
 
 
 class Release(msgspec.Struct, frozen=True):
@@ -15,7 +19,7 @@ class Release(msgspec.Struct, frozen=True):
 
 
 def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
-    """Weights and checkpoints beyond those the settings keep, oldest first.
+    """Weights and checkpoints beyond those the settings keep, and snapshots beyond `KEEP_SNAPSHOTS`, oldest first.
 
     Kept in any case: version 0 (base and KL reference), the latest version, every `keep_weights_every`-th, the newest
     checkpoint, and every blob whose content something kept shares.
@@ -29,6 +33,7 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
     kept_checkpoints = state.checkpoints[-settings.keep_checkpoints :]
     kept = {state.weights[version].weights.sha256 for version in kept_versions}
     kept |= {saved.blob.sha256 for saved in kept_checkpoints}
+    kept |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved[-KEEP_SNAPSHOTS:]}
     found: dict[str, Release] = {}
     for version in sorted(set(state.weights) - kept_versions):
         blob = state.weights[version].weights
@@ -38,6 +43,10 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
             saved.blob.sha256,
             Release(saved.blob, f"checkpoint of update {saved.update}: newer ones are kept"),
         )
+    for projection, saved_ones in state.snapshots.items():
+        for one in saved_ones[:-KEEP_SNAPSHOTS]:
+            reason = f"snapshot of the {projection} at position {one.position}: newer ones are kept"
+            found.setdefault(one.blob.sha256, Release(one.blob, reason))
     return [release for sha256, release in found.items() if sha256 not in kept]
 
 
@@ -46,6 +55,7 @@ def leftovers(state: BufferState) -> list[BlobRef]:
     assert state.started is not None
     used = {published.weights.sha256 for published in state.weights.values()}
     used |= {saved.blob.sha256 for saved in state.checkpoints} | {state.started.base_policy.sha256}
+    used |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved}
     return [blob for sha256, blob in state.released.items() if sha256 not in used]
 
 
@@ -53,3 +63,14 @@ def is_checkpoint_due(state: BufferState, settings: LearnerSettings) -> bool:
     """Whether the batch that ended last closes with a checkpoint that is not saved yet."""
     finished = state.batches if state.batch is None else state.batches - 1
     return finished > 0 and finished % settings.checkpoint_every == 0 and state.checkpointed < finished
+
+
+def is_snapshot_due(state: BufferState, settings: StorageSettings) -> bool:
+    """Whether the fold is to be kept now: at a checkpoint that covers everything trained, when enough has been folded since.
+
+    A start from it then has no update to compute again but those after a newer checkpoint.
+    """
+    if state.batch is not None or not state.checkpoints or state.checkpointed < state.batches:
+        return False
+    saved = state.snapshots.get(LEARNER.projection)
+    return state.position - (saved[-1].position if saved else 0) >= settings.snapshot_events

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.settings import Settings
-from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, WeightsPublished
+from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, SnapshotSaved, WeightsPublished
 from events.catalogue.run import Fingerprint
 from events.chain import RollingDigest
 from events.envelope import BlobRef
@@ -35,8 +35,10 @@ class BufferState:
     """Those that are not used up."""
     complete: dict[str, None] = field(default_factory=dict)
     """Ids of complete groups in the order of completion."""
-    settled_groups: set[str] = field(default_factory=set)
-    """Groups that are used up."""
+    requests: int = 0
+    """Episodes requested so far, of any origin."""
+    settled_groups: dict[str, int] = field(default_factory=dict)
+    """Groups that are used up, and `requests` then, oldest first: as long as a request may still come for them."""
     successes: dict[str, list[Episode]] = field(default_factory=dict)
     """Remembered for rehearsal, by family, oldest first; they entered when their group had been used up."""
 
@@ -49,8 +51,10 @@ class BufferState:
     """Published versions whose weights were not released."""
     checkpoints: list[CheckpointSaved] = field(default_factory=list)
     """Not released, oldest first."""
+    snapshots: dict[str, list[SnapshotSaved]] = field(default_factory=dict)
+    """Not released, by projection, oldest first."""
     released: dict[str, BlobRef] = field(default_factory=dict)
-    """Released blobs by sha256."""
+    """The latest `buffer.RELEASED_KEPT` released blobs by sha256."""
     batch: Batch | None = None
     plan: BatchPlanned | None = None
     """The plan of `batch`."""

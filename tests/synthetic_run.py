@@ -44,6 +44,7 @@ from events.catalogue import (
     RunStarted,
     SamplesSwept,
     SegmentArchived,
+    SnapshotSaved,
     StateValued,
     StepTaken,
     TaskAdmitted,
@@ -413,6 +414,18 @@ class Tale:
             (
                 "segment",
                 SegmentArchived(first=1, last=10, sha256=digest_hex(b"segment"), location="archive/1"),
+            ),
+            (
+                "learner",
+                SnapshotSaved(
+                    projection="learner",
+                    position=self.told,
+                    schema=digest_hex(b"schema"),
+                    position_digest=bytes(32),
+                    log_digest=bytes(32),
+                    previous=0,
+                    blob=blob("snapshot"),
+                ),
             ),
             ("log", LogRepaired(first=1, last=10, reason="a flipped bit")),
             ("pause", ControlRequested(command="pause", arguments={"for_s": 5}, author="me", reason="lunch")),

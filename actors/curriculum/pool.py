@@ -1,6 +1,6 @@
 """The tasks a run draws from: every configured family, with the seeds set aside for training."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from actors.environments.base import TaskSource
 from core.errors import SettingsError
@@ -63,7 +63,7 @@ def _by_id(tasks: Iterable[Task]) -> dict[str, Task]:
     return {task.id: task for task in tasks}
 
 
-def admitted_pool(pool: Pool, admitted: Mapping[str, Task]) -> Pool:
+def admitted_pool(pool: Pool, admitted: Collection[str]) -> Pool:
     """The part of a pool that has been admitted."""
     return {
         family: {key: task for key, task in tasks.items() if key in admitted}

@@ -1,10 +1,12 @@
 """The curriculum's fold: one event at a time, no clock, no randomness. What it counts and why: `state`."""
 
+from typing import Self
+
 from actors.curriculum.groups import Group, Member
 from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
 from actors.leases import FAMILIES as LEASE_FAMILIES
 from core.advantages import is_informative
-from core.settings import CurriculumSettings, LearnerSettings
+from core.settings import CurriculumSettings, LearnerSettings, Settings
 from core.staleness import is_stale
 from events.catalogue import (
     BatchPlanned,
@@ -59,6 +61,18 @@ class CurriculumProjection:
         self._compares = learner.algorithm != "cloning"
         self._judge = judge
 
+    @classmethod
+    def under(cls, settings: Settings) -> Self:
+        """As the settings of a run have it."""
+        return cls(curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0])
+
+    @property
+    def conditions(self) -> str:
+        """The settings that the state depends on, in words: states under others are not comparable."""
+        return (
+            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, judge {self._judge}"
+        )
+
     def initial(self) -> CurriculumState:
         """Nothing has happened."""
         return CurriculumState()
@@ -69,12 +83,12 @@ class CurriculumProjection:
         state.leases.apply(recorded)
         match recorded.fact:
             case TaskProposed() as fact:
-                state.proposed[fact.task.id] = fact.task
+                state.proposed.add(fact.task.id)
             case TaskAdmitted() as fact:
-                if task := state.proposed.get(fact.task_id):
-                    state.admitted[fact.task_id] = task
+                if fact.task_id in state.proposed:
+                    state.admitted.add(fact.task_id)
             case TaskRejected() as fact:
-                state.admitted.pop(fact.task_id, None)
+                state.admitted.discard(fact.task_id)
                 state.rejected.add(fact.task_id)
             case PhaseStarted() as fact:
                 state.phase = fact.phase
@@ -102,7 +116,7 @@ class CurriculumProjection:
             case UpdateApplied() | UpdateSkipped() as fact:
                 self._updated(state, fact)
             case WeightsPublished() as fact:
-                self._published(state, fact)
+                self._published(state, fact, recorded.position)
         family = BY_CLASS[type(recorded.fact)].family
         if family == "curriculum":
             state.last_curriculum = recorded.position
@@ -216,8 +230,12 @@ class CurriculumProjection:
         if state.minibatches <= 0 and state.applied == 0:
             self._release(state, trained=False)
 
-    def _published(self, state: CurriculumState, fact: WeightsPublished) -> None:
-        if fact.model != "policy" or fact.version <= state.version:
+    def _published(self, state: CurriculumState, fact: WeightsPublished, position: int) -> None:
+        if fact.model != "policy":
+            return
+        if fact.version > state.version or state.published == 0:
+            state.published = position
+        if fact.version <= state.version:
             return
         state.version = fact.version
         self._release(state, trained=True)

@@ -4,9 +4,9 @@
                             │
                             └────────── leases, clock ──> episode.abandoned   (created if absent)
 
-Consumes everything but page content; waits for the state to change, at most `TICK_S` because leases run out by the
+Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S` because leases run out by the
 clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded, and on a
-drain episode.cancelled for what nobody has started, then control.applied; where room runs out control.requested (pause,
+drain episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out control.requested (pause,
 and resume once there is room again).
 
 Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
@@ -21,6 +21,7 @@ from contextlib import aclosing
 
 import structlog
 
+from actors.curriculum.keeping import Keeper
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool
 from actors.curriculum.projection import DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
@@ -47,6 +48,7 @@ from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.registry import BY_CLASS
 from events.subjects import family_wildcard
+from storage.blobs import BlobStore
 
 TICK_S = 1.0
 """How often leases are looked at when nothing else happens."""
@@ -65,6 +67,7 @@ async def run_curriculum(
     *,
     log: EventLog,
     publisher: Publisher,
+    blobs: BlobStore,
     sources: Mapping[str, TaskSource],
     settings: Settings,
     stop: asyncio.Event,
@@ -83,7 +86,9 @@ async def run_curriculum(
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
-    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes, room_check)
+    keeper = Keeper(log, publisher, blobs, settings)
+    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes, room_check, keeper)
+    await curriculum.restore()
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(curriculum.follow())
         stopping = tasks.create_task(_stop_when_set(stop, curriculum))
@@ -109,6 +114,7 @@ class _Curriculum:
         clock_ns: Callable[[], int],
         until_episodes: int | None,
         room_check: RoomCheck | None,
+        keeper: Keeper,
     ) -> None:
         self._log = log
         self._publisher = publisher
@@ -116,10 +122,9 @@ class _Curriculum:
         self._pool = pool
         self._clock_ns = clock_ns
         self._until_episodes = until_episodes
-        self._projection = CurriculumProjection(
-            curriculum=settings.curriculum, learner=settings.learner, judge=settings.judge.judges[0]
-        )
+        self._projection = CurriculumProjection.under(settings)
         self._state: CurriculumState = self._projection.initial()
+        self._keeper = keeper
         self._room_check = room_check
         self._room_checked_at = float("-inf")
         self._pool_admitted = False
@@ -127,9 +132,14 @@ class _Curriculum:
         self._changed = asyncio.Condition()
         self._changes = 0
 
+    async def restore(self) -> None:
+        """Begin where the newest snapshot stands."""
+        self._state = await self._keeper.restore() or self._state
+
     async def follow(self) -> None:
         """Fold the log, for ever."""
-        async with aclosing(follow(self._log, after=0, families=FAMILIES)) as batches:
+        begun = self._state.position
+        async with aclosing(follow(self._log, after=begun, families=FAMILIES)) as batches:
             async for followed in batches:
                 for recorded in followed.recorded:
                     self._state = self._projection.apply(self._state, recorded)
@@ -150,6 +160,7 @@ class _Curriculum:
         while not self._stopped and not finished(self._state, self._until_episodes):
             seen = self._changes
             await self._mind_room()
+            await self._keeper.save_if_due(self._state)
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
             draining = self._state.draining and not self._state.drained and await self._drain()

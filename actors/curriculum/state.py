@@ -1,7 +1,7 @@
 """What the curriculum knows, folded from the log: tasks, groups under way, counts that admission rests on.
 
 Invariant "Counters are projections": everything here follows from events alone, deadlines included, so a curriculum
-that dies goes on where it was.
+that dies goes on where it was. It grows with the tasks of a run, not with its episodes.
 
 How admission counts (see `core.staleness`; episodes of origin `online` only):
 - an episode that ends waits for its verdict, then for the rest of its group, then for the learner;
@@ -14,12 +14,12 @@ How admission counts (see `core.staleness`; episodes of origin `online` only):
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import msgspec
 
 from actors.curriculum.groups import Group, Member
 from actors.leases import LeaseBook
-from core.task import Task
 
 RECENT = 64
 """Verdicts per family that its success rate is taken from: a window, since the policy changes."""
@@ -42,47 +42,51 @@ class FamilyTally(msgspec.Struct):
     """Latest rewards, oldest first, at most `RECENT`."""
 
 
+@dataclass(slots=True)
 class CurriculumState:
     """The fold's state. Changed by `CurriculumProjection` alone."""
 
-    def __init__(self) -> None:
-        self.position = 0
-        """The log is known up to here."""
-        self.last_curriculum = 0
-        """Position of the last event of the `curriculum` family: what the next one expects."""
-        self.last_request = 0
-        """Position of the last event of the `request` family."""
-        self.phase: int | None = None
-        self.version = 0
-        """Newest published policy version."""
-        self.proposed: dict[str, Task] = {}
-        self.admitted: dict[str, Task] = {}
-        """By id, in the order of admission."""
-        self.rejected: set[str] = set()
-        """Ids of tasks that will not be attempted."""
-        self.groups: dict[str, Group] = {}
-        """Those under way: an episode, a verdict or the learner is still to come."""
-        self.places: dict[str, tuple[str, int]] = {}
-        """Episode -> group and member, for the groups under way."""
-        self.opened: Counter[str] = Counter()
-        """Groups ever opened, by origin."""
-        self.ended: Counter[str] = Counter()
-        """Episodes that came to their natural end, by origin."""
-        self.discarded = 0
-        """Online episodes that reached a terminal fact and that no update used or will use."""
-        self.batch = -1
-        """Latest batch planned."""
-        self.minibatches = 0
-        """Mini-batches of it that are not reported yet."""
-        self.applied = 0
-        """Mini-batches of it that changed the weights."""
-        self.tasks: dict[str, Tally] = {}
-        self.families: dict[str, FamilyTally] = {}
-        self.leases = LeaseBook()
-        self.draining = False
-        """Somebody asked to begin nothing more; until the run is resumed."""
-        self.drained = False
-        """What was waiting then has been cancelled."""
+    position: int = 0
+    """The log is known up to here."""
+    last_curriculum: int = 0
+    """Position of the last event of the `curriculum` family: what the next one expects."""
+    last_request: int = 0
+    """Position of the last event of the `request` family."""
+    phase: int | None = None
+    version: int = 0
+    """Newest published policy version."""
+    published: int = 0
+    """Position of its publication; 0: none yet."""
+    proposed: set[str] = field(default_factory=set)
+    """Ids of tasks."""
+    admitted: set[str] = field(default_factory=set)
+    """Ids of proposed tasks."""
+    rejected: set[str] = field(default_factory=set)
+    """Ids of tasks that will not be attempted."""
+    groups: dict[str, Group] = field(default_factory=dict)
+    """Those under way: an episode, a verdict or the learner is still to come."""
+    places: dict[str, tuple[str, int]] = field(default_factory=dict)
+    """Episode -> group and member, for the groups under way."""
+    opened: Counter[str] = field(default_factory=Counter)
+    """Groups ever opened, by origin."""
+    ended: Counter[str] = field(default_factory=Counter)
+    """Episodes that came to their natural end, by origin."""
+    discarded: int = 0
+    """Online episodes that reached a terminal fact and that no update used or will use."""
+    batch: int = -1
+    """Latest batch planned."""
+    minibatches: int = 0
+    """Mini-batches of it that are not reported yet."""
+    applied: int = 0
+    """Mini-batches of it that changed the weights."""
+    tasks: dict[str, Tally] = field(default_factory=dict)
+    """Of tasks that were attempted, by id."""
+    families: dict[str, FamilyTally] = field(default_factory=dict)
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    draining: bool = False
+    """Somebody asked to begin nothing more; until the run is resumed."""
+    drained: bool = False
+    """What was waiting then has been cancelled."""
 
     def members(self, *origins: str) -> Iterator[tuple[Group, Member]]:
         """Members of the groups under way, of these origins or of all."""

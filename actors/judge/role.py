@@ -20,7 +20,7 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
-from actors.judge.rules import RuleJudge
+from actors.judge.judges import JUDGES
 from actors.judge.tasks import TaskMemory
 from actors.spans import judged, judging
 from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
@@ -37,9 +37,6 @@ FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
 WORKERS = 4
 """Episodes judged at the same time: one that hangs does not hold up the others."""
-
-JUDGES: dict[str, Judge] = {"rules": RuleJudge()}
-"""By the name that `judge.judges` uses."""
 
 logger = structlog.get_logger(__name__)
 
@@ -62,7 +59,7 @@ async def run_judge(
     """
     role = _JudgeRole(log, publisher, queue, settings, configured_judges(settings, judges), stop)
     async with asyncio.TaskGroup() as background:
-        following = background.create_task(role.tasks.follow(log))
+        following = background.create_task(role.tasks.follow())
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
                 workers.create_task(role.work(), name=f"judge {number}")
@@ -106,7 +103,7 @@ class _JudgeRole:
         self._settings = settings
         self._judges = judges
         self._stop = stop
-        self.tasks = TaskMemory()
+        self.tasks = TaskMemory(log)
         self.counts: Counter[str] = Counter()
         """Verdicts by outcome, and `repeated` ones that were there already."""
 

@@ -1,14 +1,18 @@
 """`hindcast fork`."""
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
 from app.cli.options import Json
-from app.cli.output import print_fields, print_json, print_text
+from app.cli.output import print_fields, print_json, print_text, say
 from app.runs import open_run
+from events.places import parse_place, position_of
+
+if TYPE_CHECKING:
+    from app.forking import Forked
 
 app = typer.Typer()
 
@@ -19,7 +23,10 @@ def fork(
         str | None, typer.Argument(metavar="[RUN]", help="The parent; by default the run started last.")
     ] = None,
     at: Annotated[
-        str, typer.Option("--at", metavar="PLACE", help="Where it is left: a position, or update=N.")
+        str,
+        typer.Option(
+            "--at", metavar="PLACE", help="Where it is left: a position, update=N, policy=N, …; see the docs."
+        ),
     ] = "end",
     name: Annotated[
         str | None, typer.Option("--name", help="Of the new run; default: the next free run-N.")
@@ -38,10 +45,14 @@ def fork(
     """
     from app.forking import fork_run  # loads torch: only once it is needed
 
-    parent = open_run(run)
-    forked = asyncio.run(
-        fork_run(parent, at=int(at), name=name, overrides=overrides or [], said=lambda text: print_text(text))
-    )
+    parent, place = open_run(run), parse_place(at)
+
+    async def work() -> "Forked":
+        async with parent.connect_log() as log:
+            position = await position_of(log, place)
+        return await fork_run(parent, at=position, name=name, overrides=overrides or [], said=say)
+
+    forked = asyncio.run(work())
     if as_json:
         print_json(msgspec.to_builtins(forked))
         return

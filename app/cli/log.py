@@ -25,10 +25,11 @@ from app.cli.events import (
     fields_of,
     select,
 )
-from app.cli.options import Json, Limit, RunOption
+from app.cli.options import Json, Limit, RunOption, SourceOption
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
 from app.resizing import UNITS, parse_size, resize_log
 from app.runs import open_run
+from app.sources import open_source
 from core.errors import SettingsError
 from events.envelope import Recorded
 from events.log import EventLog
@@ -70,7 +71,7 @@ def with_log(run: str | None, work: Callable[[EventLog, Cursor], Awaitable[None]
     cursor = Cursor()
 
     async def connected() -> None:
-        async with open_run(run).connect_log() as log:
+        async with open_source(run).connect_log() as log:
             await work(log, cursor)
 
     with suppress(KeyboardInterrupt):
@@ -109,7 +110,7 @@ async def following(
 
 @app.command("tail")
 def tail_log(
-    run: RunOption = None,
+    run: SourceOption = None,
     types: Types = None,
     episode: Episode = None,
     producer: Producer = None,
@@ -172,7 +173,7 @@ async def print_next(
 @app.command("show")
 def show_events(
     position: Annotated[int | None, typer.Argument(metavar="[POSITION]", min=1, help="Which event.")] = None,
-    run: RunOption = None,
+    run: SourceOption = None,
     at: Annotated[int | None, typer.Option("--position", min=1, help="Which event, as an option.")] = None,
     episode: Annotated[str | None, typer.Option("--episode", help="Every event of this episode.")] = None,
     arrays: Annotated[bool, typer.Option("--arrays", help="Token ids and the like in full.")] = False,
@@ -221,7 +222,7 @@ def grep_log(
         str,
         typer.Argument(help="Regular expression, looked for in each field as in `payload.result=timeout`."),
     ],
-    run: RunOption = None,
+    run: SourceOption = None,
     types: Types = None,
     episode: Episode = None,
     producer: Producer = None,
@@ -269,7 +270,7 @@ def print_match(recorded: Recorded, fields: list[str], *, as_json: bool) -> None
 
 @app.command("stats")
 def show_stats(
-    run: RunOption = None,
+    run: SourceOption = None,
     types: Types = None,
     episode: Episode = None,
     producer: Producer = None,

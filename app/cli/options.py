@@ -8,6 +8,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text."
 RunName = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="Which run; by default the one started last.")
 ]
+SourceName = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[RUN]", help="Which run, or the folder of an archive; by default the run started last."
+    ),
+]
+SourceOption = Annotated[
+    str | None,
+    typer.Option("--run", help="Which run, or the folder of an archive; by default the run started last."),
+]
 RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]

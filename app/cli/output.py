@@ -1,5 +1,6 @@
 """How commands print: one JSON document, or plain text in columns. No colour anywhere, so piping changes nothing."""
 
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -21,6 +22,11 @@ def print_json(value: Any) -> None:
 def print_text(text: str) -> None:
     """A line of text."""
     typer.echo(text)
+
+
+def say(line: str) -> None:
+    """Progress, on standard error so that `--json` stays one document."""
+    sys.stderr.write(f"{line}\n")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:

@@ -1,15 +1,18 @@
 """`hindcast rebuild`."""
 
 import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
 import typer
 
 from app.cli.bars import progress_bar, watched
-from app.cli.options import Json, RunName
+from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text
-from app.runs import RunHandle, open_run
+from app.runs import RunHandle
+from app.sources import Source, open_source
 from core.errors import ReplayDiverged
 from storage.readmodel.rebuild import RebuildReport, rebuild
 
@@ -18,10 +21,18 @@ app = typer.Typer()
 
 @app.command("rebuild")
 def rebuild_run(
-    run: RunName = None,
+    run: SourceName = None,
     replace: Annotated[
         bool, typer.Option("--replace", help="Where they differ, make the live one anew.")
     ] = False,
+    into: Annotated[
+        Path | None,
+        typer.Option(
+            "--into",
+            metavar="FILE",
+            help="SQLite file to make or compare instead; of an archive nothing is kept without it.",
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Fold the log again into a fresh read model and compare it, byte for byte, with the live one.
@@ -30,8 +41,10 @@ def rebuild_run(
 
     Example: hindcast rebuild run-1 --json
     """
-    handle = open_run(run)
-    report = asyncio.run(_rebuild(handle, replace=replace, as_json=as_json))
+    source = open_source(run)
+    with TemporaryDirectory(prefix="hindcast-") as scratch:
+        url = _database(source, into, Path(scratch))
+        report = asyncio.run(_rebuild(source, url, replace=replace, as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
@@ -40,10 +53,17 @@ def rebuild_run(
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _rebuild(handle: RunHandle, *, replace: bool, as_json: bool) -> RebuildReport:
-    async with handle.connect_log() as log:
+def _database(source: Source, into: Path | None, scratch: Path) -> str:
+    """Address of the live read model: the run's own; an archive has none, so that two fresh ones are compared."""
+    if into is None and isinstance(source, RunHandle):
+        return source.database_url
+    return f"sqlite:///{(into or scratch / 'readmodel.sqlite').absolute()}"
+
+
+async def _rebuild(source: Source, url: str, *, replace: bool, as_json: bool) -> RebuildReport:
+    async with source.connect_log() as log:
         with progress_bar(as_json=as_json) as bar:
-            return await rebuild(watched(log, bar, "folding"), handle.database_url, replace=replace)
+            return await rebuild(watched(log, bar, "folding"), url, replace=replace)
 
 
 def _print_report(report: RebuildReport) -> None:

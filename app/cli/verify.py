@@ -8,9 +8,9 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar, watched
-from app.cli.options import Json, RunName
+from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text
-from app.runs import RunHandle, open_run
+from app.sources import Source, open_source
 from core.errors import ReplayDiverged
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ app = typer.Typer()
 
 
 @app.command("verify")
-def verify_run(run: RunName = None, as_json: Json = False) -> None:
+def verify_run(run: SourceName = None, as_json: Json = False) -> None:
     """Recompute every batch and every update of a run from its log, and compare the digests.
 
     Exit code 3 names the first position that differs, what differed, and the likely cause.
@@ -29,7 +29,7 @@ def verify_run(run: RunName = None, as_json: Json = False) -> None:
     """
     from core.models.policy import policy_folder  # loads torch: other commands must not wait for it
 
-    handle = open_run(run)
+    handle = open_source(run)
     report = asyncio.run(_verify(handle, policy_folder(handle.settings.policy.base), as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -39,7 +39,7 @@ def verify_run(run: RunName = None, as_json: Json = False) -> None:
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _verify(handle: RunHandle, policy: Path, *, as_json: bool) -> "VerifyReport":
+async def _verify(handle: Source, policy: Path, *, as_json: bool) -> "VerifyReport":
     from learner.verify import verify  # loads torch: only once it is needed
 
     async with handle.connect_log() as log:

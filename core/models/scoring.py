@@ -52,6 +52,21 @@ def packs(samples: Sequence[Scored], *, tokens_per_forward: int) -> list[list[in
 
 def score_pack(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
     """`score` for samples that fit one forward pass."""
+    targets = torch.tensor([token for sample in samples for token in sample.action_ids])
+    logprobs = _distributions(model, samples, temperature).gather(-1, targets[:, None])[:, 0]
+    return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
+
+
+def distributions(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
+    """What each action token was drawn from, for samples that fit one forward pass  # [action tokens, vocabulary] each.
+
+    Log-probabilities; `score_pack` picks those of the tokens that were drawn.
+    """
+    found = _distributions(model, samples, temperature)
+    return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
+
+
+def _distributions(model: Any, samples: Sequence[Scored], temperature: float) -> torch.Tensor:
     length = max(map(_length, samples))
     ids = torch.zeros((len(samples), length), dtype=torch.long)
     for row, sample in enumerate(samples):
@@ -61,9 +76,7 @@ def score_pack(model: Any, samples: Sequence[Scored], *, temperature: float) -> 
         rows, columns
     ]  # [actions, width]
     logits = model.get_output_embeddings()(hidden).float() / (temperature or 1.0)  # [actions, vocabulary]
-    targets = ids[rows, columns + 1]
-    logprobs = torch.log_softmax(logits, dim=-1).gather(-1, targets[:, None])[:, 0]
-    return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
+    return torch.log_softmax(logits, dim=-1)
 
 
 def _before_actions(samples: Sequence[Scored]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -24,6 +24,7 @@ from events.catalogue.operation import (
     LogRepaired,
     LogSealed,
     SegmentArchived,
+    SnapshotSaved,
     WaitExceeded,
 )
 from events.catalogue.run import RecipeChanged, RunFinished, RunForked, RunResumed, RunStarted
@@ -65,6 +66,7 @@ __all__ = [
     "RunStarted",
     "SamplesSwept",
     "SegmentArchived",
+    "SnapshotSaved",
     "StateValued",
     "StepTaken",
     "TaskAdmitted",

@@ -43,6 +43,25 @@ class BlobReleased(Fact, frozen=True, kw_only=True):
     reason: str
 
 
+@fact("snapshot.saved", family="snapshot")
+class SnapshotSaved(Fact, frozen=True, kw_only=True):
+    """The state of a fold stands in a blob: a faster start, never the truth."""
+
+    projection: str
+    """Whose state: `learner`, `curriculum`. The newest one is the last event under the projection's own subject."""
+    position: int
+    """The log is folded up to here."""
+    schema: str
+    """Digest of the state's shape and of the code that folds it: another code's snapshot is passed over."""
+    position_digest: bytes
+    """sha256 of the stored bytes at `position`."""
+    log_digest: bytes
+    """Rolling digest up to `position`, where the projection has one; else empty."""
+    previous: int
+    """Position of the `snapshot.saved` before this one of the same projection; 0: there is none."""
+    blob: BlobRef
+
+
 @fact("segment.archived", family="storage")
 class SegmentArchived(Fact, frozen=True, kw_only=True):
     """A verified prefix of the log stands in an archive."""

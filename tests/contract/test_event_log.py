@@ -1,4 +1,4 @@
-"""What every `EventLog` promises, on every adapter: in memory, in memory over a lossy link, JetStream.
+"""What every `EventLog` promises, on every adapter: in memory, in memory over a lossy link, JetStream, read from an archive.
 
 Records go to subjects of the family `run`, which the role `admin` may append to; the log does not look into them.
 """
@@ -8,8 +8,10 @@ import itertools
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from hashlib import sha256
+from pathlib import Path
 
 import pytest
+from archive_story import ArchivedLog
 from conftest import Connect, LiveBroker
 
 from core.errors import ExpectationFailed, LogFull
@@ -20,7 +22,7 @@ from events.jetstream import JetStreamLog
 from events.log import EventLog, Expectation
 from events.memory import Faults, MemoryLog
 
-pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream"])
+pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived"])
 
 _ids = itertools.count()
 
@@ -29,6 +31,8 @@ _ids = itertools.count()
 def log(adapter: str, request: pytest.FixtureRequest, run_name: str) -> EventLog:
     if adapter == "memory":
         return MemoryLog(run_name)
+    if adapter == "archived":
+        return ArchivedLog(run_name, request.getfixturevalue("tmp_path"))
     if adapter == "faulty":
         faults = Faults(seed=11, lost_request=0.25, lost_reply=0.25, duplicate=0.25, delay=0.25)
         return MemoryLog(run_name, faults=faults)
@@ -304,7 +308,7 @@ async def test_a_full_log_refuses_and_goes_on_once_there_is_room(
 
 @pytest.fixture
 async def tight(
-    adapter: str, broker: LiveBroker, connect_as: Connect, run_name: str
+    adapter: str, broker: LiveBroker, connect_as: Connect, run_name: str, tmp_path: Path
 ) -> tuple[EventLog, Callable[[], Awaitable[None]]]:
     """A log with room for 100 kB, and what makes room."""
     if adapter == "jetstream":
@@ -318,6 +322,8 @@ async def tight(
         return stream, enlarge
     faults = Faults(seed=5, lost_request=0.2, lost_reply=0.2) if adapter == "faulty" else None
     log = MemoryLog(run_name, max_bytes=100_000, faults=faults)
+    if adapter == "archived":
+        log = ArchivedLog(run_name, tmp_path, max_bytes=100_000)
 
     async def more() -> None:
         log.max_bytes = 1_000_000

@@ -115,6 +115,7 @@ async def play(broker: LiveBroker, connect_as: Connect, run: str, folder: Path, 
             await run_curriculum(
                 log=logs["curriculum"],
                 publisher=mine,
+                blobs=blobs,
                 sources={"store": StoreTasks(SETTINGS.sites), "miniwob": MiniwobTasks()},
                 settings=SETTINGS,
                 stop=stop,

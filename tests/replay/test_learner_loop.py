@@ -36,7 +36,7 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact, Record, Stored
-from events.log import Expectation, LogIdentity
+from events.log import Ancestor, Expectation, LogIdentity
 from events.memory import MemoryLog
 from learner.loop import LearnerReport
 from learner.training import Training
@@ -68,6 +68,10 @@ class Watched:
     @property
     def run(self) -> str:
         return self._log.run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        return self._log.lineage
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         self._left -= 1

@@ -2,13 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from hashlib import sha256
 from pathlib import Path
 from random import Random
 from typing import Any, cast
 
 import msgspec
 import pytest
+from forging import forge, put
 from training_story import QUICK, RUN, Bench, bench, copy_of, events_of, folder_of, learn, settings_with
 
 from core.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
@@ -26,8 +26,7 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.chain import RollingDigest
-from events.codec import decode_envelope, decode_fact, encode, encode_fact
+from events.codec import decode_envelope, encode
 from events.envelope import BlobRef, Fact, Recorded, Stored
 from events.memory import MemoryLog
 from events.publisher import Publisher
@@ -66,35 +65,6 @@ async def diverged(made: Bench, *, code_rev: str = "test") -> Divergence:
 
 async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:
     return [recorded for recorded in await events_of(made.log) if isinstance(recorded.fact, kind)]
-
-
-def put(log: MemoryLog, position: int, data: bytes) -> None:
-    """Replace stored bytes, as a broken disk or a tamperer would."""
-    old = log.events[position - 1]
-    log.events[position - 1] = Stored(position, old.subject, data, old.id)
-
-
-def forge(log: MemoryLog, position: int, change: Callable[[Any], Fact], *, digests: bool = False) -> None:
-    """Replace a fact and mend every chain after it; with `digests` also the rolling digests that plans recorded."""
-    ends: dict[str, bytes] = {}
-    rolling, at = RollingDigest(), {}
-    for stored in list(log.events):
-        envelope = decode_envelope(stored)
-        fact = cast(Fact, decode_fact(stored, envelope))
-        if stored.position == position:
-            fact = change(fact)
-        if digests and isinstance(fact, BatchPlanned):
-            fact = msgspec.structs.replace(fact, log_digest=at[fact.as_of])
-        data = encode(
-            msgspec.structs.replace(
-                envelope, payload=encode_fact(fact), prev_hash=ends.get(envelope.incarnation, b"")
-            )
-        )
-        if stored.position < position:
-            assert data == stored.data
-        ends[envelope.incarnation] = sha256(data).digest()
-        at[stored.position] = rolling.advance(ends[envelope.incarnation])
-        put(log, stored.position, data)
 
 
 def with_field(**changes: Any) -> Callable[[Any], Fact]:

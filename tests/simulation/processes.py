@@ -149,11 +149,12 @@ def leaves(error: BaseException) -> list[BaseException]:
 # ---- roles ----------------------------------------------------------------------------------------------------------
 
 
-def curriculum(settings: Settings) -> Role:
+def curriculum(site: Site, settings: Settings) -> Role:
     async def role(connection: Connection, publisher: Publisher, stop: asyncio.Event) -> None:
         await run_curriculum(
             log=connection,
             publisher=publisher,
+            blobs=site.blobs,  # type: ignore[arg-type]
             sources=SOURCES,
             settings=settings,
             stop=stop,

@@ -15,9 +15,9 @@ import actors.curriculum.requests as requests
 import actors.curriculum.role as curriculum_role
 import actors.judge.role as judge_role
 import core.staleness
-import learner.buffer as buffer
 import learner.loop as loop
 import learner.planning as planning
+import learner.settling as settling
 from actors.attempt import Stage
 from actors.leases import LeaseBook
 from core.evidence import Judgment
@@ -32,6 +32,7 @@ from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
 from simulation.schedules import View, play
 from simulation.stand_ins import ScriptedEngine
+from storage.snapshots import Kind
 
 
 class Sabotage(NamedTuple):
@@ -230,6 +231,22 @@ ENDS, STARTS = "Broken: every episode ends once", "Broken: every episode ends on
 TRUTH = "Broken: log is the truth"
 REFUSED = ("CorruptEvent", "ForeignLog")
 
+_decode = Kind.decode
+
+
+def _decode_without(field: str) -> Callable[[Kind[Any], bytes], Any]:
+    """What is read back from a snapshot lacks one field of its state."""
+
+    def decode(kind: Kind[Any], content: bytes) -> Any:
+        found = _decode(kind, content)
+        state = getattr(found, "state", found)
+        if hasattr(state, field):
+            setattr(state, field, type(getattr(state, field))())
+        return found
+
+    return decode
+
+
 SABOTAGES = (
     Sabotage(
         "a lost acknowledgement is awaited for ever",
@@ -353,8 +370,19 @@ SABOTAGES = (
     ),
     Sabotage(
         "the learner counts tries that nobody started (found by seed 5)",
-        lambda: [patch.object(buffer, "_is_resolved", _resolved_by_attempt)],
+        lambda: [patch.object(settling, "_is_resolved", _resolved_by_attempt)],
         ("Broken: no effects in replay",),
+    ),
+    Sabotage(
+        "a snapshot of the learner forgets how many batches there were",
+        lambda: [patch.object(Kind, "decode", _decode_without("batches"))],
+        ("Broken: plan before training", "Broken: no effects in replay", "CorruptEvent"),
+        seeds=range(90, 250),
+    ),
+    Sabotage(
+        "a snapshot of the curriculum forgets where its last request stands",
+        lambda: [patch.object(Kind, "decode", _decode_without("last_request"))],
+        ("Stuck",),
     ),
     Sabotage(
         "a replay writes",

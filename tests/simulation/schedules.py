@@ -55,6 +55,8 @@ QUICK = {
 """Constants of the roles, so that idle hours cost no callbacks and an acknowledgement that is missing shows soon."""
 
 LOST = "actor.9"
+SNAPSHOT_EVENTS = (16, 10_000, 30)
+"""By the seed: often, never, now and then."""
 REHEARSING = 10_000
 """Schedules from this seed on rehearse successes, and go through batches more than once."""
 
@@ -133,8 +135,8 @@ class Outcome:
         return [(each.incarnation, each.type, each.entity, each.occurred_ns) for each in envelopes]
 
 
-def settings_for(random: Random, *, rehearses: bool = False) -> Settings:
-    """Small runs of every shape."""
+def settings_for(random: Random, *, rehearses: bool = False, snapshot_events: int = 10_000) -> Settings:
+    """Small runs of every shape. `snapshot_events`: above a run's length, nobody keeps a snapshot."""
     rehearsal: dict[str, int] = {}
     if rehearses:
         rehearsal = {
@@ -175,6 +177,7 @@ def settings_for(random: Random, *, rehearses: bool = False) -> Settings:
             **rehearsal,
         },
         judge={"timeout_s": 2},
+        storage={"snapshot_events": snapshot_events},
     )
 
 
@@ -194,7 +197,9 @@ class Schedule:
         self.seed = seed
         self._loses_an_actor = loses_an_actor
         self.random = random
-        self.settings = settings_for(random, rehearses=seed >= REHEARSING)
+        self.settings = settings_for(
+            random, rehearses=seed >= REHEARSING, snapshot_events=SNAPSHOT_EVENTS[seed % len(SNAPSHOT_EVENTS)]
+        )
         severity = random.choice((0.0, 0.1, 0.3))
         faults = Faults(seed=seed, lost_request=severity / 3, lost_reply=severity / 3, duplicate=severity)
         self.broker = Broker("sim", faults=faults, clock=clock_s)
@@ -212,7 +217,7 @@ class Schedule:
     def roles(self) -> dict[str, Role]:
         site, settings = self.site, self.settings
         roles = {
-            "curriculum.1": processes.curriculum(settings),
+            "curriculum.1": processes.curriculum(site, settings),
             "actor.1": processes.actor(site, settings, "actor.1"),
             "judge.1": processes.judge(settings),
             "learner.1": processes.learner(site, self.updates),

@@ -3,10 +3,12 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from curriculum_story import SOURCES, settings_of
+from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.curriculum.role import RoomCheck, run_curriculum
@@ -41,6 +43,7 @@ class Bench:
     def __init__(self, **curriculum: Any) -> None:
         self.settings = settings_of(curriculum=curriculum, log={"append_timeout_s": 20})
         self.log = MemoryLog("r", clock=clock_s)
+        self.blobs: Any = MemoryBlobs(Path())
 
     def publisher(self, name: str) -> Publisher:
         return Publisher(self.log, producer=name, code_rev="", settings=self.settings.log, clock_ns=clock_ns)
@@ -65,6 +68,7 @@ class Bench:
                 run_curriculum(
                     log=log or self.log,
                     publisher=publisher,
+                    blobs=self.blobs,
                     sources=SOURCES,
                     settings=self.settings,
                     stop=stop,
@@ -215,6 +219,7 @@ def test_a_finite_run_returns_by_itself() -> None:
                 await run_curriculum(
                     log=bench.log,
                     publisher=publisher,
+                    blobs=bench.blobs,
                     sources=SOURCES,
                     settings=bench.settings,
                     stop=asyncio.Event(),

@@ -1,10 +1,11 @@
 // Starts the problem of a seed and returns what it asks for.
 async (seed) => {
   if (!document.getElementById("hindcast-style")) {
-    // The cover, the score and the mouse trail are the harness's; what the task asks for is given as the instruction.
+    // The cover, the score and the mouse trail are the harness's; what the task asks for is given as the instruction. The
+    // terminal's cursor blinks, so that it would be read or not by chance.
     const style = document.createElement("style");
     style.id = "hindcast-style";
-    style.textContent = "#sync-task-cover, #reward-display, #click-canvas { display: none !important }"
+    style.textContent = "#sync-task-cover, #reward-display, #click-canvas, #input-flicker { display: none !important }"
       + " #query { visibility: hidden }";
     document.head.append(style);
   }

@@ -7,8 +7,9 @@ import typer
 import uvloop
 
 from app.bench.comparison import Comparison
-from app.cli.bench.printing import print_comparisons, say
+from app.cli.bench.printing import print_comparisons
 from app.cli.options import Json
+from app.cli.output import say
 from app.supervisor import home_folder
 
 app = typer.Typer()

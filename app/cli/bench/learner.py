@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from app.bench.comparison import Comparison, compare
-from app.cli.bench.printing import print_comparisons, say
+from app.cli.bench.printing import print_comparisons
 from app.cli.options import Json
+from app.cli.output import say
 
 GOAL = 0.9
 

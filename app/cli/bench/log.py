@@ -8,9 +8,9 @@ import msgspec
 import typer
 import uvloop
 
-from app.cli.bench.printing import machine, print_comparisons, say
+from app.cli.bench.printing import machine, print_comparisons
 from app.cli.options import Json
-from app.cli.output import print_json, print_text
+from app.cli.output import print_json, print_text, say
 from app.supervisor import home_folder
 
 app = typer.Typer()

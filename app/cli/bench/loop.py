@@ -8,9 +8,9 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.bench.printing import machine, say
+from app.cli.bench.printing import machine
 from app.cli.options import Json
-from app.cli.output import print_json, print_table, print_text
+from app.cli.output import print_json, print_table, print_text, say
 from app.configuration import resolve
 from app.supervisor import home_folder
 from core.errors import SettingsError

@@ -9,9 +9,9 @@ import typer
 
 from app.bench.memory import BLOCKS, Growth, growths, to_csv
 from app.bench.memory_run import EVERY_S, watch_memory
-from app.cli.bench.printing import machine, say
+from app.cli.bench.printing import machine
 from app.cli.options import Json
-from app.cli.output import print_json, print_table, print_text
+from app.cli.output import print_json, print_table, print_text, say
 from core.errors import SettingsError
 
 WARM_UP_SHARE = 1 / 6

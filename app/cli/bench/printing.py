@@ -1,7 +1,6 @@
 """How a benchmark's comparisons are printed."""
 
 import platform
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
@@ -10,11 +9,6 @@ import psutil
 
 from app.bench.comparison import Comparison
 from app.cli.output import print_json, print_table, print_text
-
-
-def say(line: str) -> None:
-    """Progress, on standard error so that `--json` stays one document."""
-    sys.stderr.write(f"{line}\n")
 
 
 def print_comparisons(comparisons: Sequence[Comparison], *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from events.catalogue import (
     LogRepaired,
     ReplayScored,
     SegmentArchived,
+    SnapshotSaved,
     VerdictDisputed,
     WaitExceeded,
 )
@@ -53,6 +54,13 @@ def _dead_lettered(fact: EventDeadLettered) -> tuple[str, str]:
 
 def _blob_released(fact: BlobReleased) -> tuple[str, str]:
     return fact.blob.sha256, f"{fact.blob.size} bytes let go of: {fact.reason}"
+
+
+def _snapshot_saved(fact: SnapshotSaved) -> tuple[str, str]:
+    return (
+        fact.projection,
+        f"the {fact.projection}'s state up to position {fact.position} in {fact.blob.size} bytes",
+    )
 
 
 def _segment_archived(fact: SegmentArchived) -> tuple[str, str]:
@@ -98,6 +106,7 @@ TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     InjectionSeen: _told(_injection_seen),
     EventDeadLettered: _told(_dead_lettered),
     BlobReleased: _told(_blob_released),
+    SnapshotSaved: _told(_snapshot_saved),
     SegmentArchived: _told(_segment_archived),
     LogRepaired: _told(_log_repaired),
     ControlRequested: _told(_control_requested),

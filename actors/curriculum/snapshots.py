@@ -1,0 +1,44 @@
+"""The curriculum's fold as it is kept: what is under way, who holds it until when, what each task came to.
+
+Actors read it too: it names every open episode and the newest weights, so that they need not read the history either.
+"""
+
+from collections import Counter
+from typing import Any
+
+from actors.curriculum.projection import CurriculumProjection
+from actors.curriculum.state import CurriculumState
+from core.settings import Settings
+from storage.snapshots import Kind
+
+RULES = (
+    "actors.curriculum.projection",
+    "actors.curriculum.state",
+    "actors.curriculum.groups",
+    "actors.leases",
+    "actors.pausing",
+    "core.advantages",
+    "core.evidence",
+    "core.ids",
+    "core.staleness",
+    "core.task",
+    "events.upcasting",
+)
+"""Modules whose code decides what the state is."""
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    if getattr(kind, "__origin__", kind) is Counter:
+        return Counter(value)
+    raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
+
+
+def curriculum_kind(settings: Settings) -> Kind[CurriculumState]:
+    """How the state under these settings is kept; a fork with others folds its parent's log itself."""
+    return Kind(
+        "curriculum",
+        CurriculumState,
+        rules=RULES,
+        conditions=CurriculumProjection.under(settings).conditions,
+        from_plain=_from_plain,
+    )

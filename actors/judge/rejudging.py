@@ -1,0 +1,139 @@
+"""Stored evidence judged again: what another judge, or the same one as it is now, says about what lies in the log.
+
+Invariant "Verdicts are facts about a judge": a second opinion is a fact of its own. It is appended only when asked for,
+created if absent on its own subject, and whatever the same judge and version said before stays.
+"""
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import aclosing
+
+import msgspec
+
+from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
+from actors.replay.recorded import RecordedEpisode
+from core.errors import ExpectationFailed
+from core.evidence import Judgment
+from core.statistics import cohen_kappa
+from events.catalogue import EpisodeEnded, EpisodeJudged
+from events.catalogue.verdict import JudgeIdentity
+from events.log import EventLog
+from events.publisher import Publisher
+from events.reader import read
+
+NO_VERDICT = "none"
+"""Stands for the old outcome of an episode that the old judge never spoke about."""
+
+
+class SecondOpinion(msgspec.Struct, frozen=True, kw_only=True):
+    """An episode, what was said about it and what is said now."""
+
+    episode: str
+    family: str
+    origin: str
+    old: Judgment | None
+    """The old judge's first verdict; None: it never spoke."""
+    new: Judgment
+    before: Judgment | None
+    """What this very judge, name and version, said before; None: nothing."""
+
+    @property
+    def flipped(self) -> bool:
+        """Whether the old judge came to another outcome."""
+        return self.old is not None and self.old.outcome != self.new.outcome
+
+    @property
+    def contradicts_itself(self) -> bool:
+        """Whether this very judge came to another outcome or reward before."""
+        return self.before is not None and (self.before.outcome, self.before.reward) != (
+            self.new.outcome,
+            self.new.reward,
+        )
+
+
+class Agreement(msgspec.Struct, frozen=True, kw_only=True):
+    """Old against new."""
+
+    counts: dict[str, dict[str, int]]
+    """Old outcome -> new outcome -> episodes; the old one may be `none`."""
+    decided: int
+    """Episodes that both could decide: rate and kappa are of these."""
+    agreed: int
+    kappa: float | None
+    """Cohen's; None where it is not defined, since both always say the same one thing."""
+
+
+Verdicts = Mapping[str, Sequence[EpisodeJudged]]
+"""By episode, in the order in which they were given."""
+
+
+async def read_verdicts(log: EventLog, *, judges: Collection[str]) -> Verdicts:
+    """What these judges, by name, have said in a log."""
+    found: dict[str, list[EpisodeJudged]] = {}
+    async with aclosing(read(log, after=0, strict=False)) as recordeds:
+        async for recorded in recordeds:
+            fact = recorded.fact
+            if isinstance(fact, EpisodeJudged) and fact.judge.name in judges:
+                found.setdefault(fact.episode, []).append(fact)
+    return found
+
+
+async def second_opinion(
+    judge: Judge, episode: RecordedEpisode, verdicts: Verdicts, *, against: str, timeout_s: float
+) -> SecondOpinion | None:
+    """The judge's opinion of an episode beside that of the judge named `against`; None: the episode left no evidence."""
+    earlier = verdicts.get(episode.name, ())
+    if not isinstance(episode.end, EpisodeEnded):
+        return None
+    try:
+        new = await reach_judgment(judge, episode.request.task, episode.end.evidence, timeout_s=timeout_s)
+    except OutOfTime:
+        new = undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
+    return SecondOpinion(
+        episode=episode.name,
+        family=episode.family,
+        origin=episode.request.origin,
+        old=next((said.judgment for said in earlier if said.judge.name == against), None),
+        new=new,
+        before=next((said.judgment for said in earlier if _is(said.judge, judge.identity)), None),
+    )
+
+
+def _is(one: JudgeIdentity, other: JudgeIdentity) -> bool:
+    return (one.name, one.version) == (other.name, other.version)
+
+
+async def save(
+    publisher: Publisher, judge: JudgeIdentity, episode: RecordedEpisode, judgment: Judgment
+) -> bool:
+    """Append a verdict; False when this judge and version has spoken about the episode before."""
+    fact = EpisodeJudged(
+        episode=episode.name, task_id=episode.request.task.id, judge=judge, judgment=judgment
+    )
+    try:
+        await publisher.decide(
+            fact,
+            entity=verdict_key(episode.name, judge),
+            causation=episode.end_id,
+            correlation=episode.name,
+        )
+    except ExpectationFailed:
+        return False
+    return True
+
+
+def agreement_of(opinions: Sequence[SecondOpinion]) -> Agreement:
+    """The table of outcomes, and how far the two agree."""
+    pairs: Counter[tuple[str, str]] = Counter(
+        (said.old.outcome if said.old else NO_VERDICT, said.new.outcome) for said in opinions
+    )
+    decided = {pair: count for pair, count in pairs.items() if not {NO_VERDICT, "undecided"} & set(pair)}
+    counts: dict[str, dict[str, int]] = {}
+    for (old, new), count in sorted(pairs.items()):
+        counts.setdefault(old, {})[new] = count
+    return Agreement(
+        counts=counts,
+        decided=sum(decided.values()),
+        agreed=sum(count for (old, new), count in decided.items() if old == new),
+        kappa=cohen_kappa(decided),
+    )

@@ -1,0 +1,134 @@
+"""What tells two pages apart, in words, and the same page under another address. Pure.
+
+The store listens on another port each time and MiniWoB++ lies in another folder on another machine: addresses are
+compared without what stands before `plain_address`, as fingerprints are.
+"""
+
+import difflib
+from typing import Any
+
+import msgspec
+
+from actors.environments.snapshot import page_digest, plain_address
+from core.ids import digest_hex
+from core.observation import Node, Page
+from core.rendering.lines import render_line
+from events.envelope import BlobRef
+
+GONE = "the recorded page itself is gone: its blob was released or removed; only its fingerprint is left"
+CONTEXT_LINES = 1
+"""Lines around each change."""
+
+
+class Bases(msgspec.Struct, frozen=True):
+    """Where the site was, and where it is now: what stands before the plain address."""
+
+    recorded: str
+    now: str
+
+    @classmethod
+    def of(cls, recorded_url: str, now_url: str) -> "Bases":
+        """From the addresses of a page of the site, then and now."""
+        return cls(base_of(recorded_url), base_of(now_url))
+
+    def as_now(self, address: str) -> str:
+        """An address that an agent gave, led to where the site is now; any other address unchanged."""
+        return _moved(address, self.recorded, self.now)
+
+    def as_recorded(self, address: str) -> str:
+        """An address of the site now, as it was then."""
+        return _moved(address, self.now, self.recorded)
+
+
+def base_of(url: str) -> str:
+    """What stands before the plain address: scheme, host and port, or a folder; empty for `about:blank`.
+
+    >>> base_of("http://127.0.0.1:4711/cart?id=3")
+    'http://127.0.0.1:4711'
+    """
+    return url.removesuffix(plain_address(url))
+
+
+def _moved(address: str, old: str, new: str) -> str:
+    if not old or not new:
+        return address
+    bare_old, bare_new = old.partition("://")[2], new.partition("://")[2]
+    for before, after in ((old, new), (bare_old, bare_new)):
+        rest = address.removeprefix(before)
+        if before and rest != address and rest[:1] in ("", "/", "?", "#"):
+            return after + rest
+    return address
+
+
+def is_same_blob(page: Page, ref: BlobRef, bases: Bases) -> bool:
+    """Whether a page now is the one stored under this name then: its bytes are made anew, with the address of then."""
+    again = msgspec.structs.replace(page, url=bases.as_recorded(page.url))
+    return digest_hex(msgspec.msgpack.encode(again)) == ref.sha256
+
+
+def tell_apart(recorded: Page, now: Page) -> tuple[str, ...]:
+    """The differences of two pages as lines, `-` as recorded and `+` as it is now; empty for equal fingerprints."""
+    if page_digest(recorded) == page_digest(now):
+        return ()
+    # what reads alike, such as an empty value and none, still differs in its fields
+    return _changes(_lines(recorded), _lines(now)) or _changes(
+        [repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes]
+    )
+
+
+def _changes(recorded: list[str], now: list[str]) -> tuple[str, ...]:
+    return tuple(
+        line
+        for line in difflib.unified_diff(recorded, now, n=CONTEXT_LINES, lineterm="")
+        if not line.startswith(("---", "+++", "@@"))
+    )
+
+
+def _lines(page: Page) -> list[str]:
+    return [
+        f"address {plain_address(page.url)}",
+        f"title {page.title}",
+        f"facts of the site so far {page.ordinal}",
+        *(_line(node) for node in page.nodes),
+        *(["more that was cut off"] if page.truncated else []),
+    ]
+
+
+def _line(node: Node) -> str:
+    """The node as a policy would read it, then what a rendering leaves out."""
+    rest = " ".join(f"{name}={value!r}" for name, value in sorted(node.attributes.items()))
+    return f"{render_line(node)}  <{node.tag}{f' {rest}' if rest else ''}> depth {node.depth}"
+
+
+def tell_values_apart(recorded: Any, now: Any, *, path: str = "") -> tuple[str, ...]:
+    """Where two plain values differ, each place on a line: `state.cart[0].quantity: recorded 2, now 3`."""
+    if isinstance(recorded, dict) and isinstance(now, dict):
+        return tuple(
+            line
+            for key in sorted({*recorded, *now})
+            for line in tell_values_apart(
+                recorded.get(key, _ABSENT), now.get(key, _ABSENT), path=f"{path}.{key}".lstrip(".")
+            )
+        )
+    if isinstance(recorded, list) and isinstance(now, list) and len(recorded) == len(now):
+        return tuple(
+            line
+            for index, (then, again) in enumerate(zip(recorded, now, strict=True))
+            for line in tell_values_apart(then, again, path=f"{path}[{index}]")
+        )
+    return () if recorded == now else (f"{path}: recorded {_show(recorded)}, now {_show(now)}",)
+
+
+class _Absent:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+_ABSENT = _Absent()
+SHOWN_CHARS = 160
+"""Of a value in a difference."""
+
+
+def _show(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"

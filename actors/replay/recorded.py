@@ -1,0 +1,186 @@
+"""Episodes as the log tells them, put together from their facts; all of them, some by name, or a seeded sample.
+
+The sample is the episodes whose names rank lowest under the seed, so that it is the same for everybody who has the log,
+needs one reading, and holds no more episodes than were asked for.
+"""
+
+import heapq
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from core.errors import ForeignLog, HindcastError
+from core.seeds import derive_seed
+from core.task import Task
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    RunStarted,
+    StepTaken,
+)
+from events.codec import decode
+from events.envelope import Recorded
+from events.log import EventLog
+from events.reader import read
+
+End = EpisodeEnded | EpisodeAbandoned | EpisodeCancelled
+
+
+class NoSuchEpisode(HindcastError):
+    """An episode was asked for that the log does not hold, or that was never begun."""
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which of a run's episodes are asked for; every condition narrows."""
+
+    episodes: frozenset[str] = frozenset()
+    """By name; empty: any."""
+    families: frozenset[str] = frozenset()
+    """`find_price` or `store/find_price`; empty: any."""
+    origin: str | None = None
+    """`online`, `demonstration` or `evaluation`; None: any."""
+    sample: int | None = None
+    """At most so many, drawn by `seed`; None: all."""
+    seed: int = 1
+
+    def takes(self, request: EpisodeRequested) -> bool:
+        """Whether an episode meets the conditions; the sample apart."""
+        task = request.task
+        return (
+            (not self.episodes or request.episode in self.episodes)
+            and (not self.families or bool(self.families & {task.family, family_of(task)}))
+            and self.origin in (None, request.origin)
+        )
+
+
+class RecordedStep(msgspec.Struct, frozen=True):
+    """A step and where it stands in the log."""
+
+    position: int
+    fact: StepTaken
+
+
+@dataclass(slots=True)
+class RecordedEpisode:
+    """An episode that was begun, as far as the log tells."""
+
+    request: EpisodeRequested
+    started: EpisodeStarted
+    code_rev: str
+    """Code of the actor that played it."""
+    steps: list[RecordedStep] = field(default_factory=list)
+    end: End | None = None
+    """None while it is under way, or when nobody has recorded its end yet."""
+    end_id: str = ""
+    """Of the end's event."""
+
+    @property
+    def name(self) -> str:
+        """The episode's id."""
+        return self.request.episode
+
+    @property
+    def family(self) -> str:
+        """As `store/find_price`."""
+        return family_of(self.request.task)
+
+
+def family_of(task: Task) -> str:
+    """Environment and family, as `store/find_price`."""
+    return f"{task.environment}/{task.family}"
+
+
+async def recorded_episodes(
+    log: EventLog, wanted: Wanted, *, steps: bool = True
+) -> AsyncGenerator[RecordedEpisode, None]:
+    """The episodes asked for that were begun: each once its end was read, those of a sample after all of the log.
+
+    Without `steps` none are kept. Late steps of an episode that has its end are left out: an actor may go on for a while
+    with what was taken from it.
+
+    Raises:
+        NoSuchEpisode: one was asked for by name and is not there.
+        CorruptEvent, UnknownVersion, ForeignLog: see `events.reader.read`.
+
+    """
+    gathering = _Gathering(wanted, steps=steps)
+    seen: set[str] = set()
+    async with aclosing(read(log, after=0, strict=False)) as recordeds:
+        async for recorded in recordeds:
+            done = gathering.take(recorded)
+            if done is not None and wanted.sample is None:
+                seen.add(done.name)
+                del gathering.held[done.name]
+                yield done
+    seen |= gathering.held.keys()
+    missing = sorted(wanted.episodes - seen)
+    if missing and wanted.sample is None:
+        raise NoSuchEpisode(
+            f"run {log.run} has begun no episode {missing[0]!r} that was asked for"
+            f"{f', nor {len(missing) - 1} others' if len(missing) > 1 else ''}. Run: hindcast episode list"
+        )
+    for episode in gathering.held.values():
+        yield episode
+
+
+async def beginning_of(log: EventLog) -> RunStarted:
+    """What a run was started with.
+
+    Raises:
+        ForeignLog: the log does not begin with it.
+
+    """
+    first = await log.read(after=0, limit=1)
+    recorded = decode(first[0], strict=True) if first else None
+    if recorded is None or not isinstance(recorded.fact, RunStarted):
+        raise ForeignLog(
+            f"the log of run {log.run} does not begin with run.started: it is no log of a Hindcast run"
+        )
+    return recorded.fact
+
+
+class _Gathering:
+    """Episodes under construction."""
+
+    def __init__(self, wanted: Wanted, *, steps: bool) -> None:
+        self._wanted = wanted
+        self._steps = steps
+        self._requests: dict[str, EpisodeRequested] = {}
+        """Not begun yet."""
+        self._ranks: list[tuple[int, str]] = []
+        """A heap of the sample, the highest rank first."""
+        self.held: dict[str, RecordedEpisode] = {}
+
+    def take(self, recorded: Recorded) -> RecordedEpisode | None:
+        """Take in one fact; returns the episode that it completes."""
+        match recorded.fact:
+            case EpisodeRequested() as fact if self._wanted.takes(fact):
+                self._requests[fact.episode] = fact
+            case EpisodeStarted() as fact:
+                request = self._requests.pop(fact.episode, None)
+                if request is not None:
+                    self._hold(RecordedEpisode(request, fact, recorded.envelope.code_rev))
+            case StepTaken() as fact if self._steps:
+                episode = self.held.get(fact.episode)
+                if episode is not None and episode.end is None:
+                    episode.steps.append(RecordedStep(recorded.position, fact))
+            case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
+                self._requests.pop(fact.episode, None)
+                episode = self.held.get(fact.episode)
+                if episode is not None and episode.end is None:
+                    episode.end, episode.end_id = fact, recorded.envelope.id
+                    return episode
+        return None
+
+    def _hold(self, episode: RecordedEpisode) -> None:
+        self.held[episode.name] = episode
+        if self._wanted.sample is None:
+            return
+        heapq.heappush(self._ranks, (-derive_seed(self._wanted.seed, "replay", episode.name), episode.name))
+        if len(self._ranks) > self._wanted.sample:
+            del self.held[heapq.heappop(self._ranks)[1]]

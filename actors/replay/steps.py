@@ -1,0 +1,182 @@
+"""One recorded episode driven through its site again: the recorded actions, every page compared with the recorded one.
+
+Consumes an episode of the log; waits for the browser, bounded as in a run; produces the first difference, or none.
+Invariant 9: nothing is appended or published; the blobs are only read.
+
+What a page shows may hang on the time that passes between two actions. Where a family is known for it
+(`hangs_on_time`), the replay waits before each action as long as the policy once thought.
+"""
+
+import asyncio
+from typing import Literal
+
+import msgspec
+
+from actors.environments.base import EpisodeWorld
+from actors.environments.miniwob.families import FAMILIES
+from actors.environments.snapshot import page_digest, plain_address
+from actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
+from actors.replay.recorded import RecordedEpisode, RecordedStep
+from core.action import Action, ParseFailure
+from core.errors import BlobCorrupt, BlobMissing
+from core.observation import Page
+from core.task import Task
+from events.catalogue import EpisodeEnded
+from events.envelope import BlobRef
+from storage.blobs import BlobStore
+
+ADDRESSED = ("Goto", "New_tab")
+"""Actions whose argument is an address."""
+
+ENDED = {True: "the page ends the episode", False: "the page does not end the episode"}
+
+What = Literal["instruction", "page", "result", "end", "evidence"]
+
+
+class Difference(msgspec.Struct, frozen=True, kw_only=True):
+    """The first thing about an episode that is not as recorded."""
+
+    step: int
+    """Index of the step; as many as there are steps: what the last one led to."""
+    position: int | None
+    """Of the step in the log."""
+    what: What
+    recorded: str
+    now: str
+    lines: tuple[str, ...] = ()
+    """Of two pages or two pieces of evidence, what tells them apart."""
+    altered: bool = False
+    """The recorded page does not have the recorded fingerprint: one of the two was altered afterwards."""
+
+
+def hangs_on_time(task: Task) -> bool:
+    """Whether what the pages of a task show depends on the time that passes; see docs/miniwob.md."""
+    return task.environment == "miniwob" and task.family in FAMILIES and FAMILIES[task.family].clock
+
+
+async def drive(world: EpisodeWorld, episode: RecordedEpisode, blobs: BlobStore) -> Difference | None:
+    """Play an episode again as far as it was recorded.
+
+    Raises:
+        EnvironmentFailed, BrowserUnavailable: the world broke; nothing can be said.
+
+    """
+    task = episode.request.task
+    start = await world.reset(task)
+    if start.instruction != episode.started.instruction:
+        return Difference(
+            step=0,
+            position=episode.steps[0].position,
+            what="instruction",
+            recorded=episode.started.instruction,
+            now=start.instruction,
+        )
+    page = start.observation.page
+    return await _Drive(world, episode, blobs, Bases.of(episode.steps[0].fact.url, page.url)).run(page)
+
+
+class _Drive:
+    def __init__(self, world: EpisodeWorld, episode: RecordedEpisode, blobs: BlobStore, bases: Bases) -> None:
+        self._world = world
+        self._episode = episode
+        self._blobs = blobs
+        self._bases = bases
+        self._slow = hangs_on_time(episode.request.task)
+        self._message: str | None = None
+
+    async def run(self, page: Page) -> Difference | None:
+        steps, end = self._episode.steps, self._episode.end
+        for number, step in enumerate(steps):
+            difference = self._compare_page(step, page)
+            if difference is not None:
+                return difference
+            action = self._action(step)
+            if isinstance(action, Action) and action.name == "exit":
+                self._message = action.argument or ""
+                break
+            if self._slow:
+                await asyncio.sleep(step.fact.generate_ms / 1000)
+            outcome = await self._world.step(action)
+            page = outcome.observation.page
+            if outcome.result != step.fact.result:
+                return self._differs(
+                    step,
+                    "result",
+                    f"{step.fact.result} {step.fact.detail}".rstrip(),
+                    f"{outcome.result} {outcome.detail}".rstrip(),
+                )
+            expected = self._ended_by_page(number)
+            if expected is not None and outcome.done != expected:
+                return self._differs(step, "end", ENDED[expected], ENDED[outcome.done])
+        return await self._compare_end(page, end) if isinstance(end, EpisodeEnded) else None
+
+    def _ended_by_page(self, number: int) -> bool | None:
+        """Whether the page ended the episode with this step; None where nobody knows, since it was abandoned there."""
+        if number < len(self._episode.steps) - 1:
+            return False
+        end = self._episode.end
+        return end.reason == "done" if isinstance(end, EpisodeEnded) else None
+
+    def _action(self, step: RecordedStep) -> Action | ParseFailure:
+        action = step.fact.action
+        if action is None:
+            return ParseFailure(reason=step.fact.detail)
+        if action.name in ADDRESSED and action.argument is not None:
+            return msgspec.structs.replace(action, argument=self._bases.as_now(action.argument))
+        return action
+
+    def _compare_page(self, step: RecordedStep, page: Page) -> Difference | None:
+        now = page_digest(page)
+        if now == step.fact.observation_digest:
+            return None
+        recorded = self._recorded_page(step.fact.observation)
+        return msgspec.structs.replace(
+            self._differs(step, "page", step.fact.observation_digest, now),
+            lines=(GONE,) if recorded is None else tell_apart(recorded, page),
+            altered=recorded is not None and page_digest(recorded) != step.fact.observation_digest,
+        )
+
+    async def _compare_end(self, page: Page, end: EpisodeEnded) -> Difference | None:
+        after = len(self._episode.steps)
+        if end.final_observation is not None and not is_same_blob(page, end.final_observation, self._bases):
+            recorded = self._recorded_page(end.final_observation)
+            if recorded is None or page_digest(recorded) != page_digest(page):
+                return Difference(
+                    step=after,
+                    position=None,
+                    what="page",
+                    recorded=page_digest(recorded) if recorded else f"blob {end.final_observation.sha256}",
+                    now=page_digest(page),
+                    lines=(GONE,) if recorded is None else tell_apart(recorded, page),
+                )
+        now = await self._world.finish(self._message)
+        lines = tell_values_apart(
+            {
+                "answer": end.evidence.answer,
+                "final_url": plain_address(end.evidence.final_url),
+                "probes": end.evidence.probes,
+            },
+            {"answer": now.answer, "final_url": plain_address(now.final_url), "probes": now.probes},
+        )
+        if not lines:
+            return None
+        return Difference(
+            step=after,
+            position=None,
+            what="evidence",
+            recorded="what the site said about itself at the end",
+            now=f"{len(lines)} values differ",
+            lines=lines,
+        )
+
+    def _recorded_page(self, ref: BlobRef | None) -> Page | None:
+        if ref is None:
+            return None
+        try:
+            return msgspec.msgpack.decode(self._blobs.get(ref), type=Page)
+        except (BlobMissing, BlobCorrupt, msgspec.DecodeError):
+            return None
+
+    @staticmethod
+    def _differs(step: RecordedStep, what: What, recorded: str, now: str) -> Difference:
+        return Difference(step=step.fact.index, position=step.position, what=what, recorded=recorded, now=now)

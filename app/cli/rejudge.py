@@ -1,0 +1,142 @@
+"""`hindcast rejudge`."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from actors.judge.judges import JUDGES, judge_named
+from actors.judge.rejudging import NO_VERDICT, Agreement, SecondOpinion
+from app.cli.bars import progress_bar
+from app.cli.options import Json, RunName
+from app.cli.output import print_json, print_table, print_text
+from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
+from app.rejudging import RejudgeReport, rejudge
+from app.runs import RunHandle
+from app.sources import Source, open_source
+from core.errors import ReplayDiverged, SettingsError
+
+app = typer.Typer()
+
+OUTCOMES = ("success", "failure", "undecided")
+
+
+@app.command("rejudge")
+def rejudge_run(
+    run: RunName = None,
+    judge: Annotated[
+        str | None,
+        typer.Option(help=f"Who judges: {', '.join(sorted(JUDGES))}; by default the one that training uses."),
+    ] = None,
+    against: Annotated[
+        str | None,
+        typer.Option(
+            metavar="JUDGE", help="Whose verdicts are the old ones; by default those that training uses."
+        ),
+    ] = None,
+    save: Annotated[
+        bool, typer.Option("--save", help="Append the verdicts to the log; what a judge said before stays.")
+    ] = False,
+    by_family: Annotated[bool, typer.Option("--by-family", help="A table for every family, too.")] = False,
+    episode: Episode = None,
+    episodes: Episodes = None,
+    family: Families = None,
+    origin: Origin = None,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Judge a run's stored evidence again: episodes whose outcome flips first, then an old x new table.
+
+    Nothing is appended without --save. Without --judge the training judge, as it is now, goes through its own verdicts
+    again; exit code 3 when a judge contradicts what the same version of it said before.
+
+    Example: hindcast rejudge run-1 --judge strict --by-family
+    """
+    wanted = wanted_of(episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
+    source = open_source(run)
+    speaker = judge_named(judge or source.settings.judge.judges[0])
+    with progress_bar(as_json=as_json) as bar:
+        task = bar.add_task("judging", total=wanted.sample)
+
+        def said(_: SecondOpinion) -> None:
+            bar.advance(task)
+
+        report = asyncio.run(
+            rejudge(
+                source,
+                wanted,
+                judge=speaker,
+                against=against,
+                save_to=_writable(source) if save else None,
+                said=said,
+            )
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        _print_report(report, by_family=by_family)
+    if report.contradictions:
+        raise typer.Exit(ReplayDiverged.exit_code)
+
+
+def _writable(source: Source) -> RunHandle:
+    """The run as one that can be appended to. Raises SettingsError for what is only read, such as an archive."""
+    if not isinstance(source, RunHandle):
+        raise SettingsError(
+            f"--save appends to a run's own log, and {source.name} is only read here. Leave --save out, or name a run of "
+            "this home: hindcast run list"
+        )
+    return source
+
+
+def _print_report(report: RejudgeReport, *, by_family: bool) -> None:
+    print_table(
+        ("episode", "family", report.against, report.judge, "why"),
+        [
+            (
+                said.episode,
+                said.family,
+                said.old.outcome if said.old else None,
+                said.new.outcome,
+                said.new.reason,
+            )
+            for said in report.flips
+        ],
+        empty=f"No outcome flips between {report.against} and {report.judge}.",
+    )
+    print_text("")
+    _print_agreement(report.agreement, report)
+    if by_family:
+        for family, agreement in report.by_family.items():
+            print_text("")
+            print_text(family)
+            _print_agreement(agreement, report)
+    print_text("")
+    print_text(
+        f"run {report.run}: {report.judge} judged {report.episodes} episodes, {len(report.flips)} flips against "
+        f"{report.against}; {report.without_evidence} left no evidence"
+    )
+    if report.saved or report.already:
+        print_text(f"{report.saved} verdicts appended, {report.already} were there already")
+    for said in report.contradictions:
+        before = said.before
+        assert before is not None
+        print_text(
+            f"CONTRADICTION {said.episode}: {report.judge} said {before.outcome} ({before.reward:g}, {before.reason}), "
+            f"now {said.new.outcome} ({said.new.reward:g}, {said.new.reason})"
+        )
+
+
+def _print_agreement(agreement: Agreement, report: RejudgeReport) -> None:
+    rows = [name for name in (*OUTCOMES, NO_VERDICT) if name in agreement.counts]
+    print_table(
+        (f"{report.against} \\ {report.judge}", *OUTCOMES),
+        [(name, *(agreement.counts[name].get(outcome, 0) for outcome in OUTCOMES)) for name in rows],
+        empty="No episode left evidence.",
+    )
+    if agreement.decided:
+        kappa = "not defined" if agreement.kappa is None else f"{agreement.kappa:.3f}"
+        print_text(
+            f"they agree on {agreement.agreed} of {agreement.decided} that both decided; kappa {kappa}"
+        )

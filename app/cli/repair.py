@@ -1,0 +1,59 @@
+"""`hindcast repair`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.archive import Bars
+from app.cli.bars import progress_bar
+from app.cli.options import Json, RunName
+from app.cli.output import print_json, print_text
+from app.repairing import Repaired, repair_log
+from app.runs import open_run
+
+app = typer.Typer()
+
+
+@app.command("repair")
+def repair(
+    archive: Annotated[Path, typer.Option("--from", metavar="DIR", help="The run's archive.")],
+    run: RunName = None,
+    reason: Annotated[str, typer.Option(help="Why, in words: it stands in the log.")] = "the log was damaged",
+    as_json: Json = False,
+) -> None:
+    """Make a damaged log whole from the run's archive: every position with its old bytes, in a new stream.
+
+    What the stream holds behind the archive's end is saved into the archive first, as far as it is whole. The system must
+    not run. Interrupted, the same command goes on.
+
+    Example: hindcast repair run-1 --from /backup/run-1
+    """
+    handle = open_run(run)
+    with progress_bar(as_json=as_json) as bar:
+        bars = Bars(bar)
+        done = asyncio.run(
+            repair_log(handle, archive, reason=reason, on_event=lambda at: bars.events(at, None))
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(done))
+    else:
+        _print(done)
+
+
+def _print(done: Repaired) -> None:
+    print_text(
+        f"run {done.run}: positions {done.first} to {done.last} stand in a new stream, read back as archived; "
+        f"{done.restored} were damaged or gone, {done.saved} stood in the stream alone"
+    )
+    if done.lost_after is not None:
+        print_text(
+            f"what once stood after position {done.lost_after} is in neither: the run goes on from there"
+        )
+    if done.displaced_file is not None:
+        print_text(
+            f"{done.displaced} events without a place in the log were laid aside: {done.displaced_file}"
+        )
+    print_text(f"Now: hindcast audit {done.run} · hindcast rebuild {done.run} --replace")

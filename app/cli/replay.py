@@ -1,0 +1,195 @@
+"""`hindcast replay steps / sampling`."""
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import msgspec
+import typer
+
+from app.cli.bars import progress_bar
+from app.cli.options import Json, RunName
+from app.cli.output import print_json, print_table, print_text
+from app.cli.selecting import All, Episode, Episodes, Families, Origin, Seed, wanted_of
+from app.replay.steps import EpisodeReplay, StepsReport, replay_steps
+from app.sources import open_source
+from core.errors import ReplayDiverged
+
+if TYPE_CHECKING:
+    from app.replay.sampling import SamplingReport
+
+app = typer.Typer(
+    name="replay", help="Play recorded episodes again, and compare with the record.", no_args_is_help=True
+)
+
+SAMPLE = 20
+"""Episodes that are taken where nothing is said."""
+SHOWN_LINES = 12
+"""Of a difference; --json has all."""
+
+
+@app.command("steps")
+def replay_steps_of(
+    run: RunName = None,
+    episode: Episode = None,
+    episodes: Episodes = None,
+    every: All = False,
+    family: Families = None,
+    origin: Origin = None,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Drive recorded actions through the sites again and compare every page with the recorded one.
+
+    In a Chromium and a store of its own; nothing is appended. Exit code 3 when something differs, with the first step
+    that does, the difference of the two pages and the likely cause; 1 when an episode could not be replayed.
+
+    Example: hindcast replay steps run-1 --episodes 50 --family store/buy
+    """
+    wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
+    with progress_bar(as_json=as_json) as bar:
+        task = bar.add_task("replaying", total=wanted.sample)
+
+        def said(_: EpisodeReplay) -> None:
+            bar.advance(task)
+
+        report = asyncio.run(replay_steps(open_source(run), wanted, said=said))
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        _print_steps(report)
+    if report.differs:
+        raise typer.Exit(ReplayDiverged.exit_code)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@app.command("sampling")
+def replay_sampling_of(
+    run: RunName = None,
+    episode: Episode = None,
+    episodes: Episodes = None,
+    every: All = False,
+    family: Families = None,
+    origin: Origin = None,
+    seed: Seed = 1,
+    as_json: Json = False,
+) -> None:
+    """Compute recorded answers again from the recorded weights, prompts and seeds.
+
+    Every token's log-probability is compared, whether its seed draws it is checked, and every answer is generated anew.
+    Exit code 3 when a log-probability is off by more than 1e-4, or a token is not what its seed draws; 1 when weights are
+    missing that were never let go of.
+
+    Example: hindcast replay sampling run-1 --episodes 50 --json
+    """
+    from app.replay.sampling import replay_sampling  # loads torch: only once it is needed
+
+    wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
+    with progress_bar(as_json=as_json) as bar:
+        task = bar.add_task("computing answers", total=None)
+        report = asyncio.run(
+            replay_sampling(open_source(run), wanted, said=lambda done: bar.update(task, completed=done))
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(report, str_keys=True))
+    else:
+        _print_sampling(report)
+    if report.differing:
+        raise typer.Exit(ReplayDiverged.exit_code)
+    if report.missing:
+        raise typer.Exit(1)
+
+
+def _print_sampling(report: "SamplingReport") -> None:
+    print_table(
+        (
+            "episode",
+            "step",
+            "position",
+            "policy",
+            "tokens",
+            "largest difference",
+            "beyond",
+            "not drawn",
+            "otherwise",
+        ),
+        [
+            (
+                r.episode,
+                r.step,
+                r.position,
+                r.version,
+                r.tokens,
+                f"{r.largest_difference:.2g}",
+                r.beyond,
+                r.not_drawn,
+                r.differing_tokens,
+            )
+            for r in report.differing
+        ],
+        empty="Every token is what weights, prompt and seed give.",
+    )
+    print_text(
+        f"run {report.run}: {report.answers} answers of {report.episodes} episodes, {report.tokens} tokens, policy "
+        f"versions {', '.join(map(str, report.versions)) or 'none'}"
+    )
+    print_text(
+        f"log-probabilities: at most {report.largest_difference:.2g} from the recorded ones, {report.beyond} tokens "
+        f"beyond {report.tolerance:g}"
+    )
+    print_text(
+        f"draws: {report.tokens - report.rounded - report.not_drawn} tokens are what their seed draws, {report.rounded} "
+        f"but for rounding, {report.not_drawn} are not; {report.seeds_derived} seeds follow from the run's seed"
+    )
+    print_text(
+        f"generated anew: {report.regenerated_alike} answers alike, {report.differing_tokens} tokens differ in the others"
+    )
+    for words, count in _left_out(report):
+        print_text(f"left out: {count} steps {words}")
+
+
+def _left_out(report: "SamplingReport") -> list[tuple[str, int]]:
+    found = [("that a demonstrator gave: nothing was sampled", report.demonstrated)]
+    found.append(("whose tokens name several policy versions", report.mixed))
+    for version, count in report.released.items():
+        words = f"of policy {version}, whose weights were released (`hindcast verify` recomputes them and compares)"
+        found.append((words, count))
+    for version, count in report.missing.items():
+        words = f"of policy {version}, whose weights are MISSING: no event released them (`hindcast audit` names the blob)"
+        found.append((words, count))
+    return [(words, count) for words, count in found if count]
+
+
+def _print_steps(report: StepsReport) -> None:
+    for replay in report.differing:
+        _print_difference(replay)
+    for replay in report.left_out:
+        print_text(f"{replay.episode} {replay.family} {replay.outcome}: {replay.reason}")
+    print_table(
+        ("family", "same", "differ", "skipped", "failed"),
+        [(f.family, f.same, f.differs, f.skipped, f.failed) for f in report.families],
+        empty="",
+    )
+    print_text(
+        f"run {report.run}: {report.same} of {report.same + report.differs} episodes replayed alike, {report.steps} steps"
+        + (f"; {report.skipped} skipped" if report.skipped else "")
+        + (f"; {report.failed} could not be replayed" if report.failed else "")
+    )
+
+
+def _print_difference(replay: EpisodeReplay) -> None:
+    found, cause = replay.difference, replay.cause
+    assert found is not None
+    assert cause is not None
+    where = f"step {found.step}" if found.step < replay.steps else f"after the last of {replay.steps} steps"
+    position = f" (position {found.position})" if found.position is not None else ""
+    print_text(f"{replay.episode} {replay.family} DIFFERS at {where}{position}: {found.what}")
+    if found.what != "page":
+        print_text(f"  recorded  {found.recorded}")
+        print_text(f"  now       {found.now}")
+    for line in found.lines[:SHOWN_LINES]:
+        print_text(f"  {line}")
+    if len(found.lines) > SHOWN_LINES:
+        print_text(f"  … {len(found.lines) - SHOWN_LINES} more lines (--json has them)")
+    print_text(f"  likely    {cause.words}")
+    print_text("")

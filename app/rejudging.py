@@ -1,0 +1,121 @@
+"""`hindcast rejudge`: another judge over the stored evidence of a run."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import msgspec
+
+from actors.judge.base import Judge
+from actors.judge.rejudging import Agreement, SecondOpinion, agreement_of, read_verdicts, save, second_opinion
+from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from actors.replay.working import each
+from app.launch import read_launch
+from app.processes import WORKING, list_processes
+from app.runs import RunHandle
+from app.sources import Source
+from events.log import EventLog
+from events.publisher import Publisher
+from storage.readmodel.projector import run_projector
+
+AT_ONCE = 4
+"""Episodes judged at the same time, as in a run."""
+PRODUCER = "judge.rejudge"
+
+
+class RejudgeReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the judge says, and where it differs from the old one."""
+
+    run: str
+    judge: str
+    """Name and version."""
+    against: str
+    """Name of the judge whose first verdicts are the old ones."""
+    episodes: int
+    """With evidence."""
+    without_evidence: int
+    """Abandoned, cancelled or still under way: nobody can judge them."""
+    flips: tuple[SecondOpinion, ...]
+    """Episodes with another outcome, in the order in which they ended."""
+    agreement: Agreement
+    by_family: dict[str, Agreement]
+    contradictions: tuple[SecondOpinion, ...]
+    """Episodes about which this very judge and version said something else before: it does not repeat."""
+    saved: int
+    """New verdicts appended."""
+    already: int
+    """Episodes that had a verdict of this judge and version when it was to be appended; it stays."""
+
+
+async def rejudge(
+    source: Source,
+    wanted: Wanted,
+    *,
+    judge: Judge,
+    against: str | None = None,
+    save_to: RunHandle | None = None,
+    said: Callable[[SecondOpinion], None] = lambda _: None,
+) -> RejudgeReport:
+    """Judge the episodes asked for again. `against`: the old judge; None: the one that training uses.
+
+    `save_to`: the run to whose log the verdicts are appended, in the role of a judge; None: nothing is appended.
+
+    Raises:
+        NoSuchEpisode, CorruptEvent, …: see `recorded_episodes`.
+        LogFull, BrokerUnreachable: a verdict could not be appended.
+
+    """
+    old = against or source.settings.judge.judges[0]
+    timeout_s = source.settings.judge.timeout_s
+    saved: list[bool] = []
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(source.connect_log())
+        publisher = None
+        if save_to is not None:
+            writing = await stack.enter_async_context(save_to.connect_log(role="judge"))
+            publisher = await stack.enter_async_context(
+                Publisher(writing, producer=PRODUCER, code_rev=source.code_rev, settings=save_to.settings.log)
+            )
+
+        verdicts = await read_verdicts(log, judges={old, judge.identity.name})
+
+        async def work(episode: RecordedEpisode) -> SecondOpinion | None:
+            opinion = await second_opinion(judge, episode, verdicts, against=old, timeout_s=timeout_s)
+            if opinion is not None:
+                if publisher is not None:
+                    saved.append(await save(publisher, judge.identity, episode, opinion.new))
+                said(opinion)
+            return opinion
+
+        found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=AT_ONCE)
+        if save_to is not None and any(saved):
+            await _show(save_to, log)
+    opinions = [opinion for opinion in found if opinion is not None]
+    families = sorted({opinion.family for opinion in opinions})
+    return RejudgeReport(
+        run=source.name,
+        judge=f"{judge.identity.name} {judge.identity.version}",
+        against=old,
+        episodes=len(opinions),
+        without_evidence=len(found) - len(opinions),
+        flips=tuple(opinion for opinion in opinions if opinion.flipped),
+        agreement=agreement_of(opinions),
+        by_family={
+            family: agreement_of([opinion for opinion in opinions if opinion.family == family])
+            for family in families
+        },
+        contradictions=tuple(opinion for opinion in opinions if opinion.contradicts_itself),
+        saved=sum(saved),
+        already=len(saved) - sum(saved),
+    )
+
+
+async def _show(run: RunHandle, log: EventLog) -> None:
+    """Fold what was appended into the read model, unless the run's own projector is at work and does so."""
+    at_work = any(
+        entry.alive and entry.state in WORKING and entry.name.startswith("projector")
+        for entry in list_processes(run.home / "processes")
+    )
+    launch = read_launch(run.home)
+    if not (at_work and launch is not None and launch.run == run.name):
+        until = (await log.identity()).last
+        await run_projector(log, run.database_url, run.settings.storage, until=until)

@@ -1,0 +1,1 @@
+"""Recorded episodes played and sampled again: what the commands `hindcast replay …` do."""

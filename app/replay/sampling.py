@@ -1,0 +1,224 @@
+"""`hindcast replay sampling`: recorded answers computed again from the recorded weights, prompts and seeds.
+
+    log ── sampled episodes, weights ──> per policy version ── Rescorer: log-probabilities, draws
+                                                             └─ InProcessEngine: the answer generated anew
+
+Invariant 9: nothing is appended; the blobs are only read.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+
+import msgspec
+
+from actors.engines.in_process import InProcessEngine
+from actors.engines.rescoring import GivenAnswer, Rescored, Rescorer
+from actors.replay.recorded import RecordedStep, Wanted, beginning_of, recorded_episodes
+from actors.replay.sampling import (
+    TOLERANCE,
+    AnswerReplay,
+    PublishedWeights,
+    differing_tokens,
+    published_weights,
+    recorded_logprobs,
+    version_of,
+)
+from app.replay.steps import NothingToReplay
+from app.sources import Source
+from core.arrays import unpack_ids
+from core.models.policy import policy_folder
+from core.seeds import derive_seed
+from core.settings import Settings
+from storage.blobs import BlobStore
+
+DEMONSTRATED = -1
+CHUNK = 32
+"""Answers computed together: the engine's usual batch."""
+
+
+class SamplingReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What the answers came to."""
+
+    run: str
+    episodes: int
+    answers: int
+    """Sampled by a policy whose weights are there: all figures are of these."""
+    tokens: int
+    versions: tuple[int, ...]
+    tolerance: float
+    largest_difference: float
+    """Of a log-probability."""
+    beyond: int
+    """Tokens beyond the tolerance."""
+    not_drawn: int
+    """Tokens that their recorded seed does not draw."""
+    rounded: int
+    """Tokens that it draws but for rounding."""
+    regenerated_alike: int
+    """Answers that come out token for token when they are generated anew."""
+    differing_tokens: int
+    seeds_derived: int
+    """Answers whose recorded seed follows from the run's seed."""
+    differing: tuple[AnswerReplay, ...]
+    """Answers that weights, prompt and seed do not give."""
+    otherwise: tuple[AnswerReplay, ...]
+    """Answers that came out otherwise for rounding alone."""
+    demonstrated: int
+    """Steps that no policy sampled."""
+    mixed: int
+    """Steps whose tokens name more than one version: nothing is said about them."""
+    released: dict[int, int]
+    """Version -> steps whose weights were let go of by the retention rule; `hindcast verify` recomputes those weights."""
+    missing: dict[int, int]
+    """Version -> steps whose weights should be there, and are not."""
+
+
+async def replay_sampling(
+    source: Source, wanted: Wanted, *, said: Callable[[int], None] = lambda _: None
+) -> SamplingReport:
+    """Compute the answers of the episodes asked for again. `said` hears of answers that are done.
+
+    Raises:
+        NothingToReplay: there is no such episode.
+        NoSuchEpisode, CorruptEvent, BlobCorrupt, ModelFileError.
+
+    """
+    async with source.connect_log() as log:
+        began = await beginning_of(log)
+        weights = await published_weights(log)
+        episodes = [episode async for episode in recorded_episodes(log, wanted)]
+    if not episodes:
+        raise NothingToReplay(
+            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list --run {source.name}"
+        )
+    lot = _Lot(weights, source.blobs)
+    for episode in episodes:
+        for step in episode.steps:
+            lot.add(step)
+    replays: list[AnswerReplay] = []
+    if lot.by_version:
+        async with _Again(source.settings, run_seeds={began.run_seed, source.settings.run.seed}) as again:
+            for version, steps in sorted(lot.by_version.items()):
+                ref = weights.refs[version]
+                source.blobs.get(ref)  # checks the digest
+                await again.adopt(version, source.blobs.path(ref))
+                for first in range(0, len(steps), CHUNK):
+                    replays += await again.replay(version, steps[first : first + CHUNK])
+                    said(len(replays))
+    return _report(source.name, len(episodes), lot, replays)
+
+
+class _Lot:
+    """Steps by what can be done with them."""
+
+    def __init__(self, weights: PublishedWeights, blobs: BlobStore) -> None:
+        self._weights = weights
+        self._blobs = blobs
+        self.by_version: dict[int, list[RecordedStep]] = {}
+        self.demonstrated = 0
+        self.mixed = 0
+        self.released: Counter[int] = Counter()
+        self.missing: Counter[int] = Counter()
+
+    def add(self, step: RecordedStep) -> None:
+        version = version_of(step)
+        if version is None:
+            self.mixed += 1
+        elif version == DEMONSTRATED:
+            self.demonstrated += 1
+        elif (ref := self._weights.refs.get(version)) is not None and self._blobs.has(ref):
+            self.by_version.setdefault(version, []).append(step)
+        elif ref is not None and ref.sha256 in self._weights.released:
+            self.released[version] += 1
+        else:
+            self.missing[version] += 1
+
+
+class _Again:
+    """The model twice: once to hold answers against, once as the engine that samples."""
+
+    def __init__(self, settings: Settings, *, run_seeds: Collection[int]) -> None:
+        """`run_seeds`: the run's, and of a fork its parent's."""
+        folder = policy_folder(settings.policy.base)
+        self._run_seeds = run_seeds
+        self._rescorer = Rescorer(
+            folder,
+            threads=settings.policy.threads,
+            tokens_per_forward=settings.learner.tokens_per_forward,
+        )
+        self._engine = InProcessEngine(folder, settings.policy)
+
+    async def __aenter__(self) -> "_Again":
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._engine.close()
+
+    async def adopt(self, version: int, weights: Path) -> None:
+        await asyncio.to_thread(self._rescorer.load, weights)
+        await self._engine.adopt(version, weights)
+
+    async def replay(self, version: int, steps: Sequence[RecordedStep]) -> list[AnswerReplay]:
+        given = [_given(step) for step in steps]
+        rescored = await asyncio.to_thread(self._rescorer.rescore, given)
+        generated = await asyncio.gather(
+            *(self._engine.generate(answer.prompt_ids, answer.sampling) for answer in given)
+        )
+        return [
+            self._replay(version, step, answer, score, again.token_ids)
+            for step, answer, score, again in zip(steps, given, rescored, generated, strict=True)
+        ]
+
+    def _replay(
+        self, version: int, step: RecordedStep, answer: GivenAnswer, score: Rescored, again: list[int]
+    ) -> AnswerReplay:
+        fact = step.fact
+        seeds = {derive_seed(seed, "episode", fact.episode, "step", fact.index) for seed in self._run_seeds}
+        return AnswerReplay(
+            episode=fact.episode,
+            step=fact.index,
+            position=step.position,
+            version=version,
+            tokens=len(answer.action_ids),
+            largest_difference=max(score.differences, default=0.0),
+            beyond=sum(not difference <= TOLERANCE for difference in score.differences),
+            not_drawn=sum(not miss <= TOLERANCE for miss in score.misses),
+            rounded=sum(0.0 < miss <= TOLERANCE for miss in score.misses),
+            differing_tokens=differing_tokens(answer.action_ids, again),
+            seed_derived=fact.sampling.seed in seeds,
+        )
+
+
+def _given(step: RecordedStep) -> GivenAnswer:
+    return GivenAnswer(
+        prompt_ids=unpack_ids(step.fact.prompt_ids).tolist(),
+        action_ids=unpack_ids(step.fact.action_ids).tolist(),
+        logprobs=recorded_logprobs(step),
+        sampling=step.fact.sampling,
+    )
+
+
+def _report(run: str, episodes: int, lot: _Lot, replays: Sequence[AnswerReplay]) -> SamplingReport:
+    return SamplingReport(
+        run=run,
+        episodes=episodes,
+        answers=len(replays),
+        tokens=sum(replay.tokens for replay in replays),
+        versions=tuple(sorted(lot.by_version)),
+        tolerance=TOLERANCE,
+        largest_difference=max((replay.largest_difference for replay in replays), default=0.0),
+        beyond=sum(replay.beyond for replay in replays),
+        not_drawn=sum(replay.not_drawn for replay in replays),
+        rounded=sum(replay.rounded for replay in replays),
+        regenerated_alike=sum(replay.differing_tokens == 0 for replay in replays),
+        differing_tokens=sum(replay.differing_tokens for replay in replays),
+        seeds_derived=sum(replay.seed_derived for replay in replays),
+        differing=tuple(replay for replay in replays if replay.differs),
+        otherwise=tuple(replay for replay in replays if replay.differing_tokens and not replay.differs),
+        demonstrated=lot.demonstrated,
+        mixed=lot.mixed,
+        released=dict(sorted(lot.released.items())),
+        missing=dict(sorted(lot.missing.items())),
+    )

@@ -1,0 +1,215 @@
+"""`hindcast replay steps`: recorded episodes driven through their sites again, in a browser and a store of its own.
+
+    log ── recorded_episodes ──> as many at once as an actor plays ── drive ──> replays, in the order of the log
+
+Invariant 9: nothing is appended. The log is opened to be read, the store lives in this process, nobody is asked for an
+answer.
+"""
+
+import importlib.metadata
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from actors.environments.browser import BrowserHost
+from actors.environments.site import Site
+from actors.replay.causes import MATTER, Cause, Surroundings, explain
+from actors.replay.recorded import RecordedEpisode, Wanted, beginning_of, recorded_episodes
+from actors.replay.steps import Difference, drive
+from actors.replay.working import each
+from app.sites import sites_running
+from app.sources import Source
+from core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError
+from core.settings import ActorSettings
+from events.catalogue import EpisodeEnded
+
+Outcome = Literal["same", "differs", "skipped", "failed"]
+
+
+class NothingToReplay(HindcastError):
+    """No episode of the run meets the conditions."""
+
+
+class EpisodeReplay(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one episode."""
+
+    episode: str
+    family: str
+    origin: str
+    outcome: Outcome
+    """`skipped`: there is nothing to replay; `failed`: the world broke, so that nothing can be said."""
+    steps: int
+    """Recorded."""
+    whole: bool
+    """Whether it ended by itself; else it was replayed as far as it got."""
+    reason: str = ""
+    """Why it was skipped or failed."""
+    difference: Difference | None = None
+    cause: Cause | None = None
+
+
+class FamilyReplays(msgspec.Struct, frozen=True, kw_only=True):
+    """Episodes of one family by outcome."""
+
+    family: str
+    same: int
+    differs: int
+    skipped: int
+    failed: int
+
+
+class StepsReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of all of them."""
+
+    run: str
+    episodes: int
+    same: int
+    differs: int
+    skipped: int
+    failed: int
+    steps: int
+    """Of those replayed alike: so many pages, and what the last actions led to."""
+    families: tuple[FamilyReplays, ...]
+    differing: tuple[EpisodeReplay, ...]
+    """With what differs first, and why."""
+    left_out: tuple[EpisodeReplay, ...]
+    """Skipped and failed ones."""
+
+
+async def replay_steps(
+    source: Source,
+    wanted: Wanted,
+    *,
+    said: Callable[[EpisodeReplay], None] = lambda _: None,
+) -> StepsReport:
+    """Replay the episodes asked for. `said` hears of each as it is done.
+
+    Raises:
+        NothingToReplay: there is none.
+        NoSuchEpisode, BrowserUnavailable, CorruptEvent: see `recorded_episodes` and `BrowserHost`.
+
+    """
+    settings = source.settings
+    async with (
+        source.connect_log() as log,
+        sites_running(settings) as sites,
+        BrowserHost(_here(settings.actors)) as host,
+    ):
+        began = await beginning_of(log)
+        stage = _Stage(source, host=host, sites=sites, packages=began.packages)
+
+        async def work(episode: RecordedEpisode) -> EpisodeReplay:
+            replay = await stage.replay(episode)
+            said(replay)
+            return replay
+
+        contexts = settings.actors.contexts
+        replays = await each(recorded_episodes(log, wanted), work, at_once=contexts)
+    if not replays:
+        raise NothingToReplay(
+            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list --run {source.name}"
+        )
+    return _report(source.name, replays)
+
+
+def _here(settings: ActorSettings) -> ActorSettings:
+    """The run's settings on this machine: its browser may lie elsewhere, and a rehearsed slowness is no part of a page."""
+    path = settings.browser_path if Path(settings.browser_path).is_file() else ""
+    return settings.model_copy(update={"browser_path": path, "page_latency_ms": 0.0})
+
+
+class _Stage:
+    """What every replay is played with."""
+
+    def __init__(
+        self, source: Source, *, host: BrowserHost, sites: dict[str, Site], packages: dict[str, str]
+    ) -> None:
+        self._source = source
+        self._host = host
+        self._sites = sites
+        self._then = packages
+        self._now = {name: importlib.metadata.version(name) for name in MATTER}
+
+    async def replay(self, episode: RecordedEpisode) -> EpisodeReplay:
+        """One episode; a second time where it does not come out as recorded, to tell chance from change."""
+        if not episode.steps:
+            reason = "no step of it was recorded"
+            return self._outcome(episode, "skipped", reason=reason)
+        if episode.request.task.environment not in self._sites:
+            reason = f"there is no site {episode.request.task.environment!r} here"
+            return self._outcome(episode, "skipped", reason=reason)
+        try:
+            difference = await self._drive(episode)
+            if difference is None:
+                return self._outcome(episode, "same")
+            again = await self._drive(episode)
+        except (EnvironmentFailed, BrowserUnavailable) as error:
+            return self._outcome(episode, "failed", reason=str(error))
+        cause = explain(
+            episode.request.task,
+            difference,
+            again,
+            then=Surroundings(code_rev=episode.code_rev, packages=self._then),
+            now=Surroundings(code_rev=self._source.code_rev, packages=self._now),
+        )
+        return self._outcome(episode, "differs", difference=difference, cause=cause)
+
+    async def _drive(self, episode: RecordedEpisode) -> Difference | None:
+        world = await self._host.open_world(self._sites[episode.request.task.environment])
+        try:
+            return await drive(world, episode, self._source.blobs)
+        finally:
+            await world.close()
+
+    @staticmethod
+    def _outcome(
+        episode: RecordedEpisode,
+        outcome: Outcome,
+        *,
+        reason: str = "",
+        difference: Difference | None = None,
+        cause: Cause | None = None,
+    ) -> EpisodeReplay:
+        return EpisodeReplay(
+            episode=episode.name,
+            family=episode.family,
+            origin=episode.request.origin,
+            outcome=outcome,
+            steps=len(episode.steps),
+            whole=isinstance(episode.end, EpisodeEnded),
+            reason=reason,
+            difference=difference,
+            cause=cause,
+        )
+
+
+def _report(run: str, replays: Sequence[EpisodeReplay]) -> StepsReport:
+    def count(outcome: Outcome, among: Sequence[EpisodeReplay] = replays) -> int:
+        return sum(1 for replay in among if replay.outcome == outcome)
+
+    families = []
+    for family in sorted({replay.family for replay in replays}):
+        own = [replay for replay in replays if replay.family == family]
+        families.append(
+            FamilyReplays(
+                family=family,
+                same=count("same", own),
+                differs=count("differs", own),
+                skipped=count("skipped", own),
+                failed=count("failed", own),
+            )
+        )
+    return StepsReport(
+        run=run,
+        episodes=len(replays),
+        same=count("same"),
+        differs=count("differs"),
+        skipped=count("skipped"),
+        failed=count("failed"),
+        steps=sum(replay.steps for replay in replays if replay.outcome == "same"),
+        families=tuple(families),
+        differing=tuple(replay for replay in replays if replay.outcome == "differs"),
+        left_out=tuple(replay for replay in replays if replay.outcome in ("skipped", "failed")),
+    )

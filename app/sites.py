@@ -1,0 +1,38 @@
+"""The sites that episodes take place on, for a command that opens them without a run."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from actors.environments.miniwob.site import MiniwobSite
+from actors.environments.site import Site
+from actors.environments.store.server import serve
+from actors.environments.store.site import StoreSite
+from core.settings import Settings
+
+SERVER_S = 20.0
+"""How long the store may take to answer."""
+TOKEN = secrets.token_urlsafe(16)
+"""Control token of a store that lives as long as this process, on a port nobody else knows."""
+
+
+@asynccontextmanager
+async def sites_running(settings: Settings) -> AsyncIterator[dict[str, Site]]:
+    """Every site by name, the store served by this process for as long as the block lasts."""
+    async with store_running(settings) as store:
+        yield {store.name: store, MiniwobSite.name: MiniwobSite()}
+
+
+@asynccontextmanager
+async def store_running(settings: Settings) -> AsyncIterator[StoreSite]:
+    """The embedded store in this process, for as long as the block lasts."""
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(
+            serve(settings.sites, host="127.0.0.1", port=0, control_token=TOKEN, ready=address.set_result)
+        )
+        async with asyncio.timeout(SERVER_S):
+            base_url = await address
+        yield StoreSite(base_url, TOKEN)
+        serving.cancel()

@@ -1,0 +1,65 @@
+"""The few things a writer does to a disk, in the order that durability asks for.
+
+A file that has been replaced is the old one or the new one after any crash: written under another name, synced, renamed,
+and its folder synced, since a rename alone may still be lost. Tests put a disk here that dies at any of these steps.
+"""
+
+import os
+from pathlib import Path
+
+PRIVATE_FILE = 0o600
+PRIVATE_FOLDER = 0o700
+"""Prompts and pages are the owner's business, as in the blob store."""
+
+
+class Disk:
+    """A real disk."""
+
+    def write(self, file: int, content: bytes) -> None:
+        """All of it, at the end of an open file."""
+        view = memoryview(content)
+        while view:
+            view = view[os.write(file, view) :]
+
+    def sync(self, file: int) -> None:
+        """Return once the file's content is durable."""
+        os.fsync(file)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Return once the names in a folder are durable."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def rename(self, temporary: Path, place: Path) -> None:
+        """Put a finished file in its place."""
+        temporary.replace(place)
+
+    def cut(self, file: int, size_bytes: int) -> None:
+        """Drop what stands behind a size, durably."""
+        os.ftruncate(file, size_bytes)
+        self.sync(file)
+
+    def replace(self, place: Path, content: bytes) -> None:
+        """A whole file, durable under its name when this returns. An unfinished one is overwritten by the next."""
+        temporary = place.with_name(f".{place.name}.new")
+        file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
+        try:
+            self.write(file, content)
+            self.sync(file)
+        finally:
+            os.close(file)
+        self.rename(temporary, place)
+        self.sync_folder(place.parent)
+
+    def make_folder(self, folder: Path) -> None:
+        """A folder with those above it, durably."""
+        missing = []
+        while not folder.is_dir():
+            missing.append(folder)
+            folder = folder.parent
+        for path in reversed(missing):
+            path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            self.sync_folder(path.parent)

@@ -1,0 +1,240 @@
+"""The bytes of a segment. Pure: nothing here opens a file.
+
+    segment  = prefix header frame*
+    prefix   = magic (8 bytes) | size of header (u32) | crc32c of header (u32)
+    header   = MessagePack map: format, run, first, chain, digest
+    frame    = crc32c (u32) | size of body (u32) | first position (u64) | events (u32) | body | chain (32 bytes)
+    body     = zstd of a MessagePack array of [position, subject, id, stored bytes]
+    chain    = sha256(chain before | everything of the frame before its chain); for a segment's first frame the chain
+               before is sha256(chain before the segment | prefix | header)
+
+All numbers are little-endian. The crc covers what follows it up to the chain, so that a torn or damaged frame shows
+without reading anything else; the chain ties every frame to all before it, through all segments.
+"""
+
+import struct
+from collections.abc import Iterator, Sequence
+from hashlib import sha256
+from typing import NamedTuple
+
+import msgspec
+import zstandard
+from google_crc32c import value as crc32c
+
+from events.archive.errors import ArchiveUnknown
+from events.envelope import Stored
+
+FORMAT = 1
+MAGIC = b"HINDCAST"
+FRAME_EVENTS = 256
+"""Most events in a frame."""
+FRAME_BYTES = 4 * 1024 * 1024
+"""A frame is closed once its events hold as much; one event alone may be 508 KiB."""
+LARGEST_BODY_BYTES = 2 * FRAME_BYTES
+"""Uncompressed; more is damage."""
+LEVEL = 6
+"""Of zstd: an archive is written once and at the pace of a run; reading costs the same at any level."""
+CHAIN_BYTES = 32
+START = bytes(CHAIN_BYTES)
+"""Chain and rolling digest before the first event."""
+
+_PREFIX = struct.Struct("<8sII")
+_CRC = struct.Struct("<I")
+_FRAME = struct.Struct("<IQI")
+FRAME_HEAD_BYTES = _CRC.size + _FRAME.size
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """What a segment says about itself."""
+
+    format: int
+    run: str
+    first: int
+    """Position of its first event."""
+    chain: bytes
+    """Chain value before it."""
+    digest: bytes
+    """Rolling digest of the log before it (`events.chain`)."""
+
+
+class Opening(NamedTuple):
+    """A segment's header as read back."""
+
+    header: Header
+    size: int
+    """Bytes of prefix and header: where the first frame begins."""
+    chain: bytes
+    """Chain value that the first frame continues."""
+
+
+class Frame(NamedTuple):
+    """Where a frame lies in its file."""
+
+    first: int
+    events: int
+    offset: int
+    size: int
+    """Bytes, its chain value included."""
+    chain: bytes
+    """Chain value behind it."""
+
+    @property
+    def last(self) -> int:
+        """Position of its last event."""
+        return self.first + self.events - 1
+
+    @property
+    def end(self) -> int:
+        """Where the next frame begins."""
+        return self.offset + self.size
+
+
+class NotWhole(Exception):
+    """What stands here is no whole header or frame."""
+
+    def __init__(self, reason: str, *, cut: bool = False) -> None:
+        """`cut`: the file ends before it is complete, as after a crash while writing."""
+        super().__init__(reason)
+        self.cut = cut
+
+
+class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    position: int
+    subject: str
+    id: str
+    data: bytes
+
+
+_encoder = msgspec.msgpack.Encoder()
+_header_decoder = msgspec.msgpack.Decoder(Header)
+_rows_decoder = msgspec.msgpack.Decoder(list[_Row])
+
+
+def encode_header(header: Header) -> tuple[bytes, bytes]:
+    """A segment's beginning, and the chain value that its first frame continues."""
+    content = _encoder.encode(header)
+    opening = _PREFIX.pack(MAGIC, len(content), crc32c(content)) + content
+    return opening, sha256(header.chain + opening).digest()
+
+
+def decode_header(content: bytes | memoryview) -> Opening:
+    """The beginning of a segment.
+
+    Raises:
+        NotWhole: it is cut or damaged.
+        ArchiveUnknown: a newer format.
+
+    """
+    if len(content) < _PREFIX.size:
+        raise NotWhole("its header is cut", cut=True)
+    magic, size, crc = _PREFIX.unpack_from(content)
+    if magic != MAGIC:
+        raise NotWhole(f"it does not begin with {MAGIC.decode()}")
+    end = _PREFIX.size + size
+    if end > len(content):
+        raise NotWhole("its header is cut", cut=True)
+    body = bytes(content[_PREFIX.size : end])
+    if crc32c(body) != crc:
+        raise NotWhole("its header has another crc32c")
+    try:
+        header = _header_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise NotWhole(f"its header does not decode ({error})") from error
+    if header.format > FORMAT:
+        raise ArchiveUnknown(
+            f"the archive of run {header.run} has format {header.format}; this Hindcast reads up to {FORMAT}. Update Hindcast."
+        )
+    return Opening(header, end, sha256(header.chain + bytes(content[:end])).digest())
+
+
+def encode_frame(events: Sequence[Stored], *, chain: bytes) -> tuple[bytes, bytes]:
+    """A frame of consecutive events that continues `chain`, and the chain value behind it."""
+    rows = [_Row(stored.position, stored.subject, stored.id, stored.data) for stored in events]
+    body = zstandard.ZstdCompressor(level=LEVEL).compress(_encoder.encode(rows))
+    covered = _FRAME.pack(len(body), events[0].position, len(events)) + body
+    content = _CRC.pack(crc32c(covered)) + covered
+    after = sha256(chain + content).digest()
+    return content + after, after
+
+
+def frame_at(content: bytes | memoryview, offset: int) -> Frame:
+    """What the frame at an offset says about itself; nothing is checked but that it lies within the content.
+
+    Raises:
+        NotWhole: the content ends before it does.
+
+    """
+    if offset + FRAME_HEAD_BYTES > len(content):
+        raise NotWhole("a frame's head is cut", cut=True)
+    size, first, events = _FRAME.unpack_from(content, offset + _CRC.size)
+    whole = FRAME_HEAD_BYTES + size + CHAIN_BYTES
+    if offset + whole > len(content):
+        raise NotWhole("a frame is cut, or its size damaged", cut=True)
+    end = offset + whole
+    return Frame(first, events, offset, whole, bytes(content[end - CHAIN_BYTES : end]))
+
+
+def check_frame(content: bytes | memoryview, frame: Frame, *, chain: bytes) -> None:
+    """Assert a frame's crc and that it continues a chain.
+
+    Raises:
+        NotWhole: it does not.
+
+    """
+    covered = content[frame.offset : frame.end - CHAIN_BYTES]
+    if crc32c(bytes(covered[_CRC.size :])) != _CRC.unpack_from(covered)[0]:
+        raise NotWhole("a frame has another crc32c")
+    after = sha256(chain)
+    after.update(covered)
+    if after.digest() != frame.chain:
+        raise NotWhole("a frame does not continue the chain")
+
+
+def frames_from(content: bytes | memoryview, offset: int, *, first: int, chain: bytes) -> Iterator[Frame]:
+    """Whole frames in order, checked, up to the end of the content.
+
+    Raises:
+        NotWhole: behind the last whole frame stands something else.
+
+    """
+    while offset < len(content):
+        frame = frame_at(content, offset)
+        check_frame(content, frame, chain=chain)
+        if frame.first != first or frame.events < 1:
+            raise NotWhole(f"a frame begins at position {frame.first} where {first} is due")
+        yield frame
+        offset, first, chain = frame.end, frame.last + 1, frame.chain
+
+
+def decode_frame(content: bytes | memoryview, *, frame: Frame) -> list[Stored]:
+    """The events of a frame; `content` is the frame alone.
+
+    Raises:
+        NotWhole: its crc is another, or it does not hold the positions that its head names.
+
+    """
+    covered = bytes(content[_CRC.size : -CHAIN_BYTES])
+    if len(content) != frame.size or crc32c(covered) != _CRC.unpack_from(content)[0]:
+        raise NotWhole("a frame has another crc32c")
+    try:
+        body = zstandard.ZstdDecompressor().decompress(
+            covered[_FRAME.size :], max_output_size=LARGEST_BODY_BYTES
+        )
+        rows = _rows_decoder.decode(body)
+    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+        raise NotWhole(f"a frame does not decode ({error})") from error
+    if [row.position for row in rows] != list(range(frame.first, frame.last + 1)):
+        raise NotWhole("a frame holds other positions than its head names")
+    return [Stored(row.position, row.subject, row.data, row.id) for row in rows]
+
+
+def split(events: Sequence[Stored]) -> Iterator[Sequence[Stored]]:
+    """Events as they go into frames."""
+    start = size = 0
+    for index, stored in enumerate(events):
+        size += len(stored.data)
+        if index - start + 1 == FRAME_EVENTS or size >= FRAME_BYTES:
+            yield events[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(events):
+        yield events[start:]

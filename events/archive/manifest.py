@@ -1,0 +1,159 @@
+"""`manifest.json`: which segments an archive consists of, and what each must be.
+
+It carries the sha256 of its own content and is written in one form only, so that any change of any byte shows.
+"""
+
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from events.archive.disk import Disk
+from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnknown
+from events.archive.format import FORMAT, START
+from events.envelope import BlobRef
+from events.log import Ancestor
+
+NAME = "manifest.json"
+SEGMENTS = "segments"
+
+
+class Segment(msgspec.Struct, frozen=True, kw_only=True):
+    """A closed segment. It never changes again."""
+
+    first: int
+    last: int
+    bytes: int
+    """Of the file."""
+    sha256: str
+    """Of the file."""
+    chain: str
+    """Chain value behind its last frame, in hexadecimal digits."""
+    digest: str
+    """Rolling digest of the log behind its last event."""
+
+
+class OpenSegment(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the segment that still grows had come when the archiver last noted it. It may hold more."""
+
+    first: int
+    last: int
+    bytes: int
+    chain: str
+    digest: str
+
+
+class NamedBlob(msgspec.Struct, frozen=True, kw_only=True):
+    """A blob that an event names."""
+
+    sha256: str
+    size: int
+    position: int
+    """Of the event."""
+
+    @property
+    def ref(self) -> BlobRef:
+        """The blob."""
+        return BlobRef(self.sha256, self.size)
+
+
+class Blobs(msgspec.Struct, frozen=True, kw_only=True):
+    """What the archive holds of the blobs that its events name."""
+
+    through: int = 0
+    """Position up to which they were looked for and copied."""
+    pages: bool = True
+    """Whether snapshots of pages are among them."""
+    missing: tuple[NamedBlob, ...] = ()
+    """Named and not released, but not to be found when they were to be copied."""
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A whole archive in names and digests."""
+
+    format: int
+    run: str
+    first: int
+    """Position that it begins with; 1 unless it is the later part of a log."""
+    digest: str = START.hex()
+    """Rolling digest of the log before that position."""
+    lineage: tuple[Ancestor, ...] = ()
+    """Of a fork: the runs whose events come before its own, as in `EventLog.lineage`."""
+    segments: tuple[Segment, ...] = ()
+    open: OpenSegment | None = None
+    blobs: Blobs = Blobs()
+
+    @property
+    def next(self) -> int:
+        """Position behind the last closed segment: the name of the open one."""
+        return self.segments[-1].last + 1 if self.segments else self.first
+
+    def before(self, index: int) -> tuple[str, str]:
+        """Chain and digest before the segment of this number; behind the last one for the open segment."""
+        if index == 0:
+            return START.hex(), self.digest
+        return self.segments[index - 1].chain, self.segments[index - 1].digest
+
+
+def segment_path(folder: Path, first: int) -> Path:
+    """Where the segment lies that begins with this position."""
+    return folder / SEGMENTS / f"{first:020d}.seg"
+
+
+def is_archive(folder: Path) -> bool:
+    """Whether the folder holds an archive, sound or not."""
+    return (folder / NAME).is_file()
+
+
+def render(manifest: Manifest) -> bytes:
+    """The one form in which a manifest is written."""
+    plain = msgspec.to_builtins(manifest)
+    signed = {"checksum": sha256(msgspec.json.encode(plain)).hexdigest(), **plain}
+    return msgspec.json.format(msgspec.json.encode(signed), indent=1) + b"\n"
+
+
+def store(folder: Path, manifest: Manifest, disk: Disk) -> None:
+    """Write it; after a crash the old one or this one is there."""
+    disk.replace(folder / NAME, render(manifest))
+
+
+def load(folder: Path) -> Manifest:
+    """The manifest of an archive, checked.
+
+    Raises:
+        ArchiveMissing: there is none.
+        ArchiveDamaged: it is not as it was written.
+        ArchiveUnknown: a newer Hindcast wrote it.
+
+    """
+    try:
+        content = (folder / NAME).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise ArchiveMissing(
+            f"there is no archive in {folder}: it has no {NAME}. Run: hindcast archive RUN {folder}"
+        ) from error
+    try:
+        plain: dict[str, Any] = msgspec.json.decode(content, type=dict)
+        checksum = plain.pop("checksum", None)
+        _check_format(plain.get("format"), folder)
+        manifest = msgspec.convert(plain, Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(folder, f"it does not decode ({error})") from error
+    if render(manifest) != content:
+        raise _damaged(folder, f"its content is not what its checksum {str(checksum)[:16]}… was taken of")
+    return manifest
+
+
+def _check_format(found: object, folder: Path) -> None:
+    if isinstance(found, int) and found > FORMAT:
+        raise ArchiveUnknown(
+            f"the archive in {folder} has format {found}; this Hindcast reads up to {FORMAT}. Update Hindcast."
+        )
+
+
+def _damaged(folder: Path, what: str) -> ArchiveDamaged:
+    return ArchiveDamaged(
+        f"{folder / NAME} is damaged: {what}. It names every segment and its digest, so that nothing of the archive can be "
+        "trusted without it. Restore it from a copy of the archive, or archive the run again into another folder."
+    )

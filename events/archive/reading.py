@@ -1,0 +1,263 @@
+"""Finding events in an archive's files, each file checked before anything of it is believed. Blocking; thread-safe.
+
+A closed segment must have the size and the sha256 that the manifest names and continue the chain of the one before. Of
+the open one every frame is checked as it is taken in: it holds at least what the archiver noted of it, and what stands
+behind its last whole frame is not there yet.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import NamedTuple, NoReturn
+
+from events.archive.errors import ArchiveDamaged, BeyondArchive
+from events.archive.format import Frame, Header, NotWhole, decode_frame, decode_header, frame_at, frames_from
+from events.archive.manifest import NAME, Manifest, Segment, load, segment_path
+from events.envelope import Stored
+
+CACHED_FRAMES = 4
+"""Frames kept decoded: several readers often stand close to each other."""
+
+
+class Opened(NamedTuple):
+    """The open segment as it was found."""
+
+    frames: list[Frame]
+    end: int
+    """Where its last whole frame ends; 0: not even its header is whole."""
+    chain: bytes
+    """Chain value there."""
+    left: int
+    """Bytes behind it that are no whole frame."""
+    reason: str
+    """Why not."""
+
+
+class ArchiveReader:
+    """One archive, read while it may still grow."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown where there is no sound archive."""
+        self.folder = folder
+        self._lock = Lock()
+        self._seen = _signature(folder)
+        self._manifest = load(folder)
+        self._closed: dict[int, list[Frame]] = {}
+        """By first position: the frames of the closed segments looked at so far."""
+        self._open = self._look_at_open(None)
+        self._cache: dict[tuple[int, int], list[Stored]] = {}
+
+    @property
+    def manifest(self) -> Manifest:
+        """As last read."""
+        return self._manifest
+
+    @property
+    def first(self) -> int:
+        """Position of the first event; meant for archives that are not empty."""
+        return self._manifest.first
+
+    @property
+    def last(self) -> int:
+        """Position of the last event that is known of; one less than `first` in an empty archive."""
+        frames = self._open.frames
+        return frames[-1].last if frames else self._manifest.next - 1
+
+    def refresh(self) -> int:
+        """Look how far the archive goes now; returns the last position.
+
+        Raises:
+            ArchiveDamaged.
+
+        """
+        with self._lock:
+            known: Opened | None = self._open
+            seen = _signature(self.folder)
+            if seen != self._seen:
+                manifest = load(self.folder)
+                known = known if manifest.next == self._manifest.next else None
+                self._manifest, self._seen = manifest, seen
+            self._open = self._look_at_open(known)
+            return self.last
+
+    def following(self, position: int) -> list[Stored]:
+        """Some events that follow a position, at most a frame; empty at the end as it is known.
+
+        Raises:
+            BeyondArchive: they stand before the archive's beginning.
+            ArchiveDamaged: their segment is not as it was written.
+
+        """
+        with self._lock:
+            wanted = position + 1
+            if wanted < self.first:
+                raise BeyondArchive(
+                    f"the archive in {self.folder} begins at position {self.first} of run {self._manifest.run}: position "
+                    f"{wanted} is not in it. Begin reading after position {self.first - 1}, or use the archive or run that "
+                    "holds what stands before."
+                )
+            if wanted > self.last:
+                return []
+            segment, frames = self._frames_around(wanted)
+            events = self._decode(segment, next(frame for frame in frames if frame.last >= wanted))
+            return events[wanted - events[0].position :]
+
+    def backwards(self) -> Iterator[Stored]:
+        """Every event from the last one back."""
+        with self._lock:
+            last = self.last
+        while last >= self.first:
+            with self._lock:
+                segment, frames = self._frames_around(last)
+            for frame in reversed(frames):
+                with self._lock:
+                    events = self._decode(segment, frame)
+                yield from reversed(events)
+            last = segment - 1
+
+    def _frames_around(self, position: int) -> tuple[int, list[Frame]]:
+        """The segment that holds a position, by its first one, and its frames."""
+        if position >= self._manifest.next:
+            return self._manifest.next, self._open.frames
+        index = bisect_left(self._manifest.segments, position, key=lambda segment: segment.last)
+        first = self._manifest.segments[index].first
+        if first not in self._closed:
+            self._closed[first] = closed_frames(self.folder, self._manifest, index)
+        return first, self._closed[first]
+
+    def _decode(self, segment: int, frame: Frame) -> list[Stored]:
+        key = (segment, frame.offset)
+        found = self._cache.pop(key, None)
+        if found is None:
+            try:
+                with segment_path(self.folder, segment).open("rb") as file:
+                    file.seek(frame.offset)
+                    found = decode_frame(file.read(frame.size), frame=frame)
+            except (NotWhole, FileNotFoundError) as error:
+                raise ArchiveDamaged(
+                    f"the segment {segment_path(self.folder, segment)} is damaged at positions {frame.first} to "
+                    f"{frame.last}: {error}. It changed after it was checked. Restore it from a copy of the archive."
+                ) from error
+        self._cache[key] = found
+        while len(self._cache) > CACHED_FRAMES:
+            self._cache.pop(next(iter(self._cache)))
+        return found
+
+    def _look_at_open(self, known: Opened | None) -> Opened:
+        """What the open segment holds.
+
+        Raises:
+            ArchiveDamaged: less than the archiver noted.
+
+        """
+        found = look_at_open(self.folder, self._manifest, known=known)
+        noted = self._manifest.open
+        if noted is not None and found.end < noted.bytes:
+            refuse_open(self.folder, self._manifest, found)
+        return found
+
+
+def closed_frames(folder: Path, manifest: Manifest, index: int) -> list[Frame]:
+    """The frames of a closed segment, whose file is checked against the manifest.
+
+    Raises:
+        ArchiveDamaged.
+
+    """
+    segment = manifest.segments[index]
+    try:
+        content = segment_path(folder, segment.first).read_bytes()
+    except FileNotFoundError:
+        _refuse(folder, segment, "its file is missing")
+    if len(content) != segment.bytes:
+        _refuse(folder, segment, f"it has {len(content)} bytes, the manifest says {segment.bytes}")
+    found = sha256(content).hexdigest()
+    if found != segment.sha256:
+        _refuse(folder, segment, f"its sha256 is {found[:16]}…, the manifest says {segment.sha256[:16]}…")
+    before, digest = manifest.before(index)
+    try:
+        header, offset, _ = decode_header(content)
+        frames = []
+        while offset < len(content):
+            frames.append(frame_at(content, offset))
+            offset = frames[-1].end
+    except NotWhole as error:
+        _refuse(folder, segment, str(error))
+    named = (header.run, header.first, header.chain.hex(), header.digest.hex())
+    if named != (manifest.run, segment.first, before, digest):
+        _refuse(folder, segment, "it belongs to another archive, or to another place in this one")
+    if not frames or (frames[-1].chain.hex(), frames[-1].last) != (segment.chain, segment.last):
+        _refuse(folder, segment, f"it does not end as the manifest says, with position {segment.last}")
+    return frames
+
+
+def _refuse(folder: Path, segment: Segment, what: str) -> NoReturn:
+    raise ArchiveDamaged(
+        f"the segment {segment_path(folder, segment.first)} (positions {segment.first} to {segment.last}) is damaged: {what}. "
+        "Restore that file from a copy of the archive, or archive the run again into another folder."
+    )
+
+
+def look_at_open(folder: Path, manifest: Manifest, *, known: Opened | None = None) -> Opened:
+    """The whole frames of the segment behind the closed ones, whatever follows them; from where it was `known` on.
+
+    Raises:
+        ArchiveDamaged: it is another archive's, or was put in another place.
+
+    """
+    place = segment_path(folder, manifest.next)
+    before = manifest.before(len(manifest.segments))[0]
+    found = known or Opened([], 0, bytes.fromhex(before), 0, "")
+    try:
+        with place.open("rb") as file:
+            file.seek(found.end)
+            content = file.read()
+    except FileNotFoundError:
+        return Opened([], 0, bytes.fromhex(before), 0, "it is missing")
+    frames, end, after, at, reason = list(found.frames), found.end, found.chain, 0, ""
+    try:
+        if end == 0:
+            header, at, after = decode_header(content)
+            _check_place(place, header, manifest)
+        for frame in frames_from(
+            content, at, first=frames[-1].last + 1 if frames else manifest.next, chain=after
+        ):
+            frames.append(frame._replace(offset=end + frame.offset))
+            at, after = frame.end, frame.chain
+    except NotWhole as error:
+        reason = str(error)
+    return Opened(frames, end + at, after, len(content) - at, reason)
+
+
+def _check_place(place: Path, header: Header, manifest: Manifest) -> None:
+    before, digest = manifest.before(len(manifest.segments))
+    named = (header.run, header.first, header.chain.hex(), header.digest.hex())
+    if named != (manifest.run, manifest.next, before, digest):
+        raise ArchiveDamaged(
+            f"the segment {place} belongs to another archive, or to another place in this one: it says run "
+            f"{header.run!r} from position {header.first}. Restore the folder from a copy of the archive, or archive the "
+            "run again into another folder."
+        )
+
+
+def refuse_open(folder: Path, manifest: Manifest, found: Opened) -> NoReturn:
+    """Say that the open segment lost what was noted of it."""
+    assert manifest.open is not None
+    lost = found.frames[-1].last + 1 if found.frames else manifest.open.first
+    place = segment_path(folder, manifest.open.first)
+    raise ArchiveDamaged(
+        f"the open segment {place} is damaged from position {lost} on, though positions up to {manifest.open.last} stood in "
+        f"it: {found.reason or 'it is shorter than noted'}. Restore it from a copy; or, while the run's log is still there, "
+        f"delete that file and run: hindcast archive {manifest.run} {folder}"
+    )
+
+
+def _signature(folder: Path) -> tuple[int, int, int]:
+    """Of the manifest: another one whenever it was replaced."""
+    try:
+        found = (folder / NAME).stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return (0, 0, 0)
+    return (found.st_ino, found.st_mtime_ns, found.st_size)

@@ -1,0 +1,310 @@
+"""Writing an archive: one process at a time, every batch durable before the next one is taken.
+
+A batch goes to the end of the open segment as whole frames and is synced. A segment that has grown to its size is closed
+by naming it in the manifest, and the next one is begun. Nothing that was written is ever changed: after a crash what
+stands behind the last whole frame is cut off, and writing goes on there. `noted` tells the manifest how far the open
+segment has come, so that a later loss of its end shows; it need not be exact.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Self
+
+import msgspec
+import structlog
+
+from core.errors import DiskFull, ForeignLog
+from events.archive.disk import Disk
+from events.archive.format import FORMAT, START, Header, decode_frame, encode_frame, encode_header, split
+from events.archive.holding import hold, require_empty
+from events.archive.manifest import (
+    SEGMENTS,
+    Blobs,
+    Manifest,
+    OpenSegment,
+    Segment,
+    is_archive,
+    load,
+    segment_path,
+    store,
+)
+from events.archive.reading import ArchiveReader, look_at_open, refuse_open
+from events.chain import RollingDigest
+from events.envelope import Stored
+from events.log import Ancestor
+
+SEGMENT_BYTES = 32 * 1024 * 1024
+_log = structlog.get_logger(__name__)
+
+
+class ArchiveWriter:
+    """The one writer of an archive. Made by `open`; blocking, and safe to call from several threads."""
+
+    def __init__(
+        self, folder: Path, manifest: Manifest, *, segment_bytes: int, disk: Disk, lock: int
+    ) -> None:
+        self.folder = folder
+        self._manifest = manifest
+        self._segment_bytes = segment_bytes
+        self._disk = disk
+        self._lock_file: int | None = lock
+        self._guard = Lock()
+        self._file: int | None = None
+        self._bytes = 0
+        self._content = sha256()
+        self._chain = START
+        self._digest = RollingDigest()
+        self._last = manifest.next - 1
+        self._last_digest = b""
+
+    @classmethod
+    def open(
+        cls,
+        folder: Path,
+        *,
+        run: str,
+        first: int = 1,
+        digest: bytes = START,
+        lineage: tuple[Ancestor, ...] = (),
+        segment_bytes: int = SEGMENT_BYTES,
+        disk: Disk | None = None,
+    ) -> Self:
+        """The archive of a run with these ancestors, made if there is none.
+
+        `first` and `digest` (of the log before it) are for a new one.
+
+        Raises:
+            ArchiveBusy: another process writes it.
+            ForeignLog: the folder holds another run's archive, or something else.
+            ArchiveDamaged: what was noted of the open segment is no longer in it.
+
+        """
+        disk = disk or Disk()
+        if not is_archive(folder):
+            require_empty(folder)
+        disk.make_folder(folder / SEGMENTS)
+        lock = hold(folder)
+        try:
+            if is_archive(folder):
+                manifest = load(folder)
+            else:
+                manifest = Manifest(format=FORMAT, run=run, first=first, digest=digest.hex(), lineage=lineage)
+                store(folder, manifest, disk)
+            if manifest.run != run:
+                raise ForeignLog(
+                    f"{folder} holds the archive of run {manifest.run!r}, not of {run!r}. Choose another folder."
+                )
+            if manifest.lineage != lineage:
+                raise ForeignLog(
+                    f"{folder} holds the archive of another run {run!r}: that one is {_descent(manifest.lineage)}, this one "
+                    f"{_descent(lineage)}. Choose another folder."
+                )
+            writer = cls(folder, manifest, segment_bytes=segment_bytes, disk=disk, lock=lock)
+            writer._recover()
+        except BaseException:
+            os.close(lock)
+            raise
+        return writer
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the archive consists of."""
+        return self._manifest
+
+    @property
+    def first(self) -> int:
+        """Position that the archive begins with."""
+        return self._manifest.first
+
+    @property
+    def last(self) -> int:
+        """Position of the last event that is durable here; one less than `first` in an empty archive."""
+        return self._last
+
+    @property
+    def last_digest(self) -> bytes:
+        """sha256 of that event's stored bytes; empty in an empty archive."""
+        return self._last_digest
+
+    @property
+    def digest(self) -> bytes:
+        """Rolling digest of the log up to there."""
+        return self._digest.value
+
+    def append(self, batch: Sequence[Stored]) -> None:
+        """Write events that follow the last one; they are durable when this returns.
+
+        Raises:
+            ForeignLog: they do not follow it.
+            DiskFull: there is no room; nothing of the batch is in the archive.
+
+        """
+        with self._guard:
+            assert self._lock_file is not None, "closed: another process may be writing"
+            for due, stored in enumerate(batch, self._last + 1):
+                if stored.position != due:
+                    raise ForeignLog(
+                        f"position {stored.position} was to be archived in {self.folder} where {due} is due: the log of run "
+                        f"{self._manifest.run} has a gap, or is another one."
+                    )
+            if batch:
+                self._append(batch)
+
+    def _append(self, batch: Sequence[Stored]) -> None:
+        with self._worded():
+            file = self._file if self._file is not None else self._begin()
+            frames, chain = [], self._chain
+            for events in split(batch):
+                frame, chain = encode_frame(events, chain=chain)
+                frames.append(frame)
+            content = b"".join(frames)
+            try:
+                self._disk.write(file, content)
+                self._disk.sync(file)
+            except OSError:
+                self._disk.cut(file, self._bytes)
+                raise
+        self._bytes += len(content)
+        self._content.update(content)
+        self._chain = chain
+        for stored in batch:
+            self._last_digest = sha256(stored.data).digest()
+            self._digest.advance(self._last_digest)
+        self._last = batch[-1].position
+        if self._bytes >= self._segment_bytes:
+            with self._worded():
+                self._close_segment()
+
+    @contextmanager
+    def _worded(self) -> Iterator[None]:
+        """What a full or failing disk says, for a user."""
+        try:
+            yield
+        except OSError as error:
+            raise DiskFull(
+                f"the archive in {self.folder} cannot be written: {error.strerror}. It holds run {self._manifest.run} up to "
+                f"position {self._last}, and nothing is lost: make room on that disk, and archiving goes on there."
+            ) from error
+
+    def note(self, blobs: Blobs | None = None) -> None:
+        """Tell the manifest how far the open segment has come, and what became of the blobs; nothing once closed."""
+        with self._guard:
+            if self._lock_file is None:
+                return
+            mark = None
+            if self._file is not None and self._last >= self._manifest.next:
+                mark = OpenSegment(
+                    first=self._manifest.next,
+                    last=self._last,
+                    bytes=self._bytes,
+                    chain=self._chain.hex(),
+                    digest=self._digest.value.hex(),
+                )
+            changed = msgspec.structs.replace(
+                self._manifest, open=mark, blobs=blobs if blobs is not None else self._manifest.blobs
+            )
+            if changed != self._manifest:
+                with self._worded():
+                    self._store(changed)
+
+    def close_segment(self) -> None:
+        """Close the open segment before it has its size; an empty one stays."""
+        with self._guard:
+            if self._file is not None and self._last >= self._manifest.next:
+                self._close_segment()
+
+    def close(self) -> None:
+        """Let another process write. What was appended is durable already."""
+        with self._guard:
+            for file in (self._file, self._lock_file):
+                if file is not None:
+                    os.close(file)
+            self._file = self._lock_file = None
+
+    def _store(self, manifest: Manifest) -> None:
+        store(self.folder, manifest, self._disk)
+        self._manifest = manifest
+
+    def _recover(self) -> None:
+        """Go on behind the last whole frame."""
+        found = look_at_open(self.folder, self._manifest)
+        place = segment_path(self.folder, self._manifest.next)
+        noted = self._manifest.open
+        if noted is not None and found.end < noted.bytes:
+            if found.end + found.left >= noted.bytes:
+                # altered, not cut: behind the damage may stand what nobody else has
+                refuse_open(self.folder, self._manifest, found)
+            _log.warning(
+                "the open segment lost its end: its events are taken from the log again", segment=place.name
+            )
+            self._store(msgspec.structs.replace(self._manifest, open=None))
+        self._digest = RollingDigest(bytes.fromhex(self._manifest.before(len(self._manifest.segments))[1]))
+        if found.end == 0:
+            if self._manifest.segments:
+                self._last_digest = self._last_event_of_closed()
+            return
+        self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
+        if found.left:
+            _log.warning(
+                "what stood behind the last whole frame is cut off",
+                segment=place.name,
+                bytes=found.left,
+                reason=found.reason,
+            )
+            self._disk.cut(self._file, found.end)
+        content = place.read_bytes()
+        self._bytes, self._chain, self._content = found.end, found.chain, sha256(content)
+        for frame in found.frames:
+            for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
+                self._last_digest = sha256(stored.data).digest()
+                self._digest.advance(self._last_digest)
+                self._last = stored.position
+        if not found.frames and self._manifest.segments:
+            self._last_digest = self._last_event_of_closed()
+        if self._bytes >= self._segment_bytes and found.frames:
+            self._close_segment()
+
+    def _last_event_of_closed(self) -> bytes:
+        return sha256(ArchiveReader(self.folder).following(self._manifest.next - 2)[-1].data).digest()
+
+    def _begin(self) -> int:
+        """A new open segment, header and all."""
+        before, digest = self._manifest.before(len(self._manifest.segments))
+        header = Header(
+            format=FORMAT,
+            run=self._manifest.run,
+            first=self._manifest.next,
+            chain=bytes.fromhex(before),
+            digest=bytes.fromhex(digest),
+        )
+        opening, chain = encode_header(header)
+        place = segment_path(self.folder, self._manifest.next)
+        self._disk.replace(place, opening)
+        self._file = os.open(place, os.O_WRONLY | os.O_APPEND)
+        self._bytes, self._chain, self._content = len(opening), chain, sha256(opening)
+        return self._file
+
+    def _close_segment(self) -> None:
+        """Name the open segment in the manifest: from then on it never changes."""
+        closed = Segment(
+            first=self._manifest.next,
+            last=self._last,
+            bytes=self._bytes,
+            sha256=self._content.hexdigest(),
+            chain=self._chain.hex(),
+            digest=self._digest.value.hex(),
+        )
+        self._store(
+            msgspec.structs.replace(self._manifest, segments=(*self._manifest.segments, closed), open=None)
+        )
+        assert self._file is not None
+        os.close(self._file)
+        self._file = None
+
+
+def _descent(lineage: tuple[Ancestor, ...]) -> str:
+    return f"a fork of {lineage[-1].run} at position {lineage[-1].until}" if lineage else "no fork"

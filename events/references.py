@@ -1,0 +1,45 @@
+"""Which blobs an event names. Works on any version of any fact, known or not: a blob is a map of `sha256` and `size`.
+
+Invariant 1, the log is the truth: whoever copies, checks or lets go of blobs goes by what stands in events.
+"""
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+
+from events.envelope import BlobRef, Envelope
+
+KEYS = {"sha256", "size"}
+MARK = b"\xa6sha256"
+"""The key in MessagePack: an event without it names no blob, and need not be decoded."""
+RELEASING = "blob.released"
+PAGES = ("observation", "final_observation")
+"""Fields that name snapshots of pages."""
+
+
+class Named(NamedTuple):
+    """A blob in an event."""
+
+    blob: BlobRef
+    page: bool
+    """Whether it is a snapshot of a page: by far the most of them, and nothing is computed from them again."""
+
+
+def blobs_in(envelope: Envelope) -> list[Named]:
+    """The blobs that an event names, `blob.released` included."""
+    if MARK not in memoryview(envelope.payload).tobytes():
+        return []
+    return list(_walk("", msgspec.msgpack.decode(envelope.payload)))
+
+
+def _walk(field: str, value: Any) -> Iterator[Named]:
+    if isinstance(value, dict):
+        if value.keys() == KEYS:
+            yield Named(msgspec.convert(value, BlobRef), field in PAGES)
+            return
+        for key, item in value.items():
+            yield from _walk(str(key), item)
+    elif isinstance(value, list):
+        for item in value:
+            yield from _walk(field, item)

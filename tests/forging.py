@@ -1,0 +1,42 @@
+"""Logs altered by somebody who knows the format: one fact replaced, and every digest made to fit again."""
+
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any, cast
+
+import msgspec
+
+from events.catalogue import BatchPlanned
+from events.chain import RollingDigest
+from events.codec import decode_envelope, decode_fact, encode, encode_fact
+from events.envelope import Fact, Stored
+from events.memory import MemoryLog
+
+
+def put(log: MemoryLog, position: int, data: bytes) -> None:
+    """Replace stored bytes, as a broken disk or a tamperer would."""
+    old = log.events[position - 1]
+    log.events[position - 1] = Stored(position, old.subject, data, old.id)
+
+
+def forge(log: MemoryLog, position: int, change: Callable[[Any], Fact], *, digests: bool = False) -> None:
+    """Replace a fact and mend every chain after it; with `digests` also the rolling digests that plans recorded."""
+    ends: dict[str, bytes] = {}
+    rolling, at = RollingDigest(), {}
+    for stored in list(log.events):
+        envelope = decode_envelope(stored)
+        fact = cast(Fact, decode_fact(stored, envelope))
+        if stored.position == position:
+            fact = change(fact)
+        if digests and isinstance(fact, BatchPlanned):
+            fact = msgspec.structs.replace(fact, log_digest=at[fact.as_of])
+        data = encode(
+            msgspec.structs.replace(
+                envelope, payload=encode_fact(fact), prev_hash=ends.get(envelope.incarnation, b"")
+            )
+        )
+        if stored.position < position:
+            assert data == stored.data
+        ends[envelope.incarnation] = sha256(data).digest()
+        at[stored.position] = rolling.advance(ends[envelope.incarnation])
+        put(log, stored.position, data)

@@ -1,0 +1,212 @@
+"""The archiver: goes on where its folder ends, on the same log only, and keeps the blobs that are still needed."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, write_archive
+
+import storage.archiving as archiving
+from core.errors import CorruptEvent, ForeignLog
+from events.archive.errors import ArchiveBusy
+from events.archive.manifest import load
+from events.catalogue import BlobReleased, CheckpointSaved, WaitExceeded
+from events.envelope import BlobRef, Fact, Stored
+from events.log import EventLog
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from storage.archive_check import check_whole
+from storage.archiving import Archiver, ArchiveReport, archive_blobs
+from storage.blobs import BlobStore
+
+
+class Bench:
+    """A log, its blobs, and a folder to archive them into."""
+
+    def __init__(self, log: MemoryLog, place: Path) -> None:
+        self.log: EventLog = log
+        self.memory = log
+        self.blobs = BlobStore(place / "blobs")
+        self.folder = place / "archive"
+        self.kept = archive_blobs(self.folder)
+
+    async def append(self, *facts: Fact) -> None:
+        async with Publisher(self.memory, producer="learner.1", code_rev="test", settings=QUICK) as publisher:
+            for fact in facts:
+                await publisher.publish(fact, entity="e")
+
+    def saved(self, content: bytes, *, update: int = 1) -> CheckpointSaved:
+        """A checkpoint whose blob is there."""
+        return CheckpointSaved(
+            update=update, batch=0, version=1, state="0" * 64, blob=self.blobs.put(content)
+        )
+
+    async def archive(self, *, pages: bool = True) -> ArchiveReport:
+        writer = open_writer(self.folder, run=self.log.run, segment_bytes=2000)
+        try:
+            archiver = Archiver(self.log, self.blobs, writer, pages=pages)
+            await archiver.run(follow=False)
+            return archiver.report()
+        finally:
+            writer.close()
+
+
+@pytest.fixture
+async def made(tmp_path: Path) -> Bench:
+    return Bench(await small_log(20), tmp_path)
+
+
+def release(blob: BlobRef) -> BlobReleased:
+    return BlobReleased(blob=blob, reason="old")
+
+
+class TestGoingOn:
+    async def test_each_time_it_takes_what_is_new(self, made: Bench) -> None:
+        first = await made.archive()
+        assert (first.events, first.first, first.last) == (20, 1, 20)
+        assert (await made.archive()).events == 0
+        await made.append(WaitExceeded(setting="s", limit_s=1, waited_for="w"))
+        second = await made.archive()
+        assert (second.events, second.last) == (1, 21)
+        assert plain(all_of(made.folder)) == plain(made.memory.events)
+        assert not check_whole(made.folder).defects
+
+    async def test_following_it_takes_what_comes_and_a_stop_keeps_it(
+        self, made: Bench, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(archiving, "LINGER_S", 0.05)
+        monkeypatch.setattr(archiving, "SETTLE_S", 0.0)
+        writer = open_writer(made.folder)
+        archiver = Archiver(made.log, made.blobs, writer, pages=True)
+        blob = made.saved(b"weights")
+        async with asyncio.timeout(30):
+            following = asyncio.create_task(archiver.run(follow=True))
+            await until(lambda: writer.last == 20)
+            await made.append(blob)
+            await until(lambda: made.kept.has(blob.blob))
+            following.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await following
+        writer.close()
+        noted = load(made.folder)
+        assert noted.open is not None
+        assert (noted.open.last, noted.blobs.through) == (21, 21)
+
+    async def test_another_log_under_the_same_name_is_refused(self, made: Bench) -> None:
+        await made.archive()
+        made.log = await small_log(30)
+        with pytest.raises(ForeignLog, match="holds another event at position 20"):
+            await made.archive()
+        made.log = await small_log(3)
+        with pytest.raises(ForeignLog, match="ends at position 3"):
+            await made.archive()
+
+    async def test_a_log_that_begins_behind_the_archives_end_is_refused(self, made: Bench) -> None:
+        write_archive(made.folder, made.memory.events[:5])
+        made.log = later = MemoryLog(RUN, first=10)
+        await later.append([])
+        later.events.extend(made.memory.events[9:])
+        with pytest.raises(ForeignLog, match=r"begins at position 10, but the archive in .* ends at 5"):
+            await made.archive()
+
+    async def test_two_archivers_at_once_are_one_too_many(self, made: Bench) -> None:
+        writer = open_writer(made.folder)
+        with pytest.raises(ArchiveBusy):
+            await made.archive()
+        writer.close()
+
+
+class TestDamage:
+    async def test_a_damaged_event_is_not_archived_and_those_before_it_are(self, made: Bench) -> None:
+        bent = made.memory.events[12]
+        data = bytes([bent.data[0] ^ 8]) + bent.data[1:]
+        made.memory.events[12] = Stored(13, bent.subject, data, bent.id)
+        with pytest.raises(CorruptEvent, match="position 13"):
+            await made.archive()
+        assert plain(all_of(made.folder)) == plain(made.memory.events[:12])
+
+    async def test_an_event_that_its_successor_does_not_vouch_for_stops_it(self, made: Bench) -> None:
+        bent = made.memory.events[12]
+        data = bent.data.replace(b"some.setting", b"same.setting")
+        made.memory.events[12] = Stored(13, bent.subject, data, bent.id)
+        with pytest.raises(CorruptEvent, match="the bytes at position 13 changed"):
+            await made.archive()
+
+    async def test_an_event_under_another_runs_subject_is_refused(self, made: Bench) -> None:
+        old = made.memory.events[4]
+        made.memory.events[4] = Stored(5, old.subject.replace(RUN, "r_other"), old.data, old.id)
+        with pytest.raises(CorruptEvent, match=r"position 5 .*was recorded by run r_archive"):
+            await made.archive()
+
+
+class TestBlobs:
+    async def test_what_is_named_is_copied_and_what_was_let_go_of_before_is_not(self, made: Bench) -> None:
+        old, new = made.saved(b"old"), made.saved(b"new", update=2)
+        await made.append(old, new, release(old.blob))
+        report = await made.archive()
+        assert (report.blobs, report.blob_bytes, report.missing) == (1, 3, ())
+        assert (made.kept.has(new.blob), made.kept.has(old.blob)) == (True, False)
+        checked = check_whole(made.folder)
+        assert (checked.blobs, checked.blob_bytes, checked.defects) == (1, 3, ())
+
+    async def test_what_is_let_go_of_later_leaves_the_archive_too(self, made: Bench) -> None:
+        old = made.saved(b"old")
+        await made.append(old)
+        await made.archive()
+        assert made.kept.has(old.blob)
+        await made.append(release(old.blob))
+        await made.archive()
+        assert not made.kept.has(old.blob)
+        assert not check_whole(made.folder).defects
+
+    async def test_content_that_is_named_again_after_its_release_is_kept(self, made: Bench) -> None:
+        one = made.saved(b"same")
+        await made.append(one, release(one.blob), made.saved(b"same", update=3))
+        await made.archive()
+        assert made.kept.has(one.blob)
+
+    async def test_a_missing_one_is_told_with_its_position_and_taken_when_it_is_back(
+        self, made: Bench
+    ) -> None:
+        lost = made.saved(b"lost")
+        await made.append(lost)
+        made.blobs.release(lost.blob)
+        report = await made.archive()
+        assert [(blob.sha256, blob.position) for blob in report.missing] == [(lost.blob.sha256, 21)]
+        assert [defect.position for defect in check_whole(made.folder).defects] == [21]
+        assert (await made.archive()).missing == report.missing
+        made.blobs.put(b"lost")
+        assert (await made.archive()).missing == ()
+        assert not check_whole(made.folder).defects
+
+    async def test_a_damaged_one_is_not_copied(self, made: Bench) -> None:
+        saved = made.saved(b"fresh")
+        await made.append(saved)
+        made.blobs.path(saved.blob).write_bytes(b"stale")
+        report = await made.archive()
+        assert len(report.missing) == 1
+        assert "is damaged" in report.damaged[0]
+        assert not made.kept.has(saved.blob)
+
+    async def test_one_that_rots_in_the_archive_is_found(self, made: Bench) -> None:
+        saved = made.saved(b"fresh")
+        await made.append(saved)
+        await made.archive()
+        made.kept.path(saved.blob).write_bytes(b"stale")
+        (defect,) = check_whole(made.folder).defects
+        assert (defect.position, defect.where[:6]) == (21, "blobs/")
+
+    async def test_what_a_crash_left_to_be_copied_is_copied_by_the_next(self, made: Bench) -> None:
+        saved = made.saved(b"weights")
+        await made.append(saved)
+        write_archive(made.folder, made.memory.events)  # all its events, and it died before the blobs
+        assert check_whole(made.folder).not_copied == 1
+        report = await made.archive()
+        assert (report.events, report.blobs) == (0, 1)
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Wait for a condition; the test's own timeout bounds it."""
+    while not done():  # noqa: ASYNC110 - told by files
+        await asyncio.sleep(0.01)

@@ -1,0 +1,102 @@
+"""The strict judge: what the rules call a success, unless it was partial, unfinished, or not all that was done."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from store_visitor import demonstrate, running_store
+
+from actors.environments.store.families import FAMILIES
+from actors.environments.store.tasks import StoreTasks
+from actors.judge.judges import JUDGES, judge_named
+from actors.judge.rules import RuleJudge
+from actors.judge.strict import CHANGES, StrictJudge
+from core.errors import SettingsError
+from core.evidence import Evidence
+from core.settings import SiteSettings
+from core.task import Task
+
+SITE = SiteSettings(products=60)
+TASKS = StoreTasks(SITE)
+RULES, STRICT = RuleJudge(), StrictJudge()
+MINIWOB = Task(environment="miniwob", family="phone-book", seed=1, instruction="", goal={}, max_steps=3)
+
+
+@pytest.fixture(scope="module")
+def store() -> Iterator[str]:
+    with running_store(SITE) as address:
+        yield address
+
+
+def with_state(evidence: Evidence, **changes: Any) -> Evidence:
+    """The evidence of a visit that left these parts of the state otherwise."""
+    state = {**evidence.probes["state"], **changes}
+    journal = evidence.probes["journal"]
+    return msgspec.structs.replace(evidence, probes={**evidence.probes, "state": state, "journal": journal})
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_demonstrator_does_what_is_asked_and_nothing_else(store: str, family: str) -> None:
+    for seed in (1, 2):
+        task = TASKS.task(family, seed)
+        evidence = demonstrate(store, task)[0]
+        assert STRICT.judge(task, evidence) == RULES.judge(task, evidence)
+        assert STRICT.judge(task, evidence).outcome == "success"
+
+
+def test_it_is_known_of_every_family_what_it_changes() -> None:
+    assert set(CHANGES) == set(FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("part", "left"),
+    [
+        ("wishes", [1, 2, 3, 4]),
+        ("cart", [{"product": 1}]),
+        ("reviews", [{"product": 1, "stars": 1, "text": "no"}]),
+    ],
+)
+def test_what_nobody_asked_for_turns_a_success_over(store: str, part: str, left: list[Any]) -> None:
+    task = TASKS.task("find_price", 1)
+    evidence = with_state(demonstrate(store, task)[0], **{part: left})
+    assert RULES.judge(task, evidence).outcome == "success"
+    judgment = STRICT.judge(task, evidence)
+    assert (judgment.outcome, judgment.reward) == ("failure", 0.0)
+    assert part in judgment.reason
+
+
+def test_buying_may_not_touch_other_orders_nor_send_the_new_one_elsewhere(store: str) -> None:
+    task = TASKS.task("buy", 1)
+    evidence = demonstrate(store, task)[0]
+    placed, *before = evidence.probes["state"]["orders"]
+    cancelled = with_state(evidence, orders=[placed, {**before[0], "status": "cancelled"}, *before[1:]])
+    astray = with_state(
+        evidence, orders=[{**placed, "address": {**placed["address"], "city": "Nowhere"}}, *before]
+    )
+    if before[0]["status"] != "cancelled":
+        assert f"order {before[0]['number']}" in STRICT.judge(task, cancelled).reason
+    assert "goes" in STRICT.judge(task, astray).reason
+
+
+def test_a_goal_that_was_left_standing_until_the_steps_ran_out_is_no_success(store: str) -> None:
+    task = TASKS.task("wish_list", 1)
+    evidence = msgspec.structs.replace(demonstrate(store, task)[0], answer=None)
+    assert RULES.judge(task, evidence).outcome == "success"
+    assert "steps ran out" in STRICT.judge(task, evidence).reason
+
+
+@pytest.mark.parametrize(("raw", "outcome"), [(1.0, "success"), (0.4, "failure"), (-1.0, "failure")])
+def test_a_page_must_have_given_its_full_reward(raw: float, outcome: str) -> None:
+    evidence = Evidence(answer=None, final_url="", probes={"raw_reward": raw, "done": True, "reason": ""})
+    assert STRICT.judge(MINIWOB, evidence).outcome == outcome
+
+
+def test_what_the_rules_cannot_decide_stays_undecided() -> None:
+    assert STRICT.judge(MINIWOB, Evidence(answer="x", final_url="", probes={})).outcome == "undecided"
+
+
+def test_judges_are_told_apart_by_their_names() -> None:
+    assert {name: judge.identity.name for name, judge in JUDGES.items()} == {name: name for name in JUDGES}
+    with pytest.raises(SettingsError, match="no judge 'oracle'; there are: rules, strict"):
+        judge_named("oracle")

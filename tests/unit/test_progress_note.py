@@ -1,0 +1,62 @@
+"""What `hindcast start` notes down of a run: the next start goes on there, and comes to the same."""
+
+import json
+from pathlib import Path
+
+import pytest
+from synthetic_run import recorded_run
+
+from app.progress import VERSIONS_KEPT, Progress
+from app.progress_note import EVERY_EVENTS, FILE, ProgressNote
+from events.envelope import Recorded
+
+
+def folded(history: list[Recorded], progress: Progress | None = None) -> Progress:
+    progress = progress or Progress()
+    for recorded in history:
+        progress.apply(recorded)
+    return progress
+
+
+@pytest.mark.parametrize("share", [0.0, 0.2, 0.5, 0.9, 1.0])
+async def test_progress_goes_on_from_a_note_as_if_everything_had_been_read(
+    tmp_path: Path, share: float
+) -> None:
+    log, history = await recorded_run(3, groups=20)
+    cut = int(share * len(history))
+    ProgressNote(tmp_path).keep(folded(history[:cut]), at_least=0)
+    recalled = await ProgressNote(tmp_path).recall(log)
+    assert recalled.position == cut
+    assert folded(history[cut:], recalled) == folded(history)
+
+
+async def test_a_note_that_is_missing_damaged_or_of_another_log_is_left_alone(tmp_path: Path) -> None:
+    log, history = await recorded_run(3)
+    other, _ = await recorded_run(4)
+    note = ProgressNote(tmp_path)
+    assert await note.recall(log) == Progress()
+    note.keep(folded(history), at_least=1)
+    assert (await note.recall(log)).position == len(history)
+    assert await ProgressNote(tmp_path).recall(other) == Progress()
+    content = json.loads((tmp_path / FILE).read_text())
+    for damaged in (content | {"schema": "0" * 64}, content | {"progress": 3}, {"progress": {}}, []):
+        (tmp_path / FILE).write_text(json.dumps(damaged))
+        assert await ProgressNote(tmp_path).recall(log) == Progress()
+    (tmp_path / FILE).write_text("{")
+    assert await ProgressNote(tmp_path).recall(log) == Progress()
+
+
+async def test_a_note_is_written_now_and_then_and_not_at_every_event(tmp_path: Path) -> None:
+    _, history = await recorded_run(3)
+    note = ProgressNote(tmp_path)
+    note.keep(folded(history))
+    assert not (tmp_path / FILE).exists()
+    far = folded(history)
+    far.position = EVERY_EVENTS
+    note.keep(far)
+    assert (tmp_path / FILE).exists()
+
+
+async def test_success_is_remembered_of_the_newest_policies_alone(tmp_path: Path) -> None:
+    _, history = await recorded_run(3, groups=60)
+    assert len(folded(history).by_version) <= VERSIONS_KEPT
