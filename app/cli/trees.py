@@ -218,8 +218,9 @@ def _reach(reach: Reach) -> str:
     if reach.first_policy is None:
         return f"in training since update {reach.first_update}; in no published policy yet"
     first = f"since update {reach.first_update}, " if reach.first_update is not None else ""
-    counts = f" ({show(reach.outcomes)})" if reach.outcomes else ""
-    return (
-        f"in the weights {first}policy {reach.first_policy} to {reach.newest_policy}: "
-        f"{reach.episodes} episodes were sampled from those{counts}"
+    only = reach.first_policy == reach.newest_policy
+    versions = (
+        f"policy {reach.first_policy}" if only else f"policy {reach.first_policy} to {reach.newest_policy}"
     )
+    counts = f" ({show(reach.outcomes)})" if reach.outcomes else ""
+    return f"in the weights {first}{versions}; sampled from those: {reach.episodes} episodes{counts}"

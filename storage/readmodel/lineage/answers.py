@@ -56,9 +56,9 @@ class Origins(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that the weights behind the node were trained on, down to the base policy."""
 
     policy: int
-    """The newest policy version that had a part in it."""
+    """The newest version that had a part in it; of an update the one before it."""
     updates: int
-    """Optimiser steps that made that version."""
+    """Optimiser steps that made that version; of an update those up to itself."""
     batches: int
     episodes: int
     """Trained on or rehearsed in those batches; each once."""

@@ -43,7 +43,8 @@ def origins(asked: Asked, ref: Ref) -> Origins | None:
     )[0]
     last = asked.number(select(func.max(updates.c.batch)).where(*applied))
     known = (asked.holds(weights), weights.c.model == POLICY)
-    version = asked.number(select(func.max(weights.c.version)).where(*known, weights.c.at_update <= update))
+    before = update - 1 if ref.kind == "update" else update
+    version = asked.number(select(func.max(weights.c.version)).where(*known, weights.c.at_update <= before))
     counted = {"episodes": 0, "tasks": 0}
     if last is not None:
         trained = _trained(asked, applied, last=last).subquery()
