@@ -149,3 +149,22 @@ def test_every_command_that_asks_the_read_model_takes_as_of() -> None:
     }
     assert {("run", "show"), ("episode", "list"), ("lineage", "update")} <= set(asking)
     assert {path for path, options in asking.items() if "--as-of" not in options} <= {("run", "compare")}
+
+
+def test_an_archive_answers_as_its_run_does_without_a_broker_and_without_the_home(
+    handle: RunHandle, tmp_path: Path
+) -> None:
+    folder, elsewhere = tmp_path / "archive", tmp_path / "elsewhere"
+    written = call(handle.home, "archive", "write", "tale", str(folder))
+    assert (folder / "manifest.json").is_file(), written.output
+    questions = (
+        ("run", "show"),
+        ("episode", "show", EPISODE, "--run"),
+        ("task", "list", "--run"),
+        ("policy", "list", "--run"),
+        ("lineage", "update", "1", "--run"),
+    )
+    for question in questions:
+        asked = call(elsewhere, *question, str(folder), "--as-of", "update=2", "--json")
+        assert asked.exit_code == 0, asked.output
+        assert json.loads(asked.stdout) == document(handle, *question, "tale", "--as-of", "update=2")
