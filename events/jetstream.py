@@ -288,15 +288,17 @@ class JetStreamLog:
 
     async def _check_gap(self, position: int, *, again: bool) -> None:
         """Following ended without a single event, for the second time at the same place: is one missing there?"""
-        following = (
-            await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
-            if again
-            else None
-        )
-        if following is not None and following.position != position + 1:
+        if not again:
+            return
+        last = (await self.identity()).last
+        following = await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
+        until = last if following is None else following.position - 1
+        if until > position:
+            how = "cannot be read from" if following is None else "are missing from"
             raise CorruptEvent(
-                f"positions {position + 1} to {following.position - 1} are missing from the log of run {self._run}: the "
-                "broker lost events. Restore its folder, or start a new run."
+                f"positions {position + 1} to {until} {how} the log of run {self._run}: the broker lost events, or its files "
+                f"are damaged. Run: hindcast audit {self._run}    Then restore its folder, or hindcast repair {self._run} "
+                "--from ARCHIVE"
             )
 
     async def _verify(self, info: dict[str, Any]) -> None:

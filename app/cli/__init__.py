@@ -15,6 +15,7 @@ import typer
 from app.cli import (
     archive,
     attach,
+    audit,
     bench,
     config,
     consumer,
@@ -56,6 +57,7 @@ PARTS: tuple[typer.Typer, ...] = (
     consumer.app,
     evaluate.app,
     verify.app,
+    audit.app,
     rebuild.app,
     rejudge.app,
     replay.app,
