@@ -6,13 +6,13 @@
 
 Nothing of the parent is copied but the blobs that the fork cannot start without: the parent may let go of them. What was
 under way at P will be ended by nobody of the fork, so its first events do it: open episodes are abandoned (the curriculum
-asks for them again), ended ones that no judge has spoken about are judged by the fork's judges. The fork becomes a run of
-its home last: where this is interrupted, the same command does it again.
+asks for them again), ended ones that may still be trained on and that one of the fork's judges has not spoken about are
+judged by it. The fork becomes a run of its home last: where this is interrupted, the same command does it again.
 """
 
 import asyncio
 import importlib.metadata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,19 +24,25 @@ from actors.judge.judges import JUDGES
 from actors.judge.role import configured_judges
 from actors.leases import LeaseBook
 from actors.recording import decide_if_absent
+from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
+from app.import_plan import HERE
 from app.opening import PACKAGES
 from app.runs import Fork, RunHandle, plan_run, write_down
+from app.supervisor import home_folder
 from core.errors import ExpectationFailed, ForeignLog, SettingsError
 from core.models.policy import policy_folder
 from core.task import Task
+from events.beginning import beginning
 from events.catalogue import (
+    BatchPlanned,
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
     RunForked,
     RunStarted,
+    SamplesSwept,
 )
 from events.codec import decode
 from events.envelope import BlobRef, Fact, Recorded
@@ -72,7 +78,7 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
     abandoned: int
     """Episodes that were under way."""
     judged: int
-    """Verdicts given at the fork, on episodes that had ended without one."""
+    """Verdicts given at the fork, on episodes that had ended without one of its judges."""
     recomputed: int
     """Updates computed again, since the parent had let go of the weights; 0 where they were there."""
 
@@ -85,7 +91,7 @@ class Prefix:
     leases: LeaseBook = field(default_factory=LeaseBook)
     tasks: dict[str, Task] = field(default_factory=dict)
     unjudged: dict[str, Recorded] = field(default_factory=dict)
-    """Ends by episode, as long as not every judge of the run has spoken."""
+    """Ends by episode, as long as it may be trained on, or not every judge of the run has spoken."""
     spoken: dict[str, set[str]] = field(default_factory=dict)
     """Names of those who have, by episode of `unjudged`."""
 
@@ -104,6 +110,7 @@ async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
             prefix.buffer = projection.apply(prefix.buffer, recorded)
             prefix.leases.apply(recorded)
             _take(prefix, recorded)
+    _forget(prefix)
     if prefix.buffer.started is None or prefix.buffer.position != at:
         raise ForeignLog(
             f"run {log.run} cannot be forked at position {at}: its log goes up to {prefix.buffer.position}. "
@@ -121,19 +128,27 @@ def _take(prefix: Prefix, recorded: Recorded) -> None:
         case EpisodeJudged() as fact if fact.episode in prefix.unjudged:
             spoken = prefix.spoken.setdefault(fact.episode, set())
             spoken.add(fact.judge.name)
-            if spoken >= set(prefix.buffer.settings.judge.judges):
-                del prefix.unjudged[fact.episode], prefix.spoken[fact.episode]
+        case BatchPlanned() | SamplesSwept():
+            _forget(prefix)
+
+
+def _forget(prefix: Prefix) -> None:
+    """Let go of what nobody needs to judge any more: judged, and no longer among what may be trained on."""
+    judges = set(prefix.buffer.settings.judge.judges)
+    for episode in [name for name in prefix.unjudged if name not in prefix.buffer.episodes]:
+        if prefix.spoken.get(episode, set()) >= judges:
+            del prefix.unjudged[episode], prefix.spoken[episode]
 
 
 async def fork_run(
-    parent: RunHandle,
+    parent: RunHandle | ArchiveSource,
     *,
     at: int,
     name: str | None,
     overrides: Sequence[str],
     said: Callable[[str], None],
 ) -> Forked:
-    """Make the fork; `overrides`: `section.key=value` that hold in it from there on.
+    """Make the fork in this home; `overrides`: `section.key=value` that hold in it from there on.
 
     Raises:
         SettingsError: a setting that does not hold, or that a fork cannot choose; or the name is taken.
@@ -141,12 +156,20 @@ async def fork_run(
         ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
 
     """
-    while parent.parent is not None and parent.fork is not None and at <= parent.fork.at:
+    while isinstance(parent, RunHandle) and parent.parent is not None and parent.fork is not None:
+        if at > parent.fork.at:
+            break
         parent = parent.parent  # up to there its log is that run's
     async with parent.connect_log() as log:
+        owner = next((ancestor.run for ancestor in log.lineage if at <= ancestor.until), log.run)
+        recipe = (await beginning(log)).recipe
         prefix = await fold_prefix(log, at=at)
-    resolved = settings_of_fork(prefix.buffer, overrides, recipe=parent.recipe)
-    fork = plan_run(resolved, name=name, home=parent.home, fork=Fork(parent=parent.name, at=at))
+    archive = str(parent.folder.absolute()) if isinstance(parent, ArchiveSource) else ""
+    here = HERE if archive else {}
+    resolved = settings_of_fork(prefix.buffer, overrides, recipe=recipe, here=here)
+    home = parent.home if isinstance(parent, RunHandle) else home_folder()
+    origin = Fork(parent=owner, at=at, archive=archive)
+    fork = plan_run(resolved, name=name, home=home, fork=origin)
     recomputed = await _keep_blobs(fork, prefix.buffer, said)
     async with fork.connect_log("admin") as log, _publisher(fork, log) as publisher:
         await _begin(fork, log, publisher, prefix.buffer)
@@ -157,7 +180,7 @@ async def fork_run(
     write_down(fork)
     return Forked(
         run=fork.name,
-        parent=parent.name,
+        parent=owner,
         at=at,
         update=prefix.buffer.updates,
         version=prefix.buffer.version,
@@ -168,8 +191,12 @@ async def fork_run(
     )
 
 
-def settings_of_fork(state: BufferState, overrides: Sequence[str], *, recipe: str) -> Resolved:
+def settings_of_fork(
+    state: BufferState, overrides: Sequence[str], *, recipe: str, here: Mapping[str, Any]
+) -> Resolved:
     """The settings that hold where the parent is left, with what was chosen by hand laid over them.
+
+    `here`: those that say where a run lives, of a parent that lives elsewhere.
 
     Raises:
         SettingsError: see above.
@@ -184,7 +211,8 @@ def settings_of_fork(state: BufferState, overrides: Sequence[str], *, recipe: st
                     f"--set {key}: a fork has its parent's ({parents.values.get(key)!r}). Start a new run for another one: "
                     "hindcast start --run NEW_NAME --set …"
                 )
-    return merge([parents, *chosen], recipe=recipe)
+    elsewhere = Layer(source="hindcast fork", values=dict(here))
+    return merge([parents, elsewhere, *chosen], recipe=recipe)
 
 
 def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
@@ -250,17 +278,19 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
     fact = RunForked(
         parent=fork.fork.parent, at_position=fork.fork.at, parent_digest=state.digest.value, start=start
     )
-    expect = Expectation(subject=family_wildcard(fork.name, "run"), last=0)
-    try:
-        await publisher.decide(fact, entity=fork.name, expect=expect)
-    except ExpectationFailed as error:
-        stored = await log.read(after=fork.fork.at, limit=1)
-        begun = decode(stored[0], strict=True) if stored else None
-        if begun is None or not _same_fork(begun.fact, fact):
-            raise SettingsError(
-                f"the broker holds another log of a run {fork.name!r}, though this home knows no such run: a fork that "
-                "was interrupted, perhaps. Choose another name with --name."
-            ) from error
+    subject = family_wildcard(fork.name, "run")
+    before = await log.last_under(subject)
+    with suppress(ExpectationFailed):
+        if before is None or before.position <= fork.fork.at:
+            expect = Expectation(subject=subject, last=before.position if before else 0)
+            await publisher.decide(fact, entity=fork.name, expect=expect)
+    stored = await log.read(after=fork.fork.at, limit=1)
+    begun = decode(stored[0], strict=True) if stored else None
+    if begun is None or not _same_fork(begun.fact, fact):
+        raise SettingsError(
+            f"the broker holds another log of a run {fork.name!r}, though this home knows no such run: a fork that was "
+            "interrupted, perhaps. Choose another name with --name."
+        )
 
 
 def _same_fork(begun: Fact, fact: RunForked) -> bool:
@@ -287,7 +317,7 @@ async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
 
 
 async def _judge(fork: RunHandle, prefix: Prefix, publisher: Publisher) -> int:
-    """Give the verdicts that the parent's judge had not given yet."""
+    """Give the verdicts that nobody has given in the parent."""
     judged = 0
     for judge in configured_judges(fork.settings, JUDGES):
         for episode, recorded in prefix.unjudged.items():

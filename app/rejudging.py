@@ -57,7 +57,8 @@ async def rejudge(
 ) -> RejudgeReport:
     """Judge the episodes asked for again. `against`: the old judge; None: the one that training uses.
 
-    `save_to`: the run to whose log the verdicts are appended, in the role of a judge; None: nothing is appended.
+    `save_to`: the run to whose log the verdicts are appended, in the role of a judge; None: nothing is appended. Where it
+    cannot tell, nothing is: a verdict stays, and an outage of today must not keep it from telling tomorrow.
 
     Raises:
         NoSuchEpisode, CorruptEvent, …: see `recorded_episodes`.
@@ -81,7 +82,7 @@ async def rejudge(
         async def work(episode: RecordedEpisode) -> SecondOpinion | None:
             opinion = await second_opinion(judge, episode, verdicts, against=old, timeout_s=timeout_s)
             if opinion is not None:
-                if publisher is not None:
+                if publisher is not None and opinion.new.outcome != "undecided":
                     saved.append(await save(publisher, judge.identity, episode, opinion.new))
                 said(opinion)
             return opinion

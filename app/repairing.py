@@ -89,7 +89,7 @@ async def repair_log(
         stream = JetStreamLog(connection, handle.name, handle.settings.log)
         begun = read_json(note)
         if begun is None:
-            findings = await inspect(stream, ArchiveLog(archive), report, chains, run=handle.name)
+            findings = await inspect(stream, ArchiveLog(archive), report, chains)
             laid_aside = await asyncio.to_thread(_lay_aside, handle, findings.displaced)
             await asyncio.to_thread(_save, handle, archive, findings.following)
             write_json(note, {"archive": str(archive.absolute()), "displaced": laid_aside})
@@ -148,10 +148,8 @@ def _check(
     return report
 
 
-async def inspect(
-    stream: JetStreamLog, archive: EventLog, report: CheckReport, chains: ChainChecker, *, run: str
-) -> Findings:
-    """Look through a damaged stream, whatever it still gives out."""
+async def inspect(stream: EventLog, archive: EventLog, report: CheckReport, chains: ChainChecker) -> Findings:
+    """Look through a damaged stream, whatever it still gives out; `chains` knows those of the archive."""
     findings = Findings()
     try:
         end = (await stream.identity()).last
@@ -172,7 +170,7 @@ async def inspect(
                     findings.same += 1
                 elif theirs is None or theirs.id != stored.id:
                     findings.displaced.append(stored)
-            elif sound and _follows(stored, last, chains, run=run):
+            elif sound and _follows(stored, last, chains, run=stream.run):
                 findings.following.append(stored)
                 last = stored.position
             else:

@@ -7,19 +7,19 @@ HINDCAST_HOME (default .hindcast)
 """
 
 import re
-import subprocess
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import cache, cached_property
-from importlib.metadata import PackageNotFoundError, version
+from functools import cached_property
 from pathlib import Path
 
 import msgspec
 
+from app.archives import ArchiveSource
 from app.broker import ensure_broker
 from app.configuration import Resolved, merge, read_file, to_toml
 from app.launch import read_launch
 from app.processes import read_json, write_json
+from app.revision import code_revision
 from app.supervisor import home_folder
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
@@ -36,8 +36,6 @@ IMPORTING = "importing.json"
 """There while a run's stream is filled from an archive: which one."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 """A run's name stands in subjects, folders and schema names."""
-REVISION_S = 5.0
-"""How long git may take to name the revision."""
 
 
 class NoSuchRun(HindcastError):
@@ -45,11 +43,13 @@ class NoSuchRun(HindcastError):
 
 
 class Fork(msgspec.Struct, frozen=True, kw_only=True):
-    """Of which run of this home a run is a fork."""
+    """Of which run a run is a fork."""
 
     parent: str
     at: int
     """Position of the last event of the parent that belongs to the fork."""
+    archive: str = ""
+    """Folder of the archive that the parent is read from; empty: it is a run of this home."""
 
 
 class RunHandle:
@@ -91,14 +91,18 @@ class RunHandle:
         )
 
     @cached_property
-    def parent(self) -> "RunHandle | None":
+    def parent(self) -> "RunHandle | ArchiveSource | None":
         """The run this one is a fork of.
 
         Raises:
             NoSuchRun: it is not there any more.
 
         """
-        return None if self.fork is None else open_run(self.fork.parent, home=self.home)
+        if self.fork is None:
+            return None
+        if self.fork.archive:
+            return ArchiveSource(Path(self.fork.archive))
+        return open_run(self.fork.parent, home=self.home)
 
     @property
     def code_rev(self) -> str:
@@ -244,29 +248,3 @@ def write_down(handle: RunHandle) -> None:
     temporary = folder / f".{SETTINGS_FILE}"
     temporary.write_text(to_toml(handle.resolved))
     temporary.rename(folder / SETTINGS_FILE)
-
-
-@cache
-def code_revision() -> str:
-    """The git revision of the code, with `+` when it was changed since; else the installed version."""
-    root = Path(__file__).parents[1]
-    if not (root / ".git").exists():
-        return _installed_version()
-    try:
-        described = subprocess.run(
-            ["git", "-C", str(root), "describe", "--always", "--dirty=+", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            timeout=REVISION_S,
-            check=True,
-        )
-        return described.stdout.strip()
-    except (OSError, subprocess.SubprocessError):
-        return _installed_version()
-
-
-def _installed_version() -> str:
-    try:
-        return version("hindcast")
-    except PackageNotFoundError:
-        return "unknown"

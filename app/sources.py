@@ -1,22 +1,16 @@
 """Where a question about a run is answered from: a run of this home, or the folder of an archive."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from functools import cached_property
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Protocol
 
-from app.runs import RUN_NAME, code_revision, list_runs, open_run
+from app.archives import ArchiveSource
+from app.runs import RUN_NAME, RunHandle, list_runs, open_run
 from app.supervisor import home_folder
 from core.settings import Settings
 from events.archive.errors import ArchiveMissing
-from events.archive.log import ArchiveLog
-from events.archive.manifest import is_archive, load
-from events.archive.reading import ArchiveReader
-from events.beginning import before_own, beginning_in
-from events.catalogue import RunStarted
+from events.archive.manifest import is_archive
 from events.log import EventLog
-from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
 
 
@@ -48,47 +42,7 @@ class Source(Protocol):
         ...
 
 
-class ArchiveSource:
-    """A run in an archive: no broker, no home. What is asked of it fails worded where the archive is damaged."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    @cached_property
-    def name(self) -> str:
-        """The run."""
-        return load(self.folder).run
-
-    @cached_property
-    def started(self) -> RunStarted:
-        """What its first event says."""
-        reader = ArchiveReader(self.folder)
-        before = max(before_own(reader.manifest.lineage), reader.first - 1)
-        events = reader.following(before)
-        return beginning_in(events[0] if events else None, run=self.name)
-
-    @cached_property
-    def settings(self) -> Settings:
-        """As the run was started with."""
-        return Settings.model_validate(self.started.settings)
-
-    @cached_property
-    def blobs(self) -> BlobStore:
-        """What its events name by digest."""
-        return archive_blobs(self.folder)
-
-    @property
-    def code_rev(self) -> str:
-        """Which code this is that reads it now."""
-        return code_revision()
-
-    @asynccontextmanager
-    async def connect_log(self) -> AsyncIterator[EventLog]:
-        """Its log, to be read."""
-        yield ArchiveLog(self.folder)
-
-
-def open_source(name: str | None = None) -> Source:
+def open_source(name: str | None = None) -> RunHandle | ArchiveSource:
     """A run by its name, or an archive by its folder; None: the run started last.
 
     Where both are meant by the same word it is the run; `./run-1` is always a folder.

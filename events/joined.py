@@ -48,14 +48,15 @@ class JoinedLog:
         return tuple(before)
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        """See `EventLog.append`. An expectation may name an event of the older part."""
-        if expect is None or not 0 < expect.last <= self._at:
+        """See `EventLog.append`. An expectation speaks of both parts: what the older one holds is created already."""
+        if expect is None or expect.last > self._at:
             return await self._newer.append(batch, expect=expect)
         last = await self._last_before(expect.subject)
-        if last is None or last.position != expect.last:
+        before = last.position if last else 0
+        if before != expect.last:
             raise ExpectationFailed(
-                f"the last event under {expect.subject} up to position {self._at} is at position "
-                f"{last.position if last else 0}, not {expect.last}: nothing was appended."
+                f"the last event under {expect.subject} up to position {self._at} is at position {before}, not "
+                f"{expect.last}: nothing was appended."
             )
         none_since = Expectation(subject=expect.subject, last=0)
         return await self._newer.append(batch, expect=none_since)

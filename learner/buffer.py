@@ -43,6 +43,7 @@ from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
 from learner.settling import forget_settled, remember, resolve, settle
 from learner.state import BufferState
+from learner.verdicts import change_judge, take_verdict
 
 RELEASED_KEPT = 64
 """A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
@@ -128,6 +129,7 @@ class ReplayBuffer:
 
 
 def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any]) -> None:
+    before = state.settings.judge.judges[0]
     try:
         state.settings = Settings.model_validate(resolved)
     except ValidationError as error:
@@ -138,6 +140,8 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
             f"{recorded.envelope.code_rev}: go on with that revision, or start a new run."
         ) from error
     state.resolved = resolved
+    for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
+        _weigh(state, episode)
 
 
 def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
@@ -241,11 +245,13 @@ def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
 
 def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
     episode = state.episodes.get(fact.episode)
-    if episode is None or episode.outcome is not None or fact.judge.name != state.settings.judge.judges[0]:
-        return
-    episode.outcome = fact.judgment.outcome
-    episode.reward = fact.judgment.reward
-    episode.judged = recorded.position
+    training = state.settings.judge.judges[0]
+    if episode is not None and take_verdict(episode, fact, position=recorded.position, training=training):
+        _weigh(state, episode)
+
+
+def _weigh(state: BufferState, episode: Episode) -> None:
+    """The training judge has spoken about an episode."""
     if not episode.decided:
         episode.samples = []
     resolve(state, episode)

@@ -1,6 +1,7 @@
 """What the buffer knows about steps, episodes and groups: plain records, changed only by the projection in `buffer`."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 
@@ -37,6 +38,15 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
         return (len(self.prompt_ids) + len(self.action_ids)) // 4
 
 
+class Verdict(NamedTuple):
+    """What one judge said first about an episode."""
+
+    outcome: Outcome | None
+    """None: nothing yet."""
+    reward: float
+    position: int
+
+
 @dataclass(slots=True)
 class Episode:
     """One episode that may be trained on."""
@@ -62,6 +72,8 @@ class Episode:
     reward: float = 0.0
     judged: int = 0
     """Position of that verdict."""
+    verdicts: dict[str, Verdict] = field(default_factory=dict)
+    """Of the other judges, by name."""
     swept: bool = False
     uses: int = 0
     """Batches it was trained in."""

@@ -171,7 +171,7 @@ class Story:
             actor="actor.1",
             reason="exit",
             steps=member.steps,
-            evidence=Evidence(answer=None, final_url="", probes={}),
+            evidence=Evidence(answer=episode, final_url="", probes={}),
             final_observation=None,
             policy_versions=(member.version, member.version),
             duration_ms=1.0,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from core.errors import ForeignLog, HindcastError
+from core.errors import HindcastError
 from core.seeds import derive_seed
 from core.task import Task
 from events.catalogue import (
@@ -20,10 +20,10 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeRequested,
     EpisodeStarted,
+    RunForked,
     RunStarted,
     StepTaken,
 )
-from events.codec import decode
 from events.envelope import Recorded
 from events.log import EventLog
 from events.reader import read
@@ -73,6 +73,8 @@ class RecordedEpisode:
     started: EpisodeStarted
     code_rev: str
     """Code of the actor that played it."""
+    packages: dict[str, str]
+    """Versions that the run, or the fork of it, was started with."""
     steps: list[RecordedStep] = field(default_factory=list)
     end: End | None = None
     """None while it is under way, or when nobody has recorded its end yet."""
@@ -128,22 +130,6 @@ async def recorded_episodes(
         yield episode
 
 
-async def beginning_of(log: EventLog) -> RunStarted:
-    """What a run was started with.
-
-    Raises:
-        ForeignLog: the log does not begin with it.
-
-    """
-    first = await log.read(after=0, limit=1)
-    recorded = decode(first[0], strict=True) if first else None
-    if recorded is None or not isinstance(recorded.fact, RunStarted):
-        raise ForeignLog(
-            f"the log of run {log.run} does not begin with run.started: it is no log of a Hindcast run"
-        )
-    return recorded.fact
-
-
 class _Gathering:
     """Episodes under construction."""
 
@@ -154,17 +140,20 @@ class _Gathering:
         """Not begun yet."""
         self._ranks: list[tuple[int, str]] = []
         """A heap of the sample, the highest rank first."""
+        self._packages: dict[str, str] = {}
         self.held: dict[str, RecordedEpisode] = {}
 
     def take(self, recorded: Recorded) -> RecordedEpisode | None:
         """Take in one fact; returns the episode that it completes."""
         match recorded.fact:
+            case RunStarted(packages=packages) | RunForked(start=RunStarted(packages=packages)):
+                self._packages = packages
             case EpisodeRequested() as fact if self._wanted.takes(fact):
                 self._requests[fact.episode] = fact
             case EpisodeStarted() as fact:
                 request = self._requests.pop(fact.episode, None)
                 if request is not None:
-                    self._hold(RecordedEpisode(request, fact, recorded.envelope.code_rev))
+                    self._hold(RecordedEpisode(request, fact, recorded.envelope.code_rev, self._packages))
             case StepTaken() as fact if self._steps:
                 episode = self.held.get(fact.episode)
                 if episode is not None and episode.end is None:

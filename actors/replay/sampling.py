@@ -6,7 +6,7 @@ import msgspec
 
 from actors.replay.recorded import RecordedStep
 from core.arrays import unpack_floats, unpack_ids
-from events.catalogue import BlobReleased, RunStarted, WeightsPublished
+from events.catalogue import BlobReleased, RunForked, RunStarted, WeightsPublished
 from events.envelope import BlobRef
 from events.log import EventLog
 from events.reader import read
@@ -15,27 +15,34 @@ TOLERANCE = 1e-4
 """Of log-probabilities, and of a draw's distance from its token's share: what another order of summation may come to."""
 
 
-class PublishedWeights(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the weights of each policy version lie."""
+class Origins(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run's answers come from, beside what each step says."""
 
+    run_seeds: frozenset[int]
+    """The run's, and of a fork those of the runs it comes from."""
     refs: Mapping[int, BlobRef]
+    """Weights by policy version."""
     released: frozenset[str]
     """Digests of blobs that a retention rule let go of."""
 
 
-async def published_weights(log: EventLog) -> PublishedWeights:
-    """Every policy version that a log names."""
+async def read_origins(log: EventLog) -> Origins:
+    """Every seed and every policy version that a log names."""
+    seeds: set[int] = set()
     refs: dict[int, BlobRef] = {}
     released: set[str] = set()
     async for recorded in read(log, after=0, strict=False):
         match recorded.fact:
-            case RunStarted(base_policy=blob):
+            case RunStarted(run_seed=seed, base_policy=blob):
+                seeds.add(seed)
                 refs[0] = blob
+            case RunForked(start=RunStarted(run_seed=seed)):
+                seeds.add(seed)
             case WeightsPublished(model="policy", version=version, weights=blob):
                 refs[version] = blob
             case BlobReleased(blob=blob):
                 released.add(blob.sha256)
-    return PublishedWeights(refs=refs, released=frozenset(released))
+    return Origins(run_seeds=frozenset(seeds), refs=refs, released=frozenset(released))
 
 
 def version_of(step: RecordedStep) -> int | None:

@@ -8,7 +8,7 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_text, say
-from app.runs import open_run
+from app.sources import open_source
 from events.places import parse_place, position_of
 
 if TYPE_CHECKING:
@@ -20,7 +20,10 @@ app = typer.Typer()
 @app.command("fork")
 def fork(
     run: Annotated[
-        str | None, typer.Argument(metavar="[RUN]", help="The parent; by default the run started last.")
+        str | None,
+        typer.Argument(
+            metavar="[RUN]", help="The parent, or its archive's folder; by default the run started last."
+        ),
     ] = None,
     at: Annotated[
         str,
@@ -45,7 +48,7 @@ def fork(
     """
     from app.forking import fork_run  # loads torch: only once it is needed
 
-    parent, place = open_run(run), parse_place(at)
+    parent, place = open_source(run), parse_place(at)
 
     async def work() -> "Forked":
         async with parent.connect_log() as log:

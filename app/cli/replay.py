@@ -181,9 +181,11 @@ def _print_difference(replay: EpisodeReplay) -> None:
     found, cause = replay.difference, replay.cause
     assert found is not None
     assert cause is not None
-    where = f"step {found.step}" if found.step < replay.steps else f"after the last of {replay.steps} steps"
+    where = (
+        f"at step {found.step}" if found.step < replay.steps else f"after the last of {replay.steps} steps"
+    )
     position = f" (position {found.position})" if found.position is not None else ""
-    print_text(f"{replay.episode} {replay.family} DIFFERS at {where}{position}: {found.what}")
+    print_text(f"{replay.episode} {replay.family} DIFFERS {where}{position}: {found.what}")
     if found.what != "page":
         print_text(f"  recorded  {found.recorded}")
         print_text(f"  now       {found.now}")

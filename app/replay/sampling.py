@@ -15,13 +15,13 @@ import msgspec
 
 from actors.engines.in_process import InProcessEngine
 from actors.engines.rescoring import GivenAnswer, Rescored, Rescorer
-from actors.replay.recorded import RecordedStep, Wanted, beginning_of, recorded_episodes
+from actors.replay.recorded import RecordedStep, Wanted, recorded_episodes
 from actors.replay.sampling import (
     TOLERANCE,
     AnswerReplay,
-    PublishedWeights,
+    Origins,
     differing_tokens,
-    published_weights,
+    read_origins,
     recorded_logprobs,
     version_of,
 )
@@ -86,22 +86,21 @@ async def replay_sampling(
 
     """
     async with source.connect_log() as log:
-        began = await beginning_of(log)
-        weights = await published_weights(log)
+        origins = await read_origins(log)
         episodes = [episode async for episode in recorded_episodes(log, wanted)]
     if not episodes:
         raise NothingToReplay(
             f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list --run {source.name}"
         )
-    lot = _Lot(weights, source.blobs)
+    lot = _Lot(origins, source.blobs)
     for episode in episodes:
         for step in episode.steps:
             lot.add(step)
     replays: list[AnswerReplay] = []
     if lot.by_version:
-        async with _Again(source.settings, run_seeds={began.run_seed, source.settings.run.seed}) as again:
+        async with _Again(source.settings, run_seeds=origins.run_seeds) as again:
             for version, steps in sorted(lot.by_version.items()):
-                ref = weights.refs[version]
+                ref = origins.refs[version]
                 source.blobs.get(ref)  # checks the digest
                 await again.adopt(version, source.blobs.path(ref))
                 for first in range(0, len(steps), CHUNK):
@@ -113,8 +112,8 @@ async def replay_sampling(
 class _Lot:
     """Steps by what can be done with them."""
 
-    def __init__(self, weights: PublishedWeights, blobs: BlobStore) -> None:
-        self._weights = weights
+    def __init__(self, origins: Origins, blobs: BlobStore) -> None:
+        self._origins = origins
         self._blobs = blobs
         self.by_version: dict[int, list[RecordedStep]] = {}
         self.demonstrated = 0
@@ -128,9 +127,9 @@ class _Lot:
             self.mixed += 1
         elif version == DEMONSTRATED:
             self.demonstrated += 1
-        elif (ref := self._weights.refs.get(version)) is not None and self._blobs.has(ref):
+        elif (ref := self._origins.refs.get(version)) is not None and self._blobs.has(ref):
             self.by_version.setdefault(version, []).append(step)
-        elif ref is not None and ref.sha256 in self._weights.released:
+        elif ref is not None and ref.sha256 in self._origins.released:
             self.released[version] += 1
         else:
             self.missing[version] += 1
@@ -140,7 +139,6 @@ class _Again:
     """The model twice: once to hold answers against, once as the engine that samples."""
 
     def __init__(self, settings: Settings, *, run_seeds: Collection[int]) -> None:
-        """`run_seeds`: the run's, and of a fork its parent's."""
         folder = policy_folder(settings.policy.base)
         self._run_seeds = run_seeds
         self._rescorer = Rescorer(

@@ -16,7 +16,7 @@ import msgspec
 from actors.environments.browser import BrowserHost
 from actors.environments.site import Site
 from actors.replay.causes import MATTER, Cause, Surroundings, explain
-from actors.replay.recorded import RecordedEpisode, Wanted, beginning_of, recorded_episodes
+from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.steps import Difference, drive
 from actors.replay.working import each
 from app.sites import sites_running
@@ -97,8 +97,7 @@ async def replay_steps(
         sites_running(settings) as sites,
         BrowserHost(_here(settings.actors)) as host,
     ):
-        began = await beginning_of(log)
-        stage = _Stage(source, host=host, sites=sites, packages=began.packages)
+        stage = _Stage(source, host=host, sites=sites)
 
         async def work(episode: RecordedEpisode) -> EpisodeReplay:
             replay = await stage.replay(episode)
@@ -123,13 +122,10 @@ def _here(settings: ActorSettings) -> ActorSettings:
 class _Stage:
     """What every replay is played with."""
 
-    def __init__(
-        self, source: Source, *, host: BrowserHost, sites: dict[str, Site], packages: dict[str, str]
-    ) -> None:
+    def __init__(self, source: Source, *, host: BrowserHost, sites: dict[str, Site]) -> None:
         self._source = source
         self._host = host
         self._sites = sites
-        self._then = packages
         self._now = {name: importlib.metadata.version(name) for name in MATTER}
 
     async def replay(self, episode: RecordedEpisode) -> EpisodeReplay:
@@ -151,7 +147,7 @@ class _Stage:
             episode.request.task,
             difference,
             again,
-            then=Surroundings(code_rev=episode.code_rev, packages=self._then),
+            then=Surroundings(code_rev=episode.code_rev, packages=episode.packages),
             now=Surroundings(code_rev=self._source.code_rev, packages=self._now),
         )
         return self._outcome(episode, "differs", difference=difference, cause=cause)

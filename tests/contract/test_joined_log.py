@@ -98,12 +98,12 @@ async def test_the_last_event_under_a_subject_is_looked_for_up_to_the_fork(
     assert (last.position if last else None) == position
 
 
-@pytest.mark.parametrize(("key", "last", "holds"), [("b", 4, True), ("b", 3, False), ("b", 0, True), ("c", 5, True),
+@pytest.mark.parametrize(("key", "last", "holds"), [("b", 4, True), ("b", 3, False), ("b", 0, False), ("e", 0, True), ("c", 5, True),
                                                     ("a", 2, False), ("a", 6, True), ("d", 5, False)])  # fmt: skip
 async def test_an_expectation_may_name_an_event_of_the_parent(
     joined: tuple[EventLog, JoinedLog], key: str, last: int, holds: bool
 ) -> None:
-    """`b`, 0: create-if-absent is about the fork's own subject, where there is none yet."""
+    """Also that there is none: what the parent's prefix holds exists."""
     _, log = joined
     subject = f"run.{log.run}.run.{key}"
     expect = Expectation(subject=subject, last=last)

@@ -1,16 +1,21 @@
 """Recorded episodes driven again in a real Chromium and a store of its own: alike, or the first step that differs."""
 
 import asyncio
+import json
 from contextlib import aclosing
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 import pytest
+from click.testing import Result
 from held_run import HeldRun
+from recorded_home import make_home
 from store_visitor import TOKEN, running_store
+from synthetic_run import a_run
 from tiny_policy import write_tiny_policy
 from training_story import QUICK, Story
+from typer.testing import CliRunner
 
 from actors.actor import run_actor
 from actors.engines.in_process import InProcessEngine
@@ -20,7 +25,9 @@ from actors.environments.miniwob.tasks import MiniwobTasks
 from actors.environments.store.site import StoreSite
 from actors.environments.store.tasks import StoreTasks
 from actors.replay.recorded import Wanted
+from app.cli import app as cli
 from app.replay.steps import StepsReport, replay_steps
+from core.errors import SettingsError
 from core.ids import digest_hex
 from core.settings import Settings
 from core.task import Task
@@ -224,3 +231,27 @@ async def test_an_abandoned_episode_is_replayed_as_far_as_it_got_and_one_without
     assert [(one.episode, one.outcome, one.reason) for one in report.left_out] == [
         ("ep_price", "skipped", "no step of it was recorded")
     ]
+
+
+async def test_the_commands_name_what_differs_and_end_with_their_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A made-up tale: its pages were never shown, and its weights lie nowhere."""
+    await make_home(tmp_path / "home", a_run(groups=2))
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
+
+    async def run(*arguments: str) -> Result:
+        return await asyncio.to_thread(CliRunner().invoke, cli, ["replay", *arguments])
+
+    steps = await run("steps", "tale", "--episodes", "2", "--family", "store/find_price")
+    assert steps.exit_code == 3, steps.output
+    assert "store/find_price DIFFERS at step 0" in steps.output
+    assert "likely    steady, and since the recording changed" in steps.output
+    assert "0 of 2 episodes replayed alike" in steps.output
+    sampling = await run("sampling", "--all", "--json")
+    assert sampling.exit_code == 1, sampling.output
+    report = json.loads(sampling.output)
+    assert (report["answers"], sum(report["missing"].values()) > 0) == (0, True)
+    both = await run("steps", "--all", "--episodes", "3")
+    assert both.exit_code != 0
+    assert isinstance(both.exception, SettingsError)

@@ -2,30 +2,43 @@
 
 A Hypothesis state machine over the in-memory log with a lossy link: publish, commit, rival decisions, crashed and
 restarted producers, facts written by an older Hindcast, an unreachable broker, a full log, consumers killed before and
-after their effect, dropped and folded again, or asked as of an earlier position. Time is virtual: bounds of seconds pass
+after their effect, dropped and folded again, or asked as of an earlier position; an archiver killed in the midst of a frame,
+a broker that loses its end and is repaired from the archive, imports of it, forks at any position and forks of forks. Time is virtual: bounds of seconds pass
 at once, and a hang is an error.
 """
 
 import asyncio
 import copy
 from collections.abc import Coroutine, Sequence
+from hashlib import sha256
+from pathlib import Path
 from random import Random
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from virtual_time import VirtualLoop
 
+from app.repairing import inspect
 from core.arrays import pack_ids, pack_positions
 from core.errors import BrokerUnreachable, ExpectationFailed, LogFull
 from core.settings import LogSettings
-from events.catalogue import BatchPlanned, EpisodeAbandoned, TaskAdmitted
+from events.archive.checking import check_archive
+from events.archive.log import ArchiveLog
+from events.archive.manifest import load, segment_path
+from events.archive.writer import ArchiveWriter
+from events.catalogue import BatchPlanned, EpisodeAbandoned, RunForked, TaskAdmitted
 from events.catalogue.training import PlannedEpisode
+from events.chain import ChainChecker
 from events.consumer import Retries, consume
-from events.envelope import Fact, Recorded
+from events.envelope import Fact, Record, Recorded, Stored
+from events.joined import JoinedLog
+from events.log import EventLog
 from events.memory import Faults, MemoryLog
 from events.projection import fold
 from events.publisher import Publisher
@@ -119,6 +132,25 @@ class View:
             raise KeyboardInterrupt("killed after the effect")
 
 
+async def read_all(log: EventLog) -> list[Stored]:
+    """Everything that is stored, unchecked."""
+    found: list[Stored] = []
+    while batch := await log.read(after=len(found), limit=5):
+        found += batch
+    return found
+
+
+async def fold_log(log: EventLog) -> dict[str, int]:
+    """The tally of a log, read with every check."""
+    return fold(Tally(), [recorded async for recorded in read(log)])
+
+
+async def restore(log: MemoryLog, events: Sequence[Stored]) -> None:
+    """Put events back, one by one, whatever the link does."""
+    for stored in events:
+        await log.append([Record(stored.subject, stored.data, stored.id, stored.traceparent)])
+
+
 class LogMachine(RuleBasedStateMachine):
     @initialize(seed=st.integers(0, 2**16), severity=st.sampled_from([0.0, 0.2, 0.5]))
     def begin(self, seed: int, severity: float) -> None:
@@ -139,6 +171,8 @@ class LogMachine(RuleBasedStateMachine):
         self.plans: dict[str, BatchPlanned] = {}
         self.count = 0
         self.random = Random(seed)
+        self.folder = TemporaryDirectory()
+        self.archive = Path(self.folder.name) / "archive"
 
     def publisher(self, producer: str) -> Publisher:
         """A new start of a producer."""
@@ -282,6 +316,127 @@ class LogMachine(RuleBasedStateMachine):
 
         return self.run(prefix())
 
+    @rule(share=st.floats(0, 1), size=st.integers(1, 7), torn=st.integers(0, 40))
+    def archive_some(self, share: float, size: int, torn: int) -> None:
+        """An archiver comes back to where it was; it may be killed in the midst of its next frame."""
+        writer = ArchiveWriter.open(self.archive, run="r", segment_bytes=2000)
+        try:
+            end = round(share * len(self.log.events))
+            while writer.last < end:
+                writer.append(self.log.events[writer.last : min(end, writer.last + size)])
+            if torn % 2:
+                writer.note()
+        finally:
+            writer.close()
+        segments = sorted((self.archive / "segments").iterdir())
+        if (
+            torn
+            and segments
+            and segments[-1].name == segment_path(self.archive, load(self.archive).next).name
+        ):
+            with segments[-1].open("ab") as file:
+                file.write(self.random.randbytes(torn))
+
+    def in_archive(self) -> list[Stored]:
+        """What can be read of the archive, without the one who writes it."""
+        return self.run(read_all(ArchiveLog(self.archive))) if self.archive.exists() else []
+
+    @precondition(lambda self: self.log.reachable and self.archive.exists())
+    @rule(lost=st.integers(1, 9), late=st.integers(0, 2))
+    def lose_and_repair(self, lost: int, late: int) -> None:
+        """The broker loses events that are archived, and gives their positions out again before somebody repairs it."""
+        kept = self.in_archive()
+        cut = max(0, len(kept) - lost)
+        behind = self.log.events[len(kept) :]
+        damaged = MemoryLog("r")
+        self.run(restore(damaged, self.log.events[:cut]))
+        strangers = [
+            msgspec.structs.replace(stored, id=f"late-{number}", position=cut + 1 + number)
+            for number, stored in enumerate(kept[cut : cut + late])
+        ]
+        self.run(restore(damaged, strangers if strangers else kept[cut:] + behind))
+        chains = ChainChecker()
+        report = check_archive(
+            self.archive,
+            take=lambda stored, envelope: chains.link(
+                stored.position, envelope, sha256(stored.data).digest()
+            ),
+        )
+        findings = self.run(inspect(damaged, ArchiveLog(self.archive), report, chains))
+        assert [stored.id for stored in findings.displaced] == [stored.id for stored in strangers]
+        assert findings.following == ([] if strangers else behind)
+        if not strangers or not behind:  # else what stood behind is lost for good, and was acknowledged
+            self.replace_log([*kept, *findings.following])
+
+    @precondition(lambda self: self.archive.exists())
+    @rule()
+    def import_elsewhere(self) -> None:
+        """The archive's events in another broker are the log's first ones, and whoever read the one can go on with the other."""
+        other, kept = MemoryLog("r"), self.in_archive()
+        self.run(restore(other, kept))
+        state, position = self.view.durable
+        if position <= len(kept):
+            view = View()
+            view.durable = (copy.copy(state), position)
+            if position < len(kept):
+                self.run(consume(other, view, name="view", until=len(kept), retries=QUICK))
+            assert view.durable[0] == fold(Tally(), self.read_until(len(kept) or None) if kept else [])
+
+    def replace_log(self, events: Sequence[Stored]) -> None:
+        """The stream made anew, under the same broker."""
+        before = self.log
+        self.log = MemoryLog("r", faults=before._faults, max_bytes=None)
+        self.run(restore(self.log, events))
+
+    @rule(
+        share=st.floats(0, 1), again=st.floats(0, 1), counts=st.tuples(st.integers(1, 5), st.integers(1, 5))
+    )
+    def fork(self, share: float, again: float, counts: tuple[int, int]) -> None:
+        """A fork, and one of it: both read as one log each, and the parent knows of neither."""
+        parents = list(self.log.events)
+        at = round(share * len(parents))
+        if at == 0:
+            return
+        first = JoinedLog(self.log, MemoryLog("f1", first=at + 1), at=at)
+        self.run(self.continue_fork(first, counts[0]))
+        end = self.run(first.identity()).last
+        second_at = at + 1 + round(again * (end - at - 1))
+        second = JoinedLog(first, MemoryLog("f2", first=second_at + 1), at=second_at)
+        self.run(self.continue_fork(second, counts[1]))
+        whole = self.run(read_all(second))
+        assert whole[:at] == parents[:at]
+        assert self.log.events == parents
+        checked = self.run(fold_log(second))
+        assert sum(checked.values()) == len(whole) == second_at + 1 + counts[1]
+
+    async def continue_fork(self, log: JoinedLog, count: int) -> None:
+        """The first facts of a fork; an episode that ended in the prefix cannot end again."""
+        ancestor = log.lineage[-1]
+        publisher = Publisher(
+            log, producer="fork.1", code_rev="t", settings=SETTINGS, randomness=self.random.randbytes
+        )
+        async with publisher:
+            forked = RunForked(parent=ancestor.run, at_position=ancestor.until, parent_digest=b"", start=None)
+            await publisher.publish(forked, entity=log.run)
+            for number in range(count):
+                await publisher.publish(admitted(number), entity=f"{log.run}_{number}")
+            await publisher.commit()
+            for episode in EPISODES:
+                ended = any(
+                    stored.position <= ancestor.until and stored.subject.endswith(f".{episode}")
+                    for stored in self.log.events
+                )
+                fact = EpisodeAbandoned(episode=episode, task_id="t", reason="forked", detail="", steps=0)
+                if ended:
+                    with pytest.raises(ExpectationFailed):
+                        await publisher.decide(fact, entity=episode)
+
+    @invariant()
+    def the_archive_is_the_beginning_of_the_log(self) -> None:
+        if hasattr(self, "log") and self.archive.exists():
+            kept = self.in_archive()
+            assert kept == self.log.events[: len(kept)]
+
     @precondition(lambda self: self.log.reachable)
     @rule()
     def broker_goes(self) -> None:
@@ -325,6 +480,7 @@ class LogMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "runner"):
             self.runner.close()
+            self.folder.cleanup()
 
 
 LogMachine.TestCase.settings = hypothesis_settings(max_examples=150, stateful_step_count=30, deadline=None)

@@ -5,16 +5,24 @@ import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+import msgspec
 import pytest
 from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
 
+from actors.judge.base import verdict_key
+from actors.judge.judges import JUDGES
+from app.archives import ArchiveSource
+from app.archiving import archive_source
 from app.configuration import resolve
 from app.forking import Forked, fork_run
 from app.runs import RunHandle, create_run, open_run
 from core.errors import CorruptEvent, ForeignLog, SettingsError
+from core.evidence import Evidence, Judgment
+from core.task import Task
 from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeJudged, RunForked, UpdateApplied
 from events.catalogue.run import RunStarted
+from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Recorded
 from events.publisher import Publisher
 from events.reader import read
@@ -184,6 +192,31 @@ async def test_a_fork_of_a_fork_reads_three_logs_as_one(parent: RunHandle) -> No
         assert (await verified(three)).identical
 
 
+async def test_an_archive_can_be_forked_where_its_run_is_not(parent: RunHandle, tmp_path: Path) -> None:
+    async with parent.connect_log():
+        await fork(parent, position_of(await events_of(parent), UpdateApplied, 1), "one")
+        one = open_run("one", home=parent.home)
+        await learn(one, until=3)
+        folder = tmp_path / "archive"
+        await archive_source(
+            one, folder, follow=False, pages=True, on_event=lambda *_: None, on_blob=lambda _: None
+        )
+        events = await events_of(one)
+    elsewhere = tmp_path / "elsewhere"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("HINDCAST_HOME", str(elsewhere))
+        for at, lineage in ((len(events), [PARENT, "one"]), (20, [PARENT])):
+            await fork_run(ArchiveSource(folder), at=at, name=f"at{at}", overrides=[], said=lambda _: None)
+            child = open_run(f"at{at}", home=elsewhere)
+            async with child.connect_log() as log:
+                assert [ancestor.run for ancestor in log.lineage] == lineage
+        child = open_run(f"at{len(events)}", home=elsewhere)
+        assert (await learn(child, until=4)).updates == 4
+        report = await verified(child)
+    assert report.identical
+    assert report.updates == 4
+
+
 async def test_a_forks_tables_are_those_of_its_whole_log(parent: RunHandle) -> None:
     async with parent.connect_log():
         at = position_of(await events_of(parent), UpdateApplied, 3)
@@ -279,3 +312,61 @@ async def test_an_interrupted_fork_is_finished_by_the_same_command(parent: RunHa
         (parent.home / "runs" / "again" / "settings.toml").unlink()
         with pytest.raises(SettingsError, match="another log"):
             await fork(parent, 13, "again")
+
+
+class Contrary:
+    """A judge that says the opposite of what the story's judge says; it is asked after `saved` was."""
+
+    identity = JudgeIdentity(name="contrary", version="1")
+
+    def __init__(self, rewards: dict[str, float]) -> None:
+        self._rewards = rewards
+        self.asked: list[str] = []
+
+    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+        episode = str(evidence.answer)
+        self.asked.append(episode)
+        return self.of(episode)
+
+    def of(self, episode: str) -> Judgment:
+        reward = 1.0 - self._rewards[episode]
+        return Judgment(outcome="success" if reward else "failure", reward=reward, reason="on the contrary")
+
+
+async def test_a_fork_that_names_another_judge_goes_by_its_verdicts_on_all_that_is_not_used_up(
+    parent: RunHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two groups are in hand. Of one the other judge's verdicts stand in the parent already, of the other it is asked."""
+    async with parent.connect_log():
+        story = Story(Path(parent.settings.policy.base), seed=11)
+        story.groups = 200
+        await told(parent, story, informative(steps=2, version=3), informative(steps=2, version=3))
+        history = await events_of(parent)
+        judged = [r.fact for r in history if isinstance(r.fact, EpisodeJudged)][-8:]
+        contrary = Contrary({fact.episode: fact.judgment.reward for fact in judged})
+        saved = [fact for fact in judged if "group_200" in fact.episode]
+        assert len(saved) == 4
+        async with (
+            parent.connect_log("judge") as log,
+            Publisher(
+                log, producer="judge.rejudge", code_rev="test", settings=parent.settings.log
+            ) as publisher,
+        ):
+            for fact in saved:
+                again = msgspec.structs.replace(
+                    fact, judge=contrary.identity, judgment=contrary.of(fact.episode)
+                )
+                await publisher.decide(again, entity=verdict_key(fact.episode, contrary.identity))
+        monkeypatch.setitem(JUDGES, "contrary", contrary)
+        end = (await events_of(parent))[-1].position
+        made = await fork(parent, end, "otherwise", 'judge.judges=["contrary"]')
+        child = open_run("otherwise", home=parent.home)
+        assert made.judged == 4
+        assert not set(contrary.asked) & {fact.episode for fact in saved}
+        await learn(child, until=8)
+        batch = [r.fact for r in await events_of(child) if isinstance(r.fact, BatchPlanned)][-1]
+        assert isinstance(batch, BatchPlanned)
+        assert {planned.episode: planned.reward for planned in batch.episodes} == {
+            fact.episode: 1.0 - fact.judgment.reward for fact in judged
+        }
+        assert (await verified(child)).identical

@@ -7,7 +7,8 @@ import pytest
 
 from app.configuration import resolve
 from app.launch import Launch, write_launch
-from app.runs import NoSuchRun, code_revision, create_run, current_run, list_runs, open_run
+from app.revision import code_revision
+from app.runs import NoSuchRun, create_run, current_run, list_runs, open_run
 from core.errors import BrokerUnreachable, SettingsError
 
 

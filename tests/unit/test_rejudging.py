@@ -142,6 +142,13 @@ async def test_saved_verdicts_stand_beside_the_old_ones_once_and_are_shown(
 ) -> None:
     handle = await make_home(tmp_path / "home", a_run(groups=2))
     judge = Saying(OTHER, find_price="success")
+    away = await rejudge(
+        handle,
+        Wanted(),
+        judge=Saying(OTHER, find_price="undecided", checkout="undecided", click_button="undecided"),
+        save_to=handle,
+    )
+    assert away.saved == 0, "an outage must not stand in the way of a verdict"
     first = await rejudge(handle, Wanted(), judge=judge, save_to=handle)
     again = await rejudge(handle, Wanted(), judge=Saying(OTHER, checkout="success"), save_to=handle)
     assert (first.saved, first.already) == (first.episodes, 0)

@@ -119,7 +119,7 @@ def recorded(
         policy_versions=(0, 0),
         duration_ms=1.0,
     )
-    return RecordedEpisode(request, started, "abc", steps, ended)
+    return RecordedEpisode(request, started, "abc", {}, steps, ended)
 
 
 CLICK, EXIT = Action(name="Click", element=1), Action(name="exit", argument="done")

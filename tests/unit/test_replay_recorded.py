@@ -6,12 +6,10 @@ from collections.abc import AsyncGenerator
 import pytest
 from synthetic_run import recorded_run
 
-from actors.replay.recorded import NoSuchEpisode, RecordedEpisode, Wanted, beginning_of, recorded_episodes
+from actors.replay.recorded import NoSuchEpisode, RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.working import each
-from core.errors import ForeignLog
 from events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from events.envelope import Recorded
-from events.memory import MemoryLog
 
 
 async def gathered(wanted: Wanted) -> tuple[list[RecordedEpisode], list[Recorded]]:
@@ -61,11 +59,6 @@ async def test_without_steps_none_are_kept() -> None:
     episodes = [episode async for episode in recorded_episodes(log, Wanted(), steps=False)]
     assert episodes
     assert not any(episode.steps for episode in episodes)
-
-
-async def test_a_log_that_begins_with_something_else_is_refused() -> None:
-    with pytest.raises(ForeignLog, match=r"does not begin with run\.started"):
-        await beginning_of(MemoryLog("empty"))
 
 
 async def test_a_stream_is_worked_on_a_few_at_a_time_and_comes_out_in_order() -> None:
