@@ -14,9 +14,9 @@ from core.errors import HindcastError
 from events.chain import RollingDigest
 from events.envelope import Recorded
 from storage.readmodel.mapping import operations
-from storage.readmodel.operations import Ensure, Insert, Put, Values
+from storage.readmodel.operations import Ensure, Insert, InsertMany, Put, Values
 from storage.readmodel.revisions import Revisions
-from storage.readmodel.rows import insert_rows
+from storage.readmodel.rows import Many, insert_many, insert_rows
 from storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 
 CURSOR_NAME = "readmodel"
@@ -120,6 +120,7 @@ class _Changes:
 
     def __init__(self) -> None:
         self._recorded: dict[str, list[Values]] = {}
+        self._many: dict[str, list[Many]] = {}
         self._revised: dict[str, list[tuple[int, Put | Ensure]]] = {}
 
     def add(self, recorded: Recorded) -> None:
@@ -127,8 +128,11 @@ class _Changes:
         for operation in operations(recorded):
             table = operation.table
             if isinstance(operation, Insert):
-                operation.values["position"] = recorded.position
-                self._recorded.setdefault(table, []).append(operation.values)
+                row = {**operation.values, "position": recorded.position}
+                self._recorded.setdefault(table, []).append(row)
+            elif isinstance(operation, InsertMany):
+                many = Many({**operation.shared, "position": recorded.position}, operation.columns)
+                self._many.setdefault(table, []).append(many)
             else:
                 self._revised.setdefault(table, []).append((recorded.position, operation))
 
@@ -142,3 +146,5 @@ class _Changes:
             revisions.write(connection)
         for name, rows in self._recorded.items():
             insert_rows(connection, TABLES[name], rows)
+        for name, many in self._many.items():
+            insert_many(connection, TABLES[name], many)
