@@ -47,6 +47,11 @@ class ArchiveSource:
         return archive_blobs(self.folder)
 
     @property
+    def keeps_pages(self) -> bool:
+        """Whether snapshots of pages are among the blobs."""
+        return load(self.folder).blobs.pages
+
+    @property
     def code_rev(self) -> str:
         """Which code this is that reads it now."""
         return code_revision()

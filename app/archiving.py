@@ -1,12 +1,30 @@
-"""Archiving a run on request: its log and its blobs into a folder, once or for as long as somebody wants."""
+"""Archiving a run: on request into any folder, or for good while it goes on (`storage.archive`)."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+from app.runs import RunHandle
 from app.sources import Source
+from core.errors import ForeignLog, HindcastError, SettingsError
+from events.archive.errors import ArchiveDamaged
+from events.archive.format import START
+from events.archive.reading import ArchiveReader
 from events.archive.writer import ArchiveWriter
+from events.catalogue import RunForked
+from events.codec import decode, decode_envelope
+from events.jetstream import JetStreamLog
+from events.joined import RunLog
+from events.publisher import Publisher
 from storage.archiving import Archiver, ArchiveReport
+from storage.moving import Mover, OpenEpisodes
+
+LEASES_KEPT = 10
+"""Events stay in the broker for so many leases: whoever might still end an episode of theirs has given up by then."""
+
+
+class ArchivingHeldUp(HindcastError):
+    """The archiver cannot go on; the run can."""
 
 
 async def archive_source(
@@ -52,3 +70,72 @@ async def archive_source(
             return archiver.report()
         finally:
             await asyncio.to_thread(writer.close)
+
+
+async def keep_archiving(handle: RunHandle, log: RunLog, publisher: Publisher) -> None:
+    """Archive a run's own log for ever and let the broker forget what is old; cancel it to stop. Role `archiver`.
+
+    Of a fork only what it recorded itself: its prefix is its parent's business.
+
+    Raises:
+        ArchivingHeldUp: the archive is damaged, or another log's: a person must look; the log only grows meanwhile.
+        ArchiveBusy, CorruptEvent, DiskFull: see `Archiver`.
+
+    """
+    if handle.archive is None:
+        raise SettingsError("storage.archive is empty: there is nothing for an archiver to do")
+    try:
+        async with handle.connect_stream("archiver") as stream:
+            writer = await asyncio.to_thread(
+                ArchiveWriter.open,
+                handle.archive,
+                run=handle.name,
+                first=handle.first,
+                digest=await _digest_before(stream),
+                lineage=log.lineage,
+                segment_bytes=handle.settings.storage.segment_bytes,
+            )
+            try:
+                await _archive_and_move(handle, log, stream, writer, publisher)
+            finally:
+                await asyncio.to_thread(writer.close)
+    except* (ArchiveDamaged, ForeignLog) as group:
+        raise ArchivingHeldUp(
+            f"run {handle.name} goes on, but is not archived any further and stays in the broker: {group.exceptions[0]}"
+        ) from group
+
+
+async def _archive_and_move(
+    handle: RunHandle, log: RunLog, stream: JetStreamLog, writer: ArchiveWriter, publisher: Publisher
+) -> None:
+    settings, open_episodes = handle.settings, OpenEpisodes()
+    await asyncio.to_thread(_recall, writer, open_episodes, after=stream.began - 1)
+    archiver = Archiver(stream, handle.blobs, writer, pages=True, watch=open_episodes.take)
+    mover = Mover(
+        log,
+        stream,
+        writer.folder,
+        publisher,
+        open_episodes,
+        keep_events=settings.storage.keep_live_events,
+        keep_s=LEASES_KEPT * settings.curriculum.lease_s,
+    )
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(archiver.run(follow=True))
+        tasks.create_task(mover.keep_on())
+
+
+async def _digest_before(stream: JetStreamLog) -> bytes:
+    """Rolling digest of the log before a stream's first event: a fork's says it of its parent's."""
+    first = await stream.read(after=stream.began - 1, limit=1) if stream.began else []
+    recorded = decode(first[0]) if first else None
+    return recorded.fact.parent_digest if recorded and isinstance(recorded.fact, RunForked) else START
+
+
+def _recall(writer: ArchiveWriter, open_episodes: OpenEpisodes, *, after: int) -> None:
+    """Fold what is both in the stream and in the archive: a request that is open never left the stream."""
+    reader, position = ArchiveReader(writer.folder), max(after, writer.first - 1)
+    while batch := reader.following(position):
+        for stored in batch:
+            open_episodes.take(stored.position, decode_envelope(stored))
+        position = batch[-1].position

@@ -247,6 +247,15 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
             lasting.cancel()
 
 
+async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Move the beginning of the log to an archive."""
+    from app.archiving import keep_archiving
+
+    async with opened("archiver", name) as (handle, log, publisher):
+        ready(str(handle.archive))
+        await until_stopped(keep_archiving(handle, log, publisher), stop)
+
+
 async def _outlast_others(home: Path, stop: asyncio.Event, outlasted: asyncio.Event) -> None:
     """Set `outlasted` when the others have said what they had to say after `stop`, so that the tables show it."""
     await stop.wait()
@@ -283,5 +292,6 @@ ROLES = {
     "judge": play_judge,
     "learner": play_learner,
     "projector": play_projector,
+    "archiver": play_archiver,
 }
 """What `app.worker` runs, by the name in the Procfile; `prepare` is the bus's child."""

@@ -11,6 +11,7 @@ import structlog
 
 from app.launch import Launch
 from app.runs import RunHandle
+from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
 from core.models.policy import encode_weights, load_policy, policy_folder
 from core.settings import Settings
@@ -43,7 +44,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 
     Raises:
         SettingsError: the settings file differs from what the run was started with.
-        ForeignLog: the log begins with something else than `run.started`.
+        ForeignLog: the log begins with something else than `run.started`, or lost events that others of the home have read.
 
     """
     swept = await asyncio.to_thread(handle.blobs.sweep)
@@ -55,6 +56,8 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
             log, producer="opening.1", code_rev=handle.code_rev, settings=handle.settings.log
         ) as publisher,
     ):
+        witnesses = await asyncio.to_thread(known_witnesses, handle)
+        await require_witnessed(log, witnesses, folder=handle.folder)
         identity = await log.identity()
         if identity.last == 0:
             try:
@@ -71,6 +74,8 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
                 until=until,
             )
             await publisher.decide(resumed, entity=handle.name)
+        seen = await witness_of(log, (await log.identity()).last)
+        await asyncio.to_thread(note, handle, "start", seen)
 
 
 def _started(handle: RunHandle) -> RunStarted:

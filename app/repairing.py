@@ -21,6 +21,7 @@ from app.importing import fill_stream, fingerprint
 from app.processes import read_json, write_json
 from app.runs import IMPORTING, RunHandle
 from app.start import check_home_is_free
+from app.witnesses import forget_noted
 from core.errors import ForeignLog, HindcastError
 from events.archive.checking import CheckReport, check_archive
 from events.archive.errors import ArchiveDamaged
@@ -102,6 +103,7 @@ async def repair_log(
     part = Part(handle=handle, first=first, last=last, changed={}, known=True)
     await fill_stream(archive, part, on_event)
     note.unlink()
+    forget_noted(handle)
     async with handle.connect_log("repairer") as log:
         fact = LogRepaired(first=first, last=last, reason=reason)
         async with Publisher(

@@ -24,8 +24,9 @@ from app.supervisor import home_folder
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
 from events.connection import Connection, connect
+from events.continual import ContinualStream
 from events.jetstream import JetStreamLog
-from events.joined import JoinedStream, RunLog
+from events.joined import JoinedStream, OwnLog, RunLog
 from learner.recipes import DEFAULT
 from storage.blobs import BlobStore
 from storage.readmodel.database import ReadModel
@@ -124,15 +125,44 @@ class RunHandle:
             LogMissing, ForeignLog: it holds no log of this run, or another one under its name.
 
         """
-        if self.parent is None or self.fork is None:
-            async with self._connect_stream(role) as stream:
-                yield stream
-            return
-        async with self._connect_stream(role) as stream, self.parent.connect_log() as older:
-            yield JoinedStream(older, stream, at=self.fork.at)
+        async with self.connect_stream(role) as stream:
+            own = self._whole(stream)
+            if self.parent is None or self.fork is None:
+                yield own
+                return
+            async with self.parent.connect_log() as older:
+                yield JoinedStream(older, own, at=self.fork.at)
+
+    @property
+    def first(self) -> int:
+        """Position that the run's own events begin with."""
+        return 1 if self.fork is None else self.fork.at + 1
+
+    @property
+    def archive(self) -> Path | None:
+        """Folder that the beginning of the run's log is moved to while it goes on; None: it all stays in the broker."""
+        chosen = self.settings.storage.archive
+        return self.home / Path(chosen).expanduser() / self.name if chosen else None
+
+    def _whole(self, stream: JetStreamLog) -> OwnLog:
+        """What the run recorded, wherever it is now.
+
+        Raises:
+            ForeignLog: its beginning is not in the broker, and no archive is named.
+
+        """
+        if self.archive is not None:
+            return ContinualStream(self.archive, stream, first=self.first)
+        if stream.began > self.first:
+            raise ForeignLog(
+                f"the log of run {self.name} begins at position {stream.began} in the broker: what stands before was moved to "
+                f"an archive. Set storage.archive in {self.folder / SETTINGS_FILE} to the folder where it is."
+            )
+        return stream
 
     @asynccontextmanager
-    async def _connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
+    async def connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
+        """What the broker holds of the run's own log; see `connect_log` for all of it."""
         filling = read_json(self.folder / IMPORTING)
         if filling is not None:
             raise ForeignLog(
@@ -142,8 +172,7 @@ class RunHandle:
         settings = self.settings.log
         async with self.connect(role) as connection:
             if role == "admin":
-                first = 1 if self.fork is None else self.fork.at + 1
-                yield await JetStreamLog.create_or_open(connection, self.name, settings, first=first)
+                yield await JetStreamLog.create_or_open(connection, self.name, settings, first=self.first)
             else:
                 yield await JetStreamLog.open(connection, self.name, settings)
 

@@ -23,6 +23,11 @@ class Source(Protocol):
         ...
 
     @property
+    def folder(self) -> Path:
+        """Where its files lie."""
+        ...
+
+    @property
     def settings(self) -> Settings:
         """As the run was started with."""
         ...

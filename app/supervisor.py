@@ -20,7 +20,7 @@ from threading import Thread
 from typing import IO, Protocol
 
 from app.logs import style_of, tell
-from app.processes import pid_alive, report
+from app.processes import pid_alive, read_json, report
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
@@ -242,7 +242,20 @@ def main() -> int:
         return run_bus(name, folder)
     supervisor = Supervisor(name, lambda: (sys.executable, "-m", "app.worker", role, name), folder=folder)
     supervisor.catch_signals()
+    if role == "archiver" and not _is_archived(supervisor, folder.parent):
+        supervisor.idle()
+        return 0
     return supervisor.run()
+
+
+def _is_archived(supervisor: Supervisor, home: Path) -> bool:
+    """Whether the run asks for an archiver, once the bus has opened it; without, no worker takes up memory."""
+    while not supervisor.is_stopping():
+        ready = read_json(home / "ready.json")
+        if ready is not None and pid_alive(int(ready["bus_pid"])):
+            return bool(ready.get("archive"))
+        time.sleep(POLL_S)
+    return False
 
 
 if __name__ == "__main__":

@@ -215,6 +215,10 @@ class StorageSettings(Section):
     """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
     segment_bytes: Count = 32 * 1024**2
     """Size at which a segment of an archive is closed."""
+    archive: str = ""
+    """Folder that the log is moved to while the run goes on, into one of the run's name; empty: it stays in the broker."""
+    keep_live_events: Annotated[int, Field(ge=1000)] = 1_000_000
+    """Latest events that stay in the broker whatever is archived."""
 
 
 class TelemetrySettings(Section):

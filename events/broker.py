@@ -33,6 +33,7 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "learner": ("learner", "storage", "notice", "snapshot"),
     "control": ("control", "dispute"),
     "projector": (),
+    "archiver": ("storage", "notice"),
     "reader": (),
     "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
     "repairer": ("storage",),
@@ -51,6 +52,8 @@ READING = (
 """Enough to pull, and to see who else does. Nobody may delete a message or a consumer, and a stream only who makes it anew from its archive."""
 QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
+PURGING = ("$JS.API.STREAM.PURGE.*",)
+"""For the archiver alone: the beginning of a stream whose events stand verified in the archive."""
 QUEUE_ROLES = ("actor", "judge")
 
 
@@ -107,6 +110,8 @@ def permissions(role: str) -> dict[str, Any]:
         publish += QUEUEING
     if role == "admin":
         publish += ADMINISTERING
+    if role == "archiver":
+        publish += PURGING
     if role == "repairer":
         publish.append("$JS.API.STREAM.DELETE.*")
     return {"publish": {"allow": publish}, "subscribe": {"allow": [f"{inbox_prefix(role)}.>"]}}

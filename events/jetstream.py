@@ -72,6 +72,8 @@ class JetStreamLog:
         self._connection = connection
         self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
         self._first_digest = b""
+        self._first = 0
+        """Position of the event whose digest that is."""
         self._batches = 0
 
     @classmethod
@@ -119,6 +121,11 @@ class JetStreamLog:
         return self._run
 
     @property
+    def began(self) -> int:
+        """Position that the stream began with when it was last opened or followed; 0: it was empty."""
+        return self._first
+
+    @property
     def lineage(self) -> tuple[Ancestor, ...]:
         """See `EventLog.lineage`: a stream holds the events of one run."""
         return ()
@@ -135,6 +142,10 @@ class JetStreamLog:
         except ApiError as error:
             if error.code != STREAM_NOT_FOUND:
                 raise
+
+    async def purge(self, *, until: int) -> None:
+        """Let go of every event up to a position (role `archiver`). Later ones keep theirs."""
+        await self._api.call("STREAM.PURGE", {"seq": until + 1})
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
         """See `EventLog.append`."""
@@ -280,23 +291,26 @@ class JetStreamLog:
                 f"the log of run {self._run} ends at position {identity.last}, but it was read up to {position}: the broker "
                 "lost events or its folder was replaced. Restore it, or start a new run."
             )
-        if self._first_digest and identity.first_digest != self._first_digest:
+        moved_on = identity.first > self._first  # its beginning was moved to the archive
+        if self._first_digest and identity.first_digest != self._first_digest and not moved_on:
             raise ForeignLog(
                 f"the log of run {self._run} begins with another event than before: its stream was swapped for another."
             )
-        self._first_digest = identity.first_digest
+        self._first, self._first_digest = identity.first, identity.first_digest
 
     async def _check_gap(self, position: int, *, again: bool) -> None:
         """Following ended without a single event, for the second time at the same place: is one missing there?"""
-        following = (
-            await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
-            if again
-            else None
-        )
-        if following is not None and following.position != position + 1:
+        if not again:
+            return
+        last = (await self.identity()).last
+        following = await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
+        until = last if following is None else following.position - 1
+        if until > position:
+            how = "cannot be read from" if following is None else "are missing from"
             raise CorruptEvent(
-                f"positions {position + 1} to {following.position - 1} are missing from the log of run {self._run}: the "
-                "broker lost events. Restore its folder, or start a new run."
+                f"positions {position + 1} to {until} {how} the log of run {self._run}: the broker lost events, or its files "
+                f"are damaged. Run: hindcast audit {self._run}    Then restore its folder, or hindcast repair {self._run} "
+                "--from ARCHIVE"
             )
 
     async def _verify(self, info: dict[str, Any]) -> None:
@@ -320,7 +334,7 @@ class JetStreamLog:
                     f"the stream {self._api.stream} begins with an event of run {run!r}, not {self._run!r}: another log "
                     "was put under this name. Choose another run name, or another broker."
                 )
-            self._first_digest = sha256(first.data).digest()
+            self._first, self._first_digest = first.position, sha256(first.data).digest()
 
     def _config(self) -> dict[str, Any]:
         window_s = max(DUPLICATE_WINDOW_S, 3 * self._settings.append_timeout_s)

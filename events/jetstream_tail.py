@@ -39,6 +39,8 @@ class _Pulls:
         self._inbox = inbox
         self._asked = 0
         self.outstanding = 0
+        self.expired = False
+        """A pull came to its end unfilled, and nothing has arrived since."""
         self.arrived: list[Stored] = []
         self.lost = False
         self.wake = asyncio.Event()
@@ -49,8 +51,10 @@ class _Pulls:
         if not status:
             self.arrived.append(Stored(position_in(reply), subject.decode(), content, event_id_in(headers)))
             self.outstanding -= 1
+            self.expired = False
         elif status in ("408", "409") and (unfilled := parse_headers(headers).get("Nats-Pending-Messages")):
             self.outstanding -= int(unfilled)
+            self.expired = True
         elif status != "100":
             self.lost = True
         self.wake.set()
@@ -67,7 +71,8 @@ class _Pulls:
 
 
 async def pull(api: StreamApi, *, after: int) -> AsyncGenerator[list[Stored], None]:
-    """Contiguous batches from position `after + 1` on; ends at a gap and when the server's consumer is lost.
+    """Contiguous batches from position `after + 1` on; ends at a gap, when the server's consumer is lost, and when nothing
+    is delivered though the stream goes on.
 
     Raises:
         Unanswered: the broker does not answer.
@@ -107,6 +112,9 @@ async def pull(api: StreamApi, *, after: int) -> AsyncGenerator[list[Stored], No
                     yield whole
                 if batch and batch[-1].position > position:
                     return
+                if pulls.expired and await _goes_on(api, position):
+                    return
+                pulls.expired = False
                 if pulls.lost or connection.stats["reconnects"] != reconnects or connection.is_closed:
                     return
     except TimeoutError:
@@ -115,6 +123,12 @@ async def pull(api: StreamApi, *, after: int) -> AsyncGenerator[list[Stored], No
         raise Unanswered(str(error) or type(error).__name__) from error
     finally:
         connection.watchers.discard(pulls.wake)
+
+
+async def _goes_on(api: StreamApi, position: int) -> bool:
+    """Whether the stream has events behind a position, though none was delivered: its files may be damaged there."""
+    info = await api.once("STREAM.INFO")
+    return int(info["state"]["last_seq"]) > position
 
 
 def _following(batch: list[Stored], position: int) -> list[Stored]:

@@ -9,6 +9,7 @@ from contextlib import aclosing
 from typing import Protocol
 
 from core.errors import CorruptEvent, ExpectationFailed
+from events.continual import ContinualStream
 from events.envelope import Record, Stored
 from events.jetstream import Fill, JetStreamLog
 from events.jetstream_consumers import Served
@@ -65,7 +66,11 @@ class JoinedLog:
         """See `EventLog.read`."""
         if after >= self._at:
             return await self._newer.read(after=after, limit=limit)
-        return await self._older.read(after=after, limit=min(limit, self._at - after))
+        found = await self._older.read(after=after, limit=min(limit, self._at - after))
+        own = [stored for stored in found if stored.position <= self._at]
+        return own or await self._newer.read(
+            after=self._at, limit=limit
+        )  # the rest of the older part is gone
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""
@@ -126,10 +131,14 @@ class JoinedLog:
         return await self._newer.open_queue(name, family=family, dead_letters=dead_letters)
 
 
+OwnLog = JetStreamLog | ContinualStream
+"""What a run records itself: a stream, whose beginning may have been moved to an archive."""
+
+
 class JoinedStream(JoinedLog):
     """The same where the newer part is a stream, with what else can be asked of one."""
 
-    def __init__(self, older: EventLog, newer: JetStreamLog, *, at: int) -> None:
+    def __init__(self, older: EventLog, newer: OwnLog, *, at: int) -> None:
         super().__init__(older, newer, at=at)
         self._stream = newer
 
@@ -142,7 +151,7 @@ class JoinedStream(JoinedLog):
         return await self._stream.served()
 
 
-RunLog = JetStreamLog | JoinedStream
+RunLog = OwnLog | JoinedStream
 """The log of a run that processes work on."""
 
 

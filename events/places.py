@@ -17,22 +17,20 @@ A place means: the log up to and including that event. One grammar for every com
 """
 
 import re
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 import msgspec
 
-from core.errors import HindcastError, NoSuchPlace
+from core.errors import NoSuchPlace
 from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
-from events.codec import decode
 from events.envelope import Fact
 from events.log import EventLog
-from events.subjects import family_of
+from events.reader import skim
 
 Noun = Literal["position", "update", "batch", "policy", "checkpoint"]
 
-READ_EVENTS = 1000
-"""Events per request."""
 _NOUNS: dict[str, Noun] = {noun: noun for noun in get_args(Noun)}
 _PLACE = re.compile(rf"(?:({'|'.join(_NOUNS)})=)?([0-9]{{1,18}}|last)")
 _MODEL = "policy"
@@ -138,18 +136,8 @@ async def position_of(log: EventLog, place: Place) -> int:
 
 async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
     """Read the learner's events up to `end`."""
-    landmarks, after = Landmarks(), 0
-    while after < end:
-        stored = await log.read(after=after, limit=READ_EVENTS)
-        if not stored:
-            break
-        for entry in stored:
-            if entry.position <= end and family_of(entry.subject) == "learner":
-                try:
-                    recorded = decode(entry, strict=False)
-                except HindcastError:
-                    continue
-                if recorded is not None:
-                    landmarks.take(recorded.position, recorded.fact)
-        after = stored[-1].position
+    landmarks = Landmarks()
+    async with aclosing(skim(log, family="learner", until=end)) as recordeds:
+        async for recorded in recordeds:
+            landmarks.take(recorded.position, recorded.fact)
     return landmarks

@@ -11,12 +11,16 @@ from hashlib import sha256
 
 import msgspec
 
-from core.errors import CorruptEvent, ForeignLog
+from core.errors import CorruptEvent, ForeignLog, HindcastError
 from events.catalogue.run import RunForked
 from events.chain import ChainChecker
-from events.codec import decode_envelope, decode_fact
+from events.codec import decode, decode_envelope, decode_fact
 from events.envelope import Recorded, Stored
 from events.log import EventLog, LogIdentity
+from events.subjects import family_of
+
+SKIM_EVENTS = 1000
+"""Events per request."""
 
 
 class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,6 +156,24 @@ async def read(
                     yield recorded
                 if stored.position >= end:
                     return
+
+
+async def skim(log: EventLog, *, family: str, until: int) -> AsyncGenerator[Recorded, None]:
+    """Events of one family up to a position, unchecked: damaged and unknown ones are passed over, for others to find."""
+    after = 0
+    while after < until:
+        batch = await log.read(after=after, limit=SKIM_EVENTS)
+        if not batch:
+            return
+        for stored in batch:
+            if stored.position <= until and family_of(stored.subject) == family:
+                try:
+                    recorded = decode(stored, strict=False)
+                except HindcastError:
+                    continue
+                if recorded is not None:
+                    yield recorded
+        after = batch[-1].position
 
 
 async def tail_batches(

@@ -1,5 +1,9 @@
-"""What was recorded against what is computed again. Exact: bits, not tolerances."""
+"""What was recorded against what is computed again. Exact: bits, not tolerances.
 
+Everything is compared, not only up to the first difference: what came out the same says where a difference began.
+"""
+
+from collections.abc import Iterator
 from typing import Literal
 
 import msgspec
@@ -8,10 +12,14 @@ from core.arrays import unpack_positions
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 
 What = Literal["inputs", "order", "advantages", "loss", "weights", "chain", "plan"]
+UPDATE_STAGES: tuple[What, ...] = ("inputs", "order", "advantages", "loss", "weights")
+"""What an update goes through, causes before effects; the order of its samples is its plan's."""
+PLAN_STAGES: tuple[What, ...] = ("order", "advantages", "plan", "chain")
+"""What a plan fixes."""
 
 
 class Difference(msgspec.Struct, frozen=True, kw_only=True):
-    """The first thing that is not the same."""
+    """One thing that is not the same."""
 
     what: What
     expected: str
@@ -20,67 +28,70 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     """As computed again."""
 
 
-class Divergence(msgspec.Struct, frozen=True, kw_only=True):
-    """The first place where the log and its recomputation part."""
-
-    position: int
-    event: str
-    """Type of the event there, such as `update.applied`."""
-    what: What
-    expected: str
-    """As recorded."""
-    found: str
-    """As computed again."""
-    cause: str
-    """The likely cause, in words."""
-
-
 def compare_updates(
     recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
 ) -> Difference | None:
+    """The first difference between updates, causes before effects."""
+    return next(update_differences(recorded, again), None)
+
+
+def update_differences(
+    recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
+) -> Iterator[Difference]:
     """Everything about an update but the time it took, causes before effects."""
     if isinstance(recorded, UpdateSkipped) or isinstance(again, UpdateSkipped):
         if type(recorded) is not type(again):
-            return Difference(what="loss", expected=_outcome(recorded), found=_outcome(again))
-        assert isinstance(recorded, UpdateSkipped)
-        assert isinstance(again, UpdateSkipped)
-        return _text("weights", recorded.state, again.state)
-    return (
-        _text("weights", f"before {recorded.before}", f"before {again.before}")
-        or _text("plan", _place(recorded), _place(again))
-        or _text("inputs", recorded.inputs, again.inputs)
-        or _metrics(recorded.metrics, again.metrics)
-        or _report(recorded, again)
-        or _text("weights", recorded.after, again.after)
-    )
+            yield Difference(what="loss", expected=_outcome(recorded), found=_outcome(again))
+        elif isinstance(recorded, UpdateSkipped) and isinstance(again, UpdateSkipped):
+            yield from _text("plan", place(recorded), place(again))
+            yield from _text("loss", _outcome(recorded), _outcome(again))
+            yield from _text("weights", recorded.state, again.state)
+        return
+    yield from _text("weights", f"before {recorded.before}", f"before {again.before}")
+    yield from _text("plan", place(recorded), place(again))
+    yield from _text("inputs", recorded.inputs, again.inputs)
+    yield from _metrics(recorded.metrics, again.metrics)
+    yield from _report(recorded, again)
+    yield from _text("weights", recorded.after, again.after)
 
 
 def compare_plans(recorded: BatchPlanned, again: BatchPlanned | None) -> Difference | None:
+    """The first difference between a plan and the one that follows from the log."""
+    return next(plan_differences(recorded, again), None)
+
+
+def plan_differences(recorded: BatchPlanned, again: BatchPlanned | None) -> Iterator[Difference]:
     """A plan and the one that follows from the log up to its `as_of`: order, advantages, then the rest."""
     if again is None:
-        return Difference(
+        yield Difference(
             what="plan", expected=f"a plan of batch {recorded.batch}", found="no plan can be made there"
         )
+        return
+    named = False
     if recorded.positions != again.positions:
-        return _order(recorded, again)
+        named = True
+        yield _order(recorded, again)
     for ours, theirs in zip(recorded.episodes, again.episodes, strict=False):
         if (ours.episode, ours.group, ours.samples) != (theirs.episode, theirs.group, theirs.samples):
-            return Difference(what="order", expected=f"{ours}", found=f"{theirs}")
+            named = True
+            yield Difference(what="order", expected=f"{ours}", found=f"{theirs}")
+            break  # whatever follows is shifted
         if (ours.reward, ours.advantage) != (theirs.reward, theirs.advantage):
-            return Difference(
+            named = True
+            yield Difference(
                 what="advantages",
                 expected=f"{ours.episode}: reward {ours.reward!r}, advantage {ours.advantage!r}",
                 found=f"{theirs.episode}: reward {theirs.reward!r}, advantage {theirs.advantage!r}",
             )
     for name in recorded.__struct_fields__:
-        if getattr(recorded, name) != getattr(again, name):
-            what: What = "chain" if name == "log_digest" else "plan"
-            return Difference(
-                what=what,
+        if name not in ("positions", "episodes") and getattr(recorded, name) != getattr(again, name):
+            yield Difference(
+                what="chain" if name == "log_digest" else "plan",
                 expected=f"{name} {_show(getattr(recorded, name))}",
                 found=f"{name} {_show(getattr(again, name))}",
             )
-    return None
+    if recorded.episodes != again.episodes and not named:
+        yield Difference(what="plan", expected=_show(recorded.episodes), found=_show(again.episodes))
 
 
 def _order(recorded: BatchPlanned, again: BatchPlanned) -> Difference:
@@ -95,31 +106,32 @@ def _order(recorded: BatchPlanned, again: BatchPlanned) -> Difference:
     return Difference(what="order", expected=f"{len(ours)} samples", found=f"{len(theirs)} samples")
 
 
-def _metrics(recorded: dict[str, float], again: dict[str, float]) -> Difference | None:
+def _metrics(recorded: dict[str, float], again: dict[str, float]) -> Iterator[Difference]:
     for name in sorted({*recorded, *again}, key=lambda name: (name != "loss", name)):
         if repr(recorded.get(name)) != repr(again.get(name)):  # so that nan equals nan
-            return Difference(
+            yield Difference(
                 what="loss", expected=f"{name} {recorded.get(name)!r}", found=f"{name} {again.get(name)!r}"
             )
-    return None
 
 
-def _report(recorded: UpdateApplied, again: UpdateApplied) -> Difference | None:
+def _report(recorded: UpdateApplied, again: UpdateApplied) -> Iterator[Difference]:
     for name in ("advantages", "weights", "ratios", "masks"):
         left, right = getattr(recorded.samples, name), getattr(again.samples, name)
         if left != right:
-            what: What = "advantages" if name == "advantages" else "loss"
-            return Difference(
-                what=what, expected=f"samples' {name} {_show(left)}", found=f"samples' {name} {_show(right)}"
+            yield Difference(
+                what="advantages" if name == "advantages" else "loss",
+                expected=f"samples' {name} {_show(left)}",
+                found=f"samples' {name} {_show(right)}",
             )
-    return None
 
 
-def _text(what: What, expected: str, found: str) -> Difference | None:
-    return None if expected == found else Difference(what=what, expected=expected, found=found)
+def _text(what: What, expected: str, found: str) -> Iterator[Difference]:
+    if expected != found:
+        yield Difference(what=what, expected=expected, found=found)
 
 
-def _place(fact: UpdateApplied) -> str:
+def place(fact: UpdateApplied | UpdateSkipped) -> str:
+    """Which update of which batch it is."""
     return f"update {fact.update} of the {fact.model}: batch {fact.batch}, mini-batch {fact.minibatch}"
 
 

@@ -9,7 +9,7 @@ from core.errors import CorruptEvent, HindcastError
 from events.codec import decode_envelope
 from events.envelope import Envelope, Stored
 from events.log import EventLog
-from learner.comparison import Divergence
+from learner.diagnosis import Divergence
 
 LOOK_AHEAD_EVENTS = 500
 """How far to look for the next event of a producer whose chain is broken."""

@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -41,6 +41,26 @@ EPSILON = 1e-8
 
 class Interrupted(Exception):
     """The computation was asked to stop; the training it belongs to must be thrown away."""
+
+
+class Clocks(NamedTuple):
+    """Two clocks, or what went by on them."""
+
+    wall_s: float
+    cpu_s: float
+    """CPU time of all threads of this process."""
+
+    @classmethod
+    def now(cls) -> "Clocks":
+        """What they show."""
+        return cls(time.perf_counter(), time.process_time())
+
+    def since(self, began: "Clocks") -> "Clocks":
+        """What went by between the two."""
+        return Clocks(self.wall_s - began.wall_s, self.cpu_s - began.cpu_s)
+
+
+NO_TIME = Clocks(0.0, 0.0)
 
 
 class Training:
@@ -83,6 +103,8 @@ class Training:
         self._plan: BatchPlanned | None = None
         self._parts: list[Minibatch] = []
         self._terms: list[list[SampleTerms]] = []
+        self._beginning = NO_TIME
+        """What beginning the batch has taken, as long as no update has reported it."""
 
     def _load_base(self, model: Any) -> Any:
         """The model, with the base weights."""
@@ -96,6 +118,7 @@ class Training:
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch: proximal and reference log-probabilities are those of now, for all of its mini-batches."""
+        began = Clocks.now()
         self._plan = plan
         self._settings = batch.settings
         algorithm = algorithm_for(batch.settings)
@@ -120,6 +143,7 @@ class Training:
                     reference=reference,
                 )
             )
+        self._beginning = Clocks.now().since(began)
 
     def _anchors(
         self, plan: BatchPlanned, samples: Sequence[Sample]
@@ -151,7 +175,7 @@ class Training:
 
         """
         assert self._plan is not None, "no batch was begun"
-        began, cpu_began = time.perf_counter(), time.process_time()
+        began = Clocks.now()
         part, terms, before = self._parts[index], self._terms[index], self.digest
         losses = self._backward(terms)
         norm = float(
@@ -179,6 +203,8 @@ class Training:
         self.update = number
         self.digest = state_digest(self._model, self._optimizer)
         give_back_freed()
+        taken, beginning = Clocks.now().since(began), self._beginning
+        self._beginning = NO_TIME
         episodes: Sequence[PlannedEpisode] = self._plan.episodes[part.first_episode : part.end_episode]
         return UpdateApplied(
             update=number,
@@ -192,8 +218,8 @@ class Training:
                 terms, losses, episodes, version=self._plan.version, gradient_norm=norm, learning_rate=rate
             ),
             samples=sample_report(terms, losses),
-            duration_ms=(time.perf_counter() - began) * 1000,
-            cpu_ms=(time.process_time() - cpu_began) * 1000,
+            duration_ms=(taken.wall_s + beginning.wall_s) * 1000,
+            cpu_ms=(taken.cpu_s + beginning.cpu_s) * 1000,
         )
 
     def _backward(self, terms: Sequence[SampleTerms]) -> list[SampleLoss]:

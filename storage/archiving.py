@@ -80,6 +80,7 @@ class Archiver:
         pages: bool,
         on_event: Callable[[int], None] = lambda _: None,
         on_blob: Callable[[int], None] = lambda _: None,
+        watch: Callable[[int, Envelope], None] = lambda _at, _envelope: None,
     ) -> None:
         """`on_event` hears of every position that has become durable, `on_blob` of how many blobs are left to
         be looked at."""
@@ -89,6 +90,7 @@ class Archiver:
         self._writer = writer
         self._on_event = on_event
         self._on_blob = on_blob
+        self._watch = watch
         self._began = writer.last
         self._copied = Copied()
         self._chains = ChainChecker(after=writer.last)
@@ -168,6 +170,7 @@ class Archiver:
             self._writer.append(batch[: len(whole)])
             for stored, envelope in zip(batch, whole, strict=False):
                 self._needs.take(stored.position, envelope)
+                self._watch(stored.position, envelope)
             self._on_event(self._writer.last)
 
     def _checked(self, stored: Stored) -> Envelope:

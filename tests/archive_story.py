@@ -1,10 +1,12 @@
 """Archives for tests: small logs of real events, a disk that is quick, one that dies, a log that is read from its archive."""
 
+import asyncio
 import os
 import shutil
 from collections.abc import AsyncGenerator, Callable, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from core.settings import LogSettings
 from events.archive.disk import Disk
@@ -12,7 +14,9 @@ from events.archive.log import ArchiveLog
 from events.archive.reading import ArchiveReader
 from events.archive.writer import ArchiveWriter
 from events.catalogue import WaitExceeded
+from events.continual import ContinualStream
 from events.envelope import Record, Stored
+from events.jetstream import JetStreamLog
 from events.log import Expectation, LogIdentity
 from events.memory import MemoryLog
 from events.publisher import Publisher
@@ -177,3 +181,37 @@ class ArchivedLog(MemoryLog):
 
     async def identity(self) -> LogIdentity:
         return await self._archive.identity()
+
+
+class MovedLog:
+    """A stream whose every event is archived, and forgotten by the broker but for the last few, as soon as it is there.
+
+    Entities that are created if absent stay, as the archiver keeps episodes that are open.
+    """
+
+    KEPT = 2
+
+    def __init__(self, stream: JetStreamLog, archiver: JetStreamLog, folder: Path) -> None:
+        self._archiver = archiver
+        self._writer = open_writer(folder, run=stream.run, segment_bytes=20_000)
+        self._log = ContinualStream(folder, stream, first=1)
+        self._entity = 0
+        self._moving = asyncio.Lock()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        positions = await self._log.append(batch, expect=expect)
+        async with self._moving:
+            await self._move()
+        return positions
+
+    async def _move(self) -> None:
+        while fresh := await self._archiver.read(after=self._writer.last, limit=500):
+            self._writer.append(fresh)
+            entities = [stored.position for stored in fresh if stored.subject.endswith(".entity")]
+            self._entity = self._entity or min(entities, default=0)
+        until = min(self._writer.last - self.KEPT, (self._entity or self._writer.last) - 1)
+        if until > 0:
+            await self._archiver.purge(until=until)

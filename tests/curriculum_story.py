@@ -142,7 +142,13 @@ class Story:
 
     def wanted(self, *, until_episodes: int | None = None) -> list[EpisodeRequested]:
         pool = admitted_pool(self.pool, self.state.admitted)
-        return next_requests(self.state, settings=self.settings, pool=pool, until_episodes=until_episodes)
+        return next_requests(
+            self.state,
+            settings=self.settings,
+            pool=pool,
+            demonstrable=pool,
+            until_episodes=until_episodes,
+        )
 
     def request(self) -> list[EpisodeRequested]:
         """Append everything that may be requested now."""

@@ -1,20 +1,26 @@
-"""Logs altered by somebody who knows the format: one fact replaced, and every digest made to fit again."""
+"""Logs in memory that are altered after they were written, as a broken disk or a tamperer would."""
 
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any, cast
 
 import msgspec
+from training_story import Bench, events_of
 
 from events.catalogue import BatchPlanned
 from events.chain import RollingDigest
 from events.codec import decode_envelope, decode_fact, encode, encode_fact
-from events.envelope import Fact, Stored
+from events.envelope import Fact, Recorded, Stored
 from events.memory import MemoryLog
 
 
+async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:
+    """Every fact of a kind, in order."""
+    return [recorded for recorded in await events_of(made.log) if isinstance(recorded.fact, kind)]
+
+
 def put(log: MemoryLog, position: int, data: bytes) -> None:
-    """Replace stored bytes, as a broken disk or a tamperer would."""
+    """Replace stored bytes."""
     old = log.events[position - 1]
     log.events[position - 1] = Stored(position, old.subject, data, old.id)
 
@@ -40,3 +46,8 @@ def forge(log: MemoryLog, position: int, change: Callable[[Any], Fact], *, diges
         ends[envelope.incarnation] = sha256(data).digest()
         at[stored.position] = rolling.advance(ends[envelope.incarnation])
         put(log, stored.position, data)
+
+
+def with_field(**changes: Any) -> Callable[[Any], Fact]:
+    """A change of these fields."""
+    return lambda fact: msgspec.structs.replace(fact, **changes)

@@ -275,7 +275,7 @@ class Tale:
             prompt_ids=pack_ids([random.randrange(500) for _ in range(64)]),
             action_ids=pack_ids([random.randrange(500) for _ in range(length)]),
             logprobs=pack_floats([-random.random() for _ in range(length)]),
-            versions=pack_ids([self.version] * length),
+            versions=pack_ids([self.version] * (length - 2) + [self.version + (index == 4)] * 2),
             sampling=Sampling(temperature=1.0, max_tokens=64, seed=random.getrandbits(62)),
             prompt_truncated=index == 3,
             answer='do(action="Click", element="7")' if parses else "what now?",

@@ -40,6 +40,26 @@ def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSetti
     return pool
 
 
+def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]], *, wanted: int) -> Pool:
+    """The families of a pool that have a demonstrator, given as (environment, family).
+
+    Raises:
+        SettingsError: demonstrations are wanted, and no family has one.
+
+    """
+    found = {}
+    for family, tasks in pool.items():
+        environment, _, name = family.partition("/")
+        if (environment, name) in demonstrators:
+            found[family] = tasks
+    if wanted and not found:
+        raise SettingsError(
+            f"curriculum.demonstrations = {wanted}, but none of the run's families has a demonstrator: {', '.join(pool)}. Set "
+            "it to 0, or add a family that has one (docs/miniwob.md lists those that have none)."
+        )
+    return found
+
+
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
     if environment not in sources:
         raise SettingsError(

@@ -24,9 +24,14 @@ from events.catalogue import EpisodeRequested
 
 
 def next_requests(
-    state: CurriculumState, *, settings: Settings, pool: Pool, until_episodes: int | None = None
+    state: CurriculumState,
+    *,
+    settings: Settings,
+    pool: Pool,
+    demonstrable: Pool,
+    until_episodes: int | None = None,
 ) -> list[EpisodeRequested]:
-    """Requests to append now, in order; empty when nothing may be begun.
+    """Requests to append now, in order; empty when nothing may be begun. `demonstrable`: what can be shown of the pool.
 
     At most one new group of online episodes: the next follows from the state after this one.
     """
@@ -38,7 +43,7 @@ def next_requests(
         return owed[:free]
     wanted = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
     if wanted > 0:
-        return [_demonstration(state, settings, pool, offset) for offset in range(min(free, wanted))]
+        return [_demonstration(state, settings, demonstrable, offset) for offset in range(min(free, wanted))]
     if not _group_admitted(state, settings) or reached(state, until_episodes):
         return []
     task = choose_task(state, pool=pool, run_seed=settings.run.seed)

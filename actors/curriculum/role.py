@@ -16,17 +16,18 @@ whoever does not end its episode within the lease loses it, and a late end is re
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
 import structlog
 
 from actors.curriculum.keeping import Keeper
-from actors.curriculum.pool import Pool, admitted_pool, configured_pool
+from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
 from actors.curriculum.projection import DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import TaskSource
+from actors.environments.demonstrator import DEMONSTRATORS
 from actors.following import follow
 from actors.leases import Lease
 from actors.pausing import PAUSE, RESUME
@@ -74,20 +75,25 @@ async def run_curriculum(
     clock_ns: Callable[[], int] = time.time_ns,
     until_episodes: int | None = None,
     room_check: RoomCheck | None = None,
+    demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
-    `sources` are the environments' tasks by name; `clock_ns` is compared with leases and nothing else;
+    `sources` are the environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with leases and nothing else;
     `room_check` None: there is always room.
 
     Raises:
-        SettingsError: the settings name an environment or a family that does not exist.
+        SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
+            nobody can show any.
         BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
+    shown = demonstrable_pool(pool, demonstrators, wanted=settings.curriculum.demonstrations)
     keeper = Keeper(log, publisher, blobs, settings)
-    curriculum = _Curriculum(log, publisher, settings, pool, clock_ns, until_episodes, room_check, keeper)
+    curriculum = _Curriculum(
+        log, publisher, settings, pool, shown, clock_ns, until_episodes, room_check, keeper
+    )
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(curriculum.follow())
@@ -111,6 +117,7 @@ class _Curriculum:
         publisher: Publisher,
         settings: Settings,
         pool: Pool,
+        demonstrable: Pool,
         clock_ns: Callable[[], int],
         until_episodes: int | None,
         room_check: RoomCheck | None,
@@ -120,6 +127,7 @@ class _Curriculum:
         self._publisher = publisher
         self._settings = settings
         self._pool = pool
+        self._demonstrable = demonstrable
         self._clock_ns = clock_ns
         self._until_episodes = until_episodes
         self._projection = CurriculumProjection.under(settings)
@@ -214,7 +222,13 @@ class _Curriculum:
         """Request what the state calls for; False when nothing may be requested now."""
         state = self._state
         pool = admitted_pool(self._pool, state.admitted)
-        facts = next_requests(state, settings=self._settings, pool=pool, until_episodes=self._until_episodes)
+        facts = next_requests(
+            state,
+            settings=self._settings,
+            pool=pool,
+            demonstrable=admitted_pool(self._demonstrable, state.admitted),
+            until_episodes=self._until_episodes,
+        )
         last = state.last_request
         for fact in facts:
             with requesting(fact):

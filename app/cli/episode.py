@@ -7,7 +7,7 @@ import typer
 
 from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
-from app.cli.reading import asking
+from app.cli.reading import asking, position_at
 from storage.readmodel.answers import EpisodeDetail
 from storage.readmodel.queries import list_episodes, show_episode
 
@@ -43,7 +43,7 @@ def list_all(
     with asking(run) as connection:
         found = list_episodes(
             connection,
-            as_of=as_of,
+            as_of=position_at(connection, as_of),
             state=state,
             environment=environment,
             family=family,
@@ -91,7 +91,7 @@ def show_one(
     Example: hindcast episode show ep_9f2c41d07ab3
     """
     with asking(run) as connection:
-        detail = show_episode(connection, episode, as_of=as_of)
+        detail = show_episode(connection, episode, as_of=position_at(connection, as_of))
     if as_json:
         print_json(msgspec.to_builtins(detail))
     else:

@@ -9,10 +9,10 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import Json, RunOption
+from app.cli.options import PLACES, Json, RunOption
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
-from app.runs import RunHandle, open_run
+from app.sources import Source, open_source
 from core.errors import SettingsError
 from core.settings import Settings
 
@@ -35,6 +35,12 @@ def evaluate_policy(
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
     ] = None,
     run: RunOption = None,
+    as_of: Annotated[
+        str | None,
+        typer.Option(
+            "--as-of", metavar="PLACE", help=f"The version published last by a place in the log: {PLACES}."
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Success on unseen tasks with a 95 % interval, by task family.
@@ -48,7 +54,7 @@ def evaluate_policy(
         raise SettingsError(f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}")
     settings = resolve(overrides=overrides or []).settings
     source = task_sources(settings)[SUITES[suite]]
-    folder, weights, name = _find_policy(policy, settings, run)
+    folder, weights, name = _find_policy(policy, settings, run, as_of)
     requests = plan_requests(
         source,
         episodes=episodes,
@@ -84,25 +90,31 @@ def evaluate_policy(
     )
 
 
-def _find_policy(policy: str, settings: Settings, run: str | None) -> tuple[Path, Path | None, str]:
+def _find_policy(
+    policy: str, settings: Settings, run: str | None, as_of: str | None
+) -> tuple[Path, Path | None, str]:
     """Model folder, weights file if they are a run's, and the name to show."""
     from core.models.policy import policy_folder
 
     if policy != "latest" and not policy.isdigit():
+        if as_of is not None:
+            raise SettingsError(f"--as-of is about a run's own versions; --policy {policy} is none of them")
         return policy_folder(policy), None, policy
-    handle: RunHandle = open_run(run)
+    handle = open_source(run)
     version = None if policy == "latest" else int(policy)
-    found = asyncio.run(_published(handle, version))
+    found = asyncio.run(_published(handle, version, as_of))
     return policy_folder(handle.settings.policy.base), found[1], f"{handle.name}/{found[0]}"
 
 
-async def _published(handle: RunHandle, version: int | None) -> tuple[int, Path]:
+async def _published(handle: Source, version: int | None, as_of: str | None) -> tuple[int, Path]:
     from events.catalogue import WeightsPublished
+    from events.places import END, parse_place, position_of
     from events.reader import read
 
     last: WeightsPublished | None = None
     async with handle.connect_log() as log:
-        async for recorded in read(log, after=0, strict=False):
+        until = await position_of(log, END if as_of is None else parse_place(as_of))
+        async for recorded in read(log, after=0, until=until, strict=False):
             fact = recorded.fact
             if (
                 isinstance(fact, WeightsPublished)
@@ -113,6 +125,6 @@ async def _published(handle: RunHandle, version: int | None) -> tuple[int, Path]
     if last is None:
         wanted = "no policy" if version is None else f"no policy {version}"
         raise SettingsError(
-            f"run {handle.name} has published {wanted}. Run: hindcast policy list --run {handle.name}"
+            f"run {handle.name} has published {wanted} by position {until}. Run: hindcast policy list --run {handle.name}"
         )
     return last.version, handle.blobs.path(last.weights)

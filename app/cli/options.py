@@ -19,12 +19,11 @@ SourceOption = Annotated[
     typer.Option("--run", help="Which run, or the folder of an archive; by default the run started last."),
 ]
 RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
-AsOf = Annotated[
-    int | None,
-    typer.Option("--as-of", metavar="POSITION", min=0, help="Answer as of this position in the log."),
-]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
 Family = Annotated[str | None, typer.Option("--family", help="Only this task family, such as find_price.")]
 PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
 """For the help of options that take a place in the log (see `events.places`)."""
+AsOf = Annotated[
+    str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
+]

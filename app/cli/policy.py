@@ -4,7 +4,7 @@ import typer
 
 from app.cli.options import AsOf, Json, RunOption
 from app.cli.output import print_json, print_table, rate, shorten
-from app.cli.reading import asking
+from app.cli.reading import asking, position_at
 from storage.readmodel.queries import list_policies
 
 app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)
@@ -19,7 +19,7 @@ def list_all(run: RunOption = None, as_of: AsOf = None, as_json: Json = False) -
     Example: hindcast policy list --json
     """
     with asking(run) as connection:
-        found = list_policies(connection, as_of=as_of)
+        found = list_policies(connection, as_of=position_at(connection, as_of))
     if as_json:
         print_json({"policies": found})
         return

@@ -7,7 +7,7 @@ import typer
 
 from app.cli.options import AsOf, Json, RunName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
-from app.cli.reading import asking
+from app.cli.reading import asking, position_at
 from app.runs import list_runs, open_run, run_folder
 from app.supervisor import home_folder
 from core.errors import HindcastError, SettingsError
@@ -63,10 +63,10 @@ def _overview(name: str) -> dict[str, Any]:
 def show_one(run: RunName = None, as_of: AsOf = None, as_json: Json = False) -> None:
     """Show one run in numbers: episodes, updates, success with its interval, throughput.
 
-    Example: hindcast run show run-1 --as-of 5000
+    Example: hindcast run show run-1 --as-of update=40
     """
     with asking(run) as connection:
-        summary = run_summary(connection, as_of=as_of)
+        summary = run_summary(connection, as_of=position_at(connection, as_of))
     if as_json:
         print_json(msgspec.to_builtins(summary))
     else:

@@ -10,7 +10,7 @@ from rich.progress import Progress
 
 from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
 from app.cli.output import print_json, print_table, print_text, rate, shorten
-from app.cli.reading import asking
+from app.cli.reading import asking, position_at
 from app.configuration import resolve
 from storage.readmodel.queries import list_tasks
 
@@ -35,7 +35,12 @@ def list_all(
     """
     with asking(run) as connection:
         found = list_tasks(
-            connection, as_of=as_of, environment=environment, family=family, state=state, limit=limit
+            connection,
+            as_of=position_at(connection, as_of),
+            environment=environment,
+            family=family,
+            state=state,
+            limit=limit,
         )
     if as_json:
         print_json({"tasks": found})

@@ -1,63 +1,196 @@
 """`hindcast verify`."""
 
 import asyncio
-from pathlib import Path
-from typing import TYPE_CHECKING
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar, watched
-from app.cli.options import Json, SourceName
-from app.cli.output import print_json, print_text
+from app.cli.bars import progress_bar
+from app.cli.options import PLACES, Json, SourceName
+from app.cli.output import print_fields, print_json, print_table, print_text
 from app.sources import Source, open_source
-from core.errors import ReplayDiverged
+from core.errors import NoSuchPlace, ReplayDiverged
+from events.log import EventLog
+from events.places import END, parse_place, position_of
 
 if TYPE_CHECKING:
+    from events.catalogue.run import Fingerprint
+    from learner.diagnosis import Divergence
     from learner.verify import VerifyReport
 
 app = typer.Typer()
 
+LISTED = 10
+"""Updates that lie furthest from the recorded ones."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a run is to be verified, and how."""
+
+    run: str
+    since: str | None
+    until: str
+    tolerance: float | None
+    processes: int
+
 
 @app.command("verify")
-def verify_run(run: SourceName = None, as_json: Json = False) -> None:
+def verify_run(
+    run: SourceName = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help=f"Recompute from the last checkpoint at or before it, instead of from the base weights: {PLACES}.",
+        ),
+    ] = None,
+    until: Annotated[
+        str, typer.Option("--until", metavar="PLACE", help="Verify the log up to there; default: its end.")
+    ] = "end",
+    parallel: Annotated[
+        int,
+        typer.Option(
+            "--parallel",
+            metavar="N",
+            min=1,
+            help="Share what lies between checkpoints among N processes, each with a model of its own.",
+        ),
+    ] = 1,
+    tolerance: Annotated[
+        float | None,
+        typer.Option(
+            "--tolerance",
+            metavar="T",
+            min=0,
+            help="Numbers may lie T apart: for another processor or other versions than those that recorded the run.",
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
     """Recompute every batch and every update of a run from its log, and compare the digests.
 
     Exit code 3 names the first position that differs, what differed, and the likely cause.
 
-    Example: hindcast verify run-1 --json
+    Example: hindcast verify run-1 --from checkpoint=40 --parallel 2 --json
     """
-    from core.models.policy import policy_folder  # loads torch: other commands must not wait for it
-
-    handle = open_source(run)
-    report = asyncio.run(_verify(handle, policy_folder(handle.settings.policy.base), as_json=as_json))
+    source = open_source(run)
+    asked = Asked(run=run or source.name, since=since, until=until, tolerance=tolerance, processes=parallel)
+    report = asyncio.run(_verify(source, asked, as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
         _print_report(report)
-    if not report.identical:
+    if not (report.identical or report.within_tolerance):
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _verify(handle: Source, policy: Path, *, as_json: bool) -> "VerifyReport":
-    from learner.verify import verify  # loads torch: only once it is needed
+async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyReport":
+    from app.recomputers import Assignment, recomputing_processes  # loads torch: only once it is needed
+    from core.models.policy import policy_folder
+    from learner.verify import verify
 
-    async with handle.connect_log() as log:
-        with progress_bar(as_json=as_json) as bar:
-            watching = watched(log, bar, "recomputing")
-            return await verify(watching, handle.blobs, policy=policy, code_rev=handle.code_rev)
+    async with AsyncExitStack() as stack:
+        log = await stack.enter_async_context(source.connect_log())
+        begin, end = await _places(log, asked)
+        bar = stack.enter_context(progress_bar(as_json=as_json))
+        recomputing = bar.add_task("recomputing updates", total=None)
+        assignment = Assignment(run=asked.run, code_rev=source.code_rev, tolerance=asked.tolerance)
+        count = asked.processes if asked.processes > 1 else 0
+        return await verify(
+            log,
+            source.blobs,
+            policy=policy_folder(source.settings.policy.base),
+            code_rev=source.code_rev,
+            since=begin,
+            until=end,
+            tolerance=asked.tolerance,
+            recomputers=await stack.enter_async_context(recomputing_processes(count, assignment)),
+            progress=lambda done, total: bar.update(recomputing, completed=done, total=total),
+        )
+
+
+async def _places(log: EventLog, asked: Asked) -> tuple[int, int | None]:
+    """Positions to begin and to end at; an end of None: wherever the log ends."""
+    until = parse_place(asked.until)
+    end = None if until == END else await position_of(log, until)
+    begin = 0 if asked.since is None else await position_of(log, parse_place(asked.since))
+    if end is not None and begin >= end:
+        raise NoSuchPlace(
+            f"--from {asked.since} is position {begin}, --until {asked.until} is position {end}: there is nothing in between"
+        )
+    return begin, end
 
 
 def _print_report(report: "VerifyReport") -> None:
     print_text(
-        f"run {report.run}: {report.events} events, {report.updates} updates, {report.weights} weight versions and "
+        f"run {report.run}: {report.events} events checked, {report.updates} updates, {report.weights} weight versions and "
         f"{report.checkpoints} checkpoints recomputed in {report.wall_s:.1f} s"
     )
-    divergence = report.first_divergence
-    if divergence is None:
+    for line in _how(report):
+        print_text(line)
+    if report.tolerance is not None:
+        _print_deviations(report)
+    if report.first_divergence is not None:
+        _print_divergence(report.first_divergence)
+    elif report.identical:
         print_text("identical, bit for bit")
-        return
-    print_text(f"DIVERGED at position {divergence.position} ({divergence.event}): {divergence.what}")
-    print_text(f"  recorded    {divergence.expected}")
-    print_text(f"  recomputed  {divergence.found}")
-    print_text(f"  likely      {divergence.cause}")
+    else:
+        print_text(f"the same within {report.tolerance:g}")
+
+
+def _how(report: "VerifyReport") -> list[str]:
+    """Which part was recomputed, by how many, and what it took."""
+    lines = []
+    if report.stretches and report.stretches[0].stretch.begin.position > 0:
+        begin = report.stretches[0].stretch.begin
+        lines.append(
+            f"recomputed from the checkpoint of update {begin.update} (position {begin.position}) on; before it, chains, order "
+            "and plans were checked, and no number was recomputed"
+        )
+    if report.processes > 1:
+        lines.append(
+            f"{report.processes} processes, {len(report.stretches)} stretches; each ends in the state that the next begins with"
+        )
+    if report.cpu_ratio is not None:
+        lines.append(
+            f"{report.cpu_s:.1f} s of CPU time, {report.cpu_ratio:.2f} times what the updates took when they were recorded"
+        )
+    return [*lines, *report.notices]
+
+
+def _print_deviations(report: "VerifyReport") -> None:
+    furthest = sorted(report.deviations, key=lambda one: -one.largest)[:LISTED]
+    rows = [
+        (one.update, f"{one.largest:.2e}", one.where, "-" if one.policy is None else f"{one.policy:.2e}")
+        for one in furthest
+        if one.largest > 0
+    ]
+    heads = ("update", "apart", "where", "policy")
+    print_table(heads, rows, empty="no number differs")
+
+
+def _print_divergence(found: "Divergence") -> None:
+    print_text(f"DIVERGED at position {found.position} ({found.event} of {found.entity}): {found.what}")
+    fields = [("recorded", found.expected), ("recomputed", found.found)]
+    if found.same or len(found.differing) > 1:
+        fields.append(("the same", ", ".join(found.same) or "nothing"))
+        fields.append(("different", ", ".join(found.differing)))
+    if found.apart is not None:
+        fields.append(("numbers apart by", f"{found.apart:.1e} at most"))
+    fields.append(("code then, now", f"{found.code_then}, {found.code_now or 'unknown'}"))
+    fields.append(("machine", _machines(found.machine_then, found.machine_now)))
+    print_fields([*fields, ("likely", found.cause)])
+
+
+def _machines(then: "Fingerprint | None", now: "Fingerprint | None") -> str:
+    """What decides about bits, then and now."""
+    if then is None or now is None:
+        return "unknown"
+    return ", ".join(
+        f"{name} {before}" if before == after else f"{name} {before} then, {after} now"
+        for name in then.__struct_fields__
+        for before, after in [(getattr(then, name), getattr(now, name))]
+    )

@@ -75,6 +75,18 @@ def check_archive(folder: Path, *, take: Take | None = None) -> CheckReport:
     )
 
 
+def check_segment(folder: Path, index: int) -> Defect | None:
+    """Read one closed segment through; what is wrong with it, if anything.
+
+    Raises:
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: already the manifest says nothing.
+
+    """
+    check = _Check(folder, load(folder), None)
+    check.closed(index)
+    return check.defects[0] if check.defects else None
+
+
 class _Check:
     """One pass over an archive's segments."""
 

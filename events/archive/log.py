@@ -91,15 +91,16 @@ class ArchiveLog:
                 await asyncio.sleep(POLL_S)
 
     async def last_under(self, subject: str) -> Stored | None:
-        """See `EventLog.last_under`. Looks through the archive from its end: as long as the event is far from it."""
+        """See `EventLog.last_under`. Looks through the segments that hold events of its family, from the last one back."""
         await asyncio.to_thread(self._reader.refresh)
         return await asyncio.to_thread(self._last_under, subject)
 
     def _last_under(self, subject: str) -> Stored | None:
         """A fork's prefix is asked for the same subject under its own run's name."""
         lineage = list(self.lineage)
-        pattern = subject
-        for stored in self._reader.backwards():
+        pattern, tokens = subject, subject.split(".")
+        family = tokens[2] if len(tokens) > 2 and tokens[2] not in ("*", ">") else None
+        for stored in self._reader.backwards(family=family):
             while lineage and stored.position <= lineage[-1].until:
                 pattern = of_run(subject, lineage.pop().run)
             if matches(pattern, stored.subject):

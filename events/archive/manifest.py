@@ -32,6 +32,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     """Chain value behind its last frame, in hexadecimal digits."""
     digest: str
     """Rolling digest of the log behind its last event."""
+    families: tuple[str, ...]
+    """Families that its events belong to, sorted: who looks for one need not look into the others."""
 
 
 class OpenSegment(msgspec.Struct, frozen=True, kw_only=True):

@@ -104,18 +104,27 @@ class ArchiveReader:
             events = self._decode(segment, next(frame for frame in frames if frame.last >= wanted))
             return events[wanted - events[0].position :]
 
-    def backwards(self) -> Iterator[Stored]:
-        """Every event from the last one back."""
+    def backwards(self, *, family: str | None = None) -> Iterator[Stored]:
+        """Every event from the last one back; with `family` segments without any of that one are passed over."""
         with self._lock:
-            last = self.last
+            last, firsts = self.last, {segment.first: segment for segment in self._manifest.segments}
         while last >= self.first:
             with self._lock:
-                segment, frames = self._frames_around(last)
+                first = self._segment_of(last)
+                passed_over = family is not None and first in firsts and family not in firsts[first].families
+                frames = [] if passed_over else self._frames_around(last)[1]
             for frame in reversed(frames):
                 with self._lock:
-                    events = self._decode(segment, frame)
+                    events = self._decode(first, frame)
                 yield from reversed(events)
-            last = segment - 1
+            last = first - 1
+
+    def _segment_of(self, position: int) -> int:
+        """First position of the segment that holds a position."""
+        if position >= self._manifest.next:
+            return self._manifest.next
+        index = bisect_left(self._manifest.segments, position, key=lambda segment: segment.last)
+        return self._manifest.segments[index].first
 
     def _frames_around(self, position: int) -> tuple[int, list[Frame]]:
         """The segment that holds a position, by its first one, and its frames."""

@@ -36,6 +36,7 @@ from events.archive.reading import ArchiveReader, look_at_open, refuse_open
 from events.chain import RollingDigest
 from events.envelope import Stored
 from events.log import Ancestor
+from events.subjects import family_of
 
 SEGMENT_BYTES = 32 * 1024 * 1024
 _log = structlog.get_logger(__name__)
@@ -58,6 +59,8 @@ class ArchiveWriter:
         self._content = sha256()
         self._chain = START
         self._digest = RollingDigest()
+        self._families: set[str] = set()
+        """Of the open segment."""
         self._last = manifest.next - 1
         self._last_digest = b""
 
@@ -172,12 +175,16 @@ class ArchiveWriter:
         self._content.update(content)
         self._chain = chain
         for stored in batch:
-            self._last_digest = sha256(stored.data).digest()
-            self._digest.advance(self._last_digest)
-        self._last = batch[-1].position
+            self._take_in(stored)
         if self._bytes >= self._segment_bytes:
             with self._worded():
                 self._close_segment()
+
+    def _take_in(self, stored: Stored) -> None:
+        """Fold an event that is in the open segment."""
+        self._last, self._last_digest = stored.position, sha256(stored.data).digest()
+        self._digest.advance(self._last_digest)
+        self._families.add(family_of(stored.subject))
 
     @contextmanager
     def _worded(self) -> Iterator[None]:
@@ -260,9 +267,7 @@ class ArchiveWriter:
         self._bytes, self._chain, self._content = found.end, found.chain, sha256(content)
         for frame in found.frames:
             for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
-                self._last_digest = sha256(stored.data).digest()
-                self._digest.advance(self._last_digest)
-                self._last = stored.position
+                self._take_in(stored)
         if not found.frames and self._manifest.segments:
             self._last_digest = self._last_event_of_closed()
         if self._bytes >= self._segment_bytes and found.frames:
@@ -297,6 +302,7 @@ class ArchiveWriter:
             sha256=self._content.hexdigest(),
             chain=self._chain.hex(),
             digest=self._digest.value.hex(),
+            families=tuple(sorted(self._families)),
         )
         self._store(
             msgspec.structs.replace(self._manifest, segments=(*self._manifest.segments, closed), open=None)
@@ -304,6 +310,7 @@ class ArchiveWriter:
         assert self._file is not None
         os.close(self._file)
         self._file = None
+        self._families.clear()
 
 
 def _descent(lineage: tuple[Ancestor, ...]) -> str:

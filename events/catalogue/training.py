@@ -79,8 +79,9 @@ class UpdateApplied(Fact, frozen=True, kw_only=True):
     metrics: dict[str, float]
     samples: SampleReport
     duration_ms: float
+    """Of a batch's first update: with the log-probabilities that all of the batch is compared with."""
     cpu_ms: float
-    """CPU time of all threads."""
+    """CPU time of all threads, of the same."""
 
 
 @fact("update.skipped", family="learner")

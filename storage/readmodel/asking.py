@@ -4,7 +4,18 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Subquery, Table, and_, func, select
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    Subquery,
+    Table,
+    and_,
+    exists,
+    func,
+    select,
+)
 
 from core.errors import HindcastError
 from core.statistics import wilson
@@ -56,15 +67,21 @@ def in_order(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
 
 
 def first_verdicts(position: int, judge: str) -> Subquery:
-    """One judge's first verdict per episode, as of a position."""
-    first = (
-        select(func.min(verdicts.c.position).label("position"))
-        .where(holding(verdicts, position), verdicts.c.judge == judge)
-        .group_by(verdicts.c.episode)
+    """One judge's first verdict per episode, as of a position.
+
+    Written without grouping: so a database looks verdicts up for the episodes that are asked about, and only for those.
+    """
+    earlier = verdicts.alias("earlier")
+    spoken_before = exists().where(
+        earlier.c.episode == verdicts.c.episode,
+        earlier.c.judge == verdicts.c.judge,
+        earlier.c.position < verdicts.c.position,
+    )
+    return (
+        select(verdicts.c.episode, verdicts.c.outcome, verdicts.c.reward)
+        .where(holding(verdicts, position), verdicts.c.judge == judge, ~spoken_before)
         .subquery()
     )
-    columns = (verdicts.c.episode, verdicts.c.outcome, verdicts.c.reward)
-    return select(*columns).join(first, first.c.position == verdicts.c.position).subquery()
 
 
 def episode_rows(position: int, said: Subquery) -> Select[Any]:

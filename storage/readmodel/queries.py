@@ -5,8 +5,8 @@ twice about an episode its first verdict counts, since that is what was trained 
 """
 
 import json
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, RowMapping, and_, case, func, select
 
@@ -17,7 +17,6 @@ from storage.readmodel.answers import (
     RunSummary,
     StepRow,
     TaskRow,
-    Throughput,
     TrainedIn,
     VerdictRow,
     VersionSuccess,
@@ -33,7 +32,6 @@ from storage.readmodel.asking import (
     first_verdicts,
     holding,
     in_order,
-    newest_ns,
     of_this_run,
     only,
     paused_by,
@@ -41,6 +39,7 @@ from storage.readmodel.asking import (
     sampling_from,
     success_of,
 )
+from storage.readmodel.rates import throughput
 from storage.readmodel.tables import (
     batch_episodes,
     batch_samples,
@@ -58,9 +57,6 @@ from storage.readmodel.tables import (
 )
 
 DEFAULT_JUDGE = "rules"
-WINDOW_S = 300.0
-"""Stretch over which throughput is measured."""
-NANOSECONDS = 1_000_000_000
 
 
 def training_judge(connection: Connection, *, as_of: int | None = None) -> str:
@@ -80,7 +76,13 @@ def success_by_version(
 ) -> list[VersionSuccess]:
     """The success curve: one point per policy version and origin. `origin` None: all of them, each apart."""
     position = position_of(connection, as_of)
-    said = first_verdicts(position, judge or training_judge(connection, as_of=position))
+    rows = _judged_by_version(connection, position, judge or training_judge(connection, as_of=position))
+    return _curve(row for row in rows if origin in (None, row["origin"]))
+
+
+def _judged_by_version(connection: Connection, position: int, judge: str) -> Sequence[RowMapping]:
+    """All verdicts that count, by the version that began the episode, its origin, and the outcome."""
+    said = first_verdicts(position, judge)
     mixed = case((episodes.c.version_high != episodes.c.version_low, 1), else_=0)
     statement = (
         select(
@@ -92,15 +94,19 @@ def success_by_version(
             func.sum(mixed).label("mixed"),
         )
         .join(said, said.c.episode == episodes.c.episode)
-        .where(holding(episodes, position), episodes.c.version_low >= 0)
+        .where(holding(episodes, position))
         .group_by(episodes.c.version_low, episodes.c.origin, said.c.outcome)
         .order_by(*in_order(episodes.c.version_low, episodes.c.origin, said.c.outcome))
     )
-    if origin is not None:
-        statement = statement.where(episodes.c.origin == origin)
+    return connection.execute(statement).mappings().all()
+
+
+def _curve(judged: Iterable[RowMapping]) -> list[VersionSuccess]:
+    """One point per version and origin, of those that weights sampled."""
     points: dict[tuple[int, str], list[RowMapping]] = defaultdict(list)
-    for row in connection.execute(statement).mappings():
-        points[row["version"], row["origin"]].append(row)
+    for row in judged:
+        if row["version"] is not None and row["version"] >= 0:
+            points[row["version"], row["origin"]].append(row)
     return [_version_success(version, source, rows) for (version, source), rows in points.items()]
 
 
@@ -206,6 +212,7 @@ def _trained_in(connection: Connection, episode: str, position: int) -> tuple[Tr
             ),
         )
         .where(
+            batch_samples.c.batch.in_(parts.with_only_columns(batch_episodes.c.batch)),
             batch_samples.c.episode == episode,
             holding(update_samples, position),
             update_samples.c.model == "policy",
@@ -298,53 +305,6 @@ def list_policies(
     ]
 
 
-def throughput(connection: Connection, *, as_of: int | None = None, window_s: float = WINDOW_S) -> Throughput:
-    """Rates over the last `window_s` before the newest thing recorded."""
-    position = position_of(connection, as_of)
-    newest = [newest_ns(connection, table, position) for table in (steps, verdicts, updates)]
-    until_ns = max((at for at in newest if at is not None), default=0)
-    started_ns = connection.scalar(of_this_run(select(runs.c.started_ns), position))
-    since_ns = max(until_ns - int(window_s * NANOSECONDS), started_ns or 0)
-    seconds = max((until_ns - since_ns) / NANOSECONDS, 0.0)
-    taken = connection.execute(
-        select(
-            func.count(),
-            func.coalesce(func.sum(steps.c.answer_tokens), 0),
-            func.avg(steps.c.observe_ms),
-            func.avg(steps.c.generate_ms),
-            func.avg(steps.c.act_ms),
-        ).where(holding(steps, position), steps.c.occurred_ns > since_ns)
-    ).one()
-    ended = connection.scalar(
-        select(func.count()).where(
-            holding(episodes, position), episodes.c.state == "ended", episodes.c.terminal_ns > since_ns
-        )
-    )
-    applied = connection.execute(
-        select(func.count(), func.coalesce(func.sum(updates.c.duration_ms), 0.0)).where(
-            holding(updates, position), updates.c.outcome == "applied", updates.c.occurred_ns > since_ns
-        )
-    ).one()
-
-    def per(count: float, unit_s: float) -> float:
-        return float(count) * unit_s / seconds if seconds else 0.0  # PostgreSQL sums to decimals
-
-    return Throughput(
-        window_s=seconds,
-        episodes=ended or 0,
-        steps=taken[0],
-        updates=applied[0],
-        episodes_per_minute=per(ended or 0, 60),
-        steps_per_second=per(taken[0], 1),
-        updates_per_minute=per(applied[0], 60),
-        answer_tokens_per_second=per(taken[1], 1),
-        learner_busy=min(1.0, per(applied[1] / 1000, 1)),
-        mean_observe_ms=taken[2],
-        mean_generate_ms=taken[3],
-        mean_act_ms=taken[4],
-    )
-
-
 def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSummary:
     """The whole run in numbers.
 
@@ -356,15 +316,15 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
     row = connection.execute(of_this_run(select(runs), position)).mappings().one_or_none()
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
-    said = first_verdicts(position, training_judge(connection, as_of=position))
+    judged = _judged_by_version(connection, position, training_judge(connection, as_of=position))
     applied = count_by(connection, updates.c.outcome, updates, position, updates.c.model == "policy")
     published = select(func.max(weights.c.version)).where(
         holding(weights, position), weights.c.model == "policy"
     )
     saved = select(func.max(checkpoints.c.update_number)).where(holding(checkpoints, position))
-    outcomes = connection.execute(
-        select(said.c.outcome, func.count()).group_by(said.c.outcome).order_by(*in_order(said.c.outcome))
-    )
+    outcomes: Counter[str] = Counter()
+    for told in judged:
+        outcomes[told["outcome"]] += told["episodes"]
     return RunSummary(
         **only(row, RunSummary, without=("goal", "phase")),
         phase=connection.scalar(select(func.max(runs.c.phase)).where(holding(runs, position))),
@@ -373,7 +333,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         goal=json.loads(row["goal"]) if row["goal"] else {},
         tasks=count_rows(connection, tasks, position),
         episodes=count_by(connection, episodes.c.state, episodes, position),
-        verdicts=dict(outcomes.all()),
+        verdicts=dict(sorted(outcomes.items())),
         trained_episodes=count_trained(connection, position),
         steps=count_rows(connection, steps, position),
         batches=count_rows(connection, batches, position),
@@ -383,6 +343,6 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),
         notices=count_by(connection, notices.c.type, notices, position),
-        success=tuple(success_by_version(connection, as_of=position, origin=None)),
+        success=tuple(_curve(judged)),
         throughput=throughput(connection, as_of=position),
     )

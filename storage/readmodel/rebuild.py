@@ -11,6 +11,7 @@ from itertools import zip_longest
 import msgspec
 from sqlalchemy import Connection
 
+from core.errors import ForeignLog
 from events.log import EventLog
 from events.reader import check_log
 from storage.readmodel.database import ReadModel
@@ -55,7 +56,7 @@ async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) ->
     """Fold the log from its start into a fresh database and compare it with the live one.
 
     Where there is no live read model yet, or one of another schema version, it is made first. `replace`: where they
-    differ, empty the live one and fold it again.
+    differ, or the log is not the one that was folded, empty the live one and fold it again.
 
     Raises:
         CorruptEvent, UnknownVersion, ForeignLog: the log cannot be folded; the message names the position.
@@ -73,7 +74,12 @@ async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) ->
         standing = await asyncio.to_thread(cursor_of, live)
         assert standing is not None
         position = standing.position
-        await check_log(log, after=position, bookmark=bookmark_of(standing))
+        try:
+            await check_log(log, after=position, bookmark=bookmark_of(standing))
+        except ForeignLog as error:
+            if not replace:
+                raise
+            return await _fold_anew(log, live, why=str(error))
         await asyncio.to_thread(fresh.drop)
         await asyncio.to_thread(fresh.prepare)
         began = time.perf_counter()
@@ -97,6 +103,25 @@ async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) ->
         replaced=bool(differing) and replace,
         notice=notice,
         differing=tuple(differing),
+    )
+
+
+async def _fold_anew(log: EventLog, live: ReadModel, *, why: str) -> RebuildReport:
+    """For a log that is not the one that was folded, or lost its end: there is nothing to compare."""
+    await asyncio.to_thread(live.reset)
+    began = time.perf_counter()
+    filled = await fill(log, live)
+    seconds = time.perf_counter() - began
+    return RebuildReport(
+        run=log.run,
+        identical=False,
+        events=filled,
+        events_per_s=round(filled / seconds, 1) if seconds else 0.0,
+        position=await asyncio.to_thread(live.position),
+        filled=filled,
+        replaced=True,
+        notice=why,
+        differing=(),
     )
 
 

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -98,6 +98,14 @@ tasks = _versioned(
 )
 """`state`: proposed, admitted, rejected, or unlisted for a task first seen in a request."""
 
+task_parents = _recorded(
+    "task_parents",
+    _number_key("place"),
+    *_text("task", "parent"),
+    indexes=(("task",), ("parent",)),
+)
+"""Which tasks a proposed one was derived from."""
+
 episodes = _versioned(
     "episodes",
     _text_key("episode"),
@@ -110,7 +118,7 @@ episodes = _versioned(
     ),
     *_integer("requested_position", "requested_ns", "started_ns", "terminal_ns"),
     *_real("temperature", "lease_s", "duration_ms"),
-    indexes=(("valid_to", "state"), ("task",), ("group_id",)),
+    indexes=(("valid_to", "valid_from", "state"), ("task",), ("group_id",)),
 )
 """`state`: requested, started, ended, abandoned, cancelled. `swept`: why it will not be trained on."""
 
@@ -120,6 +128,7 @@ weights = _versioned(
     _number_key("version"),
     *_text("sha256"),
     *_integer("size_bytes", "at_update", "occurred_ns"),
+    indexes=(("model", "at_update"),),
 )
 """Policy versions and versions of other models; `at_update` optimiser steps made them."""
 
@@ -135,6 +144,7 @@ steps = _recorded(
         "argument",
         "result",
         "detail",
+        "code_rev",
     ),
     *_integer(
         "step", "element", "world_ordinal", "prompt_tokens", "answer_tokens", "version_low", "version_high"
@@ -142,22 +152,32 @@ steps = _recorded(
     *_integer("sampling_seed", "occurred_ns"),
     *_real("temperature", "observe_ms", "generate_ms", "act_ms"),
     Column("prompt_truncated", Boolean),
-    indexes=(("episode", "step"),),
+    indexes=(("episode", "step"), ("version_high", "version_low", "episode", "position"), ("occurred_ns",)),
 )
-"""The token ids and log-probabilities themselves stay in the log, at `position`."""
+"""The token ids and log-probabilities themselves stay in the log, at `position`. `code_rev`: of the actor."""
+
+token_versions = _recorded(
+    "token_versions",
+    _number_key("place"),
+    *_text("episode"),
+    *_integer("version", "tokens"),
+    indexes=(("version", "episode", "position"),),
+)
+"""Stretches of an answer's tokens, in their order, and the policy version that sampled each. Only of steps whose tokens
+are of more than one version: of the others the step's own row says it all."""
 
 verdicts = _recorded(
     "verdicts",
-    *_text("episode", "judge", "judge_version", "task", "prompt_digest", "outcome", "reason"),
+    *_text("episode", "judge", "judge_version", "task", "prompt_digest", "outcome", "reason", "code_rev"),
     *_integer("occurred_ns"),
     *_real("reward"),
-    indexes=(("episode", "judge"),),
+    indexes=(("episode", "judge", "position", "outcome", "reward"),),
 )
 """One per episode and judge; invariant 5."""
 
 batches = _recorded(
     "batches",
-    *_text("algorithm", "log_digest", "config_digest"),
+    *_text("algorithm", "log_digest", "config_digest", "code_rev"),
     *_integer("batch", "as_of", "seed", "version", "reference_version", "proximal_version", "critic_version"),
     *_integer("samples", "minibatches", "episodes", "rehearsed", "consumed", "occurred_ns"),
     indexes=(("batch",),),
@@ -183,16 +203,16 @@ batch_samples = _recorded(
     _number_key("sample"),
     *_integer("batch", "minibatch", "place", "step_position"),
     *_text("episode"),
-    indexes=(("step_position",), ("batch", "minibatch")),
+    indexes=(("step_position",), ("batch", "minibatch", "place")),
 )
 """Which step is which sample: `sample` counts within the batch, `place` within its mini-batch."""
 
 updates = _recorded(
     "updates",
-    *_text("model", "outcome", "before", "after", "inputs", "metrics", "reason"),
+    *_text("model", "outcome", "before", "after", "inputs", "metrics", "reason", "code_rev"),
     *_integer("update_number", "batch", "minibatch", "samples", "occurred_ns"),
     *_real("duration_ms", "cpu_ms"),
-    indexes=(("model", "update_number"),),
+    indexes=(("model", "update_number"), ("batch", "minibatch")),
 )
 """Optimiser steps; `outcome`: applied or skipped. The number of a skipped one may come again."""
 
@@ -202,7 +222,7 @@ update_samples = _recorded(
     *_text("model"),
     *_integer("update_number", "batch", "minibatch"),
     *_real("advantage", "weight", "ratio", "mask"),
-    indexes=(("batch", "minibatch"),),
+    indexes=(("batch", "minibatch", "place"),),
 )
 """What an update did with each sample of its mini-batch; joins `batch_samples` on batch, minibatch and place."""
 
@@ -211,6 +231,7 @@ adoptions = _recorded(
     *_text("actor"),
     *_integer("version", "occurred_ns"),
     *_real("load_ms"),
+    indexes=(("version",),),
 )
 """Invariant 6: from here on the actor samples from the version."""
 
@@ -225,7 +246,7 @@ notices = _recorded(
     "notices",
     *_text("type", "about", "text", "detail", "producer"),
     *_integer("occurred_ns"),
-    indexes=(("type",),),
+    indexes=(("type", "about"), ("about",)),
 )
 """Everything else that was recorded, one line each in words, with the whole payload in `detail`."""
 

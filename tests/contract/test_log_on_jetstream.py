@@ -100,13 +100,33 @@ async def test_every_role_can_read(
 async def test_nobody_may_delete(
     verb: str, role: str, broker: LiveBroker, connect_as: Connect, jetstream_log: JetStreamLog
 ) -> None:
-    """But a stream who makes it anew from its archive."""
-    if (role, verb) == ("repairer", "STREAM.DELETE"):
+    """But a stream who makes it anew from its archive, and its beginning who has moved that to the archive."""
+    if (role, verb) in (("repairer", "STREAM.DELETE"), ("archiver", "STREAM.PURGE")):
         return
     connection = await connect_as(broker, role)
     api = StreamApi(connection, stream_name(jetstream_log.run), bound_s=5)
     with pytest.raises(BrokerDenied):
         await api.once(verb)
+
+
+async def test_the_archiver_may_make_the_broker_forget_a_beginning_and_delete_nothing(
+    broker: LiveBroker, connect_as: Connect, jetstream_log: JetStreamLog, log_settings: LogSettings
+) -> None:
+    await fill(jetstream_log, log_settings, 5)
+    connection = await connect_as(broker, "archiver")
+    log = await JetStreamLog.open(connection, jetstream_log.run, log_settings)
+    following = jetstream_log.tail(after=0)
+    assert (await anext(following))[0].position == 1
+    await log.purge(until=3)
+    assert [stored.position for stored in await log.read(after=0, limit=9)] == [4, 5]
+    await fill(jetstream_log, log_settings, 1)
+    assert [stored.position for stored in await anext(following)] == [6], "who follows notices nothing"
+    await following.aclose()
+    identity = await log.identity()
+    assert (identity.first, identity.last) == (4, 6)
+    for verb in ("STREAM.DELETE", "STREAM.MSG.DELETE", "STREAM.UPDATE"):
+        with pytest.raises(BrokerDenied):
+            await StreamApi(connection, stream_name(log.run), bound_s=5).once(verb)
 
 
 async def test_only_the_administrator_makes_streams(

@@ -1,6 +1,9 @@
 """As of position N, the read model of a longer log answers what one that stops at N answers."""
 
 import asyncio
+import importlib
+import inspect
+import pkgutil
 from collections.abc import Callable
 from functools import cache
 from itertools import count
@@ -10,13 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from postgres_server import LivePostgres
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Table, select
 from synthetic_run import recorded_run
 
+import storage.readmodel
 from events.envelope import Recorded
+from storage.readmodel.asking import holding, position_of
 from storage.readmodel.database import ReadModel
 from storage.readmodel.dump import digests, dump
 from storage.readmodel.fold import apply, read_cursor
+from storage.readmodel.lineage import lineage
+from storage.readmodel.lineage.naming import FINDERS
 from storage.readmodel.queries import (
     list_episodes,
     list_policies,
@@ -24,8 +31,10 @@ from storage.readmodel.queries import (
     run_summary,
     show_episode,
     success_by_version,
-    throughput,
+    training_judge,
 )
+from storage.readmodel.rates import throughput
+from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 
 SEEDS = (1, 2, 3)
 
@@ -71,15 +80,91 @@ def whole(place: Callable[[], ReadModel]) -> Any:
         model.drop()
 
 
-def ask_everything(connection: Connection, as_of: int | None) -> list[Any]:
-    questions: list[Callable[..., Any]] = [success_by_version, list_policies, throughput]
-    answers = [ask(connection, as_of=as_of) for ask in questions]
-    rows = list_episodes(connection, as_of=as_of, limit=1000)
-    answers += [rows, list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")]
-    answers += [list_tasks(connection, as_of=as_of, limit=1000)]
-    answers += [show_episode(connection, row.episode, as_of=as_of) for row in rows[:3]]
-    answers += [success_by_version(connection, as_of=as_of, origin=None, judge="second")]
-    return [*answers, run_summary(connection, as_of=as_of)]
+def ids_of(connection: Connection, as_of: int | None, table: Table, *columns: str) -> list[tuple[Any, ...]]:
+    """Of a few rows that hold, spread over all of them."""
+    statement = select(*(table.c[name] for name in columns)).where(
+        holding(table, position_of(connection, as_of))
+    )
+    rows = [tuple(row) for row in connection.execute(statement.order_by(*table.primary_key))]
+    return rows[:: max(1, len(rows) // 3)]
+
+
+def ask_episodes(connection: Connection, as_of: int | None) -> Any:
+    some = list_episodes(connection, as_of=as_of, limit=3, state="ended", outcome="success")
+    return [list_episodes(connection, as_of=as_of, limit=1000), some]
+
+
+def ask_an_episode(connection: Connection, as_of: int | None) -> Any:
+    named = ids_of(connection, as_of, episodes, "episode")
+    return [show_episode(connection, episode, as_of=as_of) for (episode,) in named]
+
+
+def ask_curves(connection: Connection, as_of: int | None) -> Any:
+    other = success_by_version(connection, as_of=as_of, origin=None, judge="second")
+    return [success_by_version(connection, as_of=as_of), other]
+
+
+def ask_lineage(connection: Connection, as_of: int | None) -> Any:
+    """Of every kind, as deep as it goes and with every entry."""
+    names = {
+        "step": [f"{position}" for (position,) in ids_of(connection, as_of, steps, "position")],
+        "episode": [episode for (episode,) in ids_of(connection, as_of, episodes, "episode")],
+        "batch": [f"{batch}" for (batch,) in ids_of(connection, as_of, batches, "batch")],
+        "update": [f"{number}" for (number,) in ids_of(connection, as_of, updates, "update_number")],
+        "task": [task for (task,) in ids_of(connection, as_of, tasks, "task")],
+        "policy": [f"{version}" for (version,) in ids_of(connection, as_of, weights, "version")],
+    }
+    assert set(names) == set(FINDERS)
+    return [
+        lineage(connection, kind, name, as_of=as_of, depth=5, limit=None)
+        for kind, listed in names.items()
+        for name in listed
+    ]
+
+
+QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
+    "training_judge": lambda connection, as_of: training_judge(connection, as_of=as_of),
+    "success_by_version": ask_curves,
+    "list_episodes": ask_episodes,
+    "show_episode": ask_an_episode,
+    "list_tasks": lambda connection, as_of: list_tasks(connection, as_of=as_of, limit=1000),
+    "list_policies": lambda connection, as_of: list_policies(connection, as_of=as_of),
+    "throughput": lambda connection, as_of: throughput(connection, as_of=as_of),
+    "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
+    "lineage": ask_lineage,
+}
+"""Every question to the read model, by its name."""
+
+HOW_IT_IS_FOLDED_AND_ASKED = {
+    "answers", "asking", "database", "dump", "filling", "fold", "lineage.asked", "lineage.describing",
+    "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions",
+}  # fmt: skip
+"""Modules without a question of their own: parts of questions, and what makes the tables."""
+AS_THEY_STAND = {"compare_runs"}
+"""Questions about two logs, whose positions are not each other's."""
+
+
+def questions_of_the_package() -> set[str]:
+    """Public functions that take a connection first."""
+    found = set()
+    for info in pkgutil.walk_packages(storage.readmodel.__path__, "storage.readmodel."):
+        if info.name.removeprefix("storage.readmodel.") in HOW_IT_IS_FOLDED_AND_ASKED:
+            continue
+        module = importlib.import_module(info.name)
+        for name, one in inspect.getmembers(module, inspect.isfunction):
+            parameters = list(inspect.signature(one).parameters.values())
+            asks = parameters and parameters[0].annotation is Connection
+            if asks and one.__module__ == info.name and not name.startswith("_"):
+                found.add(name)
+    return found
+
+
+def test_every_question_to_the_read_model_is_asked_as_of_positions_here() -> None:
+    assert questions_of_the_package() - AS_THEY_STAND == set(QUESTIONS)
+
+
+def ask_everything(connection: Connection, as_of: int | None) -> dict[str, Any]:
+    return {name: ask(connection, as_of) for name, ask in QUESTIONS.items()}
 
 
 @settings(max_examples=12, deadline=None)
@@ -93,7 +178,9 @@ def test_as_of_a_position_equals_a_fold_that_stops_there(
     with whole[seed].reading() as long, prefix.reading() as short:
         assert b"".join(dump(long, as_of=position)) == b"".join(dump(short))
         assert digests(long, as_of=position) == digests(short)
-        assert ask_everything(long, position) == ask_everything(short, None)
+        before, then = ask_everything(long, position), ask_everything(short, None)
+        for name in QUESTIONS:
+            assert before[name] == then[name], name
     prefix.drop()
 
 

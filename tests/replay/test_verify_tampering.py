@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import msgspec
 import pytest
-from forging import forge, put
+from forging import all_of, forge, put, with_field
 from training_story import QUICK, RUN, Bench, bench, copy_of, events_of, folder_of, learn, settings_with
 
 from core.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
@@ -61,14 +61,6 @@ async def diverged(made: Bench, *, code_rev: str = "test") -> Divergence:
     assert not report.identical
     assert report.first_divergence is not None
     return report.first_divergence
-
-
-async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:
-    return [recorded for recorded in await events_of(made.log) if isinstance(recorded.fact, kind)]
-
-
-def with_field(**changes: Any) -> Callable[[Any], Fact]:
-    return lambda fact: msgspec.structs.replace(fact, **changes)
 
 
 async def test_an_unaltered_run_with_a_restart_is_identical_and_nothing_is_written(altered: Bench) -> None:
@@ -219,6 +211,18 @@ class TestUpdates:
 
         found = await self.forged(altered, change)
         assert (found.what, found.expected[:5]) == ("loss", "loss ")
+        assert (found.same, found.differing) == (("inputs", "order", "advantages", "weights"), ("loss",))
+        assert found.apart == pytest.approx(1e-15, rel=0.5)
+        assert "the numbers are close" in found.cause
+
+    async def test_what_is_known_about_then_and_now_stands_beside_it(self, altered: Bench) -> None:
+        update = (await all_of(altered, UpdateApplied))[0]
+        forge(altered.log, update.position, with_field(inputs="0" * 64))
+        found = await diverged(altered, code_rev="newer")
+        assert (found.entity, found.code_then, found.code_now) == ("batch_0", "test", "newer")
+        assert found.machine_then is not None
+        assert found.machine_then == found.machine_now
+        assert (found.differing, found.apart) == (("inputs",), 0.0)
 
     async def test_another_ratio_of_one_sample(self, altered: Bench) -> None:
         def change(fact: UpdateApplied) -> Fact:

@@ -159,6 +159,7 @@ def curriculum(site: Site, settings: Settings) -> Role:
             settings=settings,
             stop=stop,
             clock_ns=clock_ns,
+            demonstrators=DEMONSTRATORS.keys(),
         )
 
     return role

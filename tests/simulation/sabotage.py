@@ -27,7 +27,7 @@ from events.catalogue import WeightsPublished
 from events.envelope import BlobRef, Fact
 from events.publisher import Publisher
 from events.registry import BY_CLASS
-from learner.verifier import Verifier
+from learner.recomputation import Recomputation
 from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
 from simulation.schedules import View, play
@@ -219,12 +219,12 @@ class _Unlimited:
         return None
 
 
-_check_weights = Verifier._check_weights
+_check_weights = Recomputation._check_weights
 
 
-def _check_weights_and_keep_them(self: Any, recorded: Any, fact: Any) -> Any:
+def _check_weights_and_keep_them(self: Any, recorded: Any, fact: Any, state: Any) -> Any:
     self._blobs.put(b"written by a replay")
-    return _check_weights(self, recorded, fact)
+    return _check_weights(self, recorded, fact, state)
 
 
 ENDS, STARTS = "Broken: every episode ends once", "Broken: every episode ends once"
@@ -386,7 +386,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a replay writes",
-        lambda: [patch.object(Verifier, "_check_weights", _check_weights_and_keep_them)],
+        lambda: [patch.object(Recomputation, "_check_weights", _check_weights_and_keep_them)],
         ("Broken: no effects in replay",),
     ),
 )

@@ -9,8 +9,9 @@ from archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, wri
 
 import storage.archiving as archiving
 from core.errors import CorruptEvent, ForeignLog
-from events.archive.errors import ArchiveBusy
-from events.archive.manifest import load
+from events.archive.errors import ArchiveBusy, ArchiveDamaged
+from events.archive.log import ArchiveLog
+from events.archive.manifest import load, segment_path
 from events.catalogue import BlobReleased, CheckpointSaved, WaitExceeded
 from events.envelope import BlobRef, Fact, Stored
 from events.log import EventLog
@@ -210,3 +211,19 @@ async def until(done: Callable[[], bool]) -> None:
     """Wait for a condition; the test's own timeout bounds it."""
     while not done():  # noqa: ASYNC110 - told by files
         await asyncio.sleep(0.01)
+
+
+async def test_who_looks_for_a_family_passes_over_segments_without_it(made: Bench) -> None:
+    """A start asks for the last event of a family: segments that cannot hold one are not even opened."""
+    write_archive(made.folder, made.memory.events, segment_bytes=500)
+    await made.append(made.saved(b"weights"))
+    await made.archive()
+    segments = load(made.folder).segments
+    segment_path(made.folder, segments[0].first).unlink()
+    log = ArchiveLog(made.folder)
+    found = await log.last_under(f"run.{RUN}.learner.>")
+    assert found is not None
+    assert found.position == 21
+    assert await log.last_under(f"run.{RUN}.snapshot.>") is None
+    with pytest.raises(ArchiveDamaged, match="its file is missing"):
+        await log.last_under(f"run.{RUN}.notice.nobody")

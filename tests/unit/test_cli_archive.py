@@ -6,31 +6,38 @@ import os
 import signal
 import subprocess
 import sys
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import pytest
-from archive_story import copy, plain
+from archive_story import QUICK, all_of, copy, plain
 from click.testing import Result
 from recorded_home import make_home
 from synthetic_run import FINGERPRINT, Told
 from typer.testing import CliRunner
 
 import app.importing as importing
+from app.archiving import ArchivingHeldUp, keep_archiving
 from app.cli import app
 from app.configuration import resolve
 from app.forking import fork_run
 from app.import_plan import plan_import
 from app.runs import RunHandle, open_run
 from app.sources import ArchiveSource, open_source
+from app.worker import BEYOND_RESTART
 from core.errors import CorruptEvent, ForeignLog, SettingsError
 from core.settings import Settings
+from events.archive.checking import check_archive
 from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveReadOnly
 from events.archive.log import ArchiveLog
-from events.archive.manifest import segment_path
-from events.catalogue import CheckpointSaved, RunFinished, RunStarted, WaitExceeded
+from events.archive.manifest import is_archive, load, segment_path
+from events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
+from events.chain import RollingDigest
+from events.codec import decode
 from events.envelope import Record, Stored
-from events.log import EventLog
+from events.log import Ancestor, EventLog
+from events.publisher import Publisher
 from storage.blobs import BlobStore
 
 RUN = "tale"
@@ -241,6 +248,81 @@ class TestImported:
         assert (await bring(place)).ancestors == (), "the parent is there already"
         async with open_run("branch").connect_log() as there:
             assert len(await stored_in(there)) == shown["last"]
+
+
+class TestLasting:
+    """`storage.archive`: the archiver of a run that goes on."""
+
+    async def test_a_forks_own_part_is_archived_behind_its_parents_and_imported_beside_it(
+        self, handle: RunHandle, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        archives = tmp_path / "archives"
+        overrides = (f"storage.archive={archives}", "storage.segment_bytes=100")
+        await fork_run(handle, at=20, name="lasting", overrides=overrides, said=lambda _: None)
+        fork = open_run("lasting", home=handle.home)
+        async with (
+            asyncio.timeout(60),
+            fork.connect_log("archiver") as log,
+            Publisher(log, producer="archiver.1", code_rev="t", settings=QUICK) as publisher,
+        ):
+            archiving = asyncio.create_task(keep_archiving(fork, log, publisher))
+            subject = "run.lasting.storage.archiver.>"
+            while (told := await log.last_under(subject)) is None:  # noqa: ASYNC110 - told by the log
+                await asyncio.sleep(0.05)
+            archiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await archiving
+            before = await stored_in(log)
+        recorded = decode(told)
+        assert recorded is not None
+        assert isinstance(recorded.fact, SegmentArchived)
+        assert (recorded.fact.first, recorded.position) == (21, 22)
+        own = archives / "lasting"
+        manifest = load(own)
+        assert (manifest.first, manifest.lineage) == (21, (Ancestor(run=RUN, until=20),))
+        whole = tmp_path / "whole"
+        await asyncio.to_thread(answer, handle.home, "archive", "lasting", str(whole))
+        assert check_archive(own).digest == digest_at(whole, check_archive(own).last), "the run's own digest"
+        monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "bare"))
+        with pytest.raises(
+            ForeignLog, match=r"is a fork of tale at position 20, and neither .* Import its archive first"
+        ):
+            await bring(own)
+        await bring(folder)
+        assert (await bring(own)).changed == {"storage.archive": '""'}
+        async with open_run("lasting").connect_log() as there:
+            assert await stored_in(there) == before[: check_archive(own).last]
+
+    async def test_a_damaged_archive_holds_up_the_archiver_and_not_the_run(
+        self, handle: RunHandle, tmp_path: Path
+    ) -> None:
+        overrides = (f"storage.archive={tmp_path}", "storage.segment_bytes=100")
+        await fork_run(handle, at=20, name="held", overrides=overrides, said=lambda _: None)
+        fork = open_run("held", home=handle.home)
+        folder = tmp_path / "held"
+        async with (
+            asyncio.timeout(60),
+            fork.connect_log("archiver") as log,
+            Publisher(log, producer="archiver.1", code_rev="t", settings=QUICK) as publisher,
+        ):
+            archiving = asyncio.create_task(keep_archiving(fork, log, publisher))
+            while not is_archive(folder) or not load(folder).segments:  # noqa: ASYNC110 - told by files
+                await asyncio.sleep(0.05)
+            archiving.cancel()
+            await asyncio.gather(archiving, return_exceptions=True)
+            path = segment_path(folder, 21)
+            path.write_bytes(path.read_bytes()[:-1])
+            with pytest.raises(ArchivingHeldUp, match="run held goes on, but is not archived any further"):
+                await keep_archiving(fork, log, publisher)
+        assert not issubclass(ArchivingHeldUp, BEYOND_RESTART)
+
+
+def digest_at(folder: Path, position: int) -> str:
+    """Rolling digest of a whole log, as an archive of it tells."""
+    rolling = RollingDigest()
+    for stored in all_of(folder)[:position]:
+        rolling.advance(sha256(stored.data).digest())
+    return rolling.value.hex()
 
 
 async def bring(folder: Path) -> importing.Imported:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +61,7 @@ class Bench:
         until_episodes: int | None = None,
         log: Any = None,
         room_check: RoomCheck | None = None,
+        shown_by: Collection[tuple[str, str]] = (),
     ) -> None:
         stop = asyncio.Event()
         async with self.publisher(name) as publisher, asyncio.TaskGroup() as tasks:
@@ -75,6 +76,7 @@ class Bench:
                     clock_ns=clock_ns,
                     until_episodes=until_episodes,
                     room_check=room_check,
+                    demonstrators=shown_by,
                 )
             )
             await asyncio.sleep(for_s)
@@ -258,6 +260,33 @@ def test_a_family_that_does_not_exist_is_a_worded_error_before_anything_is_appen
         assert not bench.log.events
 
     run_virtually(main())
+
+
+def test_only_families_with_a_demonstrator_are_demonstrated() -> None:
+    async def story() -> None:
+        bench = Bench(demonstrations=6)
+        families = sorted(
+            f"{name}/{family}" for name, source in SOURCES.items() for family in source.families()
+        )
+        environment, _, family = families[1].partition("/")
+        await bench.decide(shown_by={(environment, family)})
+        requests = [r.fact async for r in read(bench.log) if isinstance(r.fact, EpisodeRequested)]
+        shown = [fact for fact in requests if fact.origin == "demonstration"]
+        assert len(shown) == 6
+        assert {(fact.task.environment, fact.task.family) for fact in shown} == {(environment, family)}
+
+    run_virtually(story())
+
+
+def test_demonstrations_that_nobody_can_give_are_a_worded_error_before_anything_is_appended() -> None:
+    async def story() -> None:
+        bench = Bench(demonstrations=1)
+        with pytest.raises(ExceptionGroup) as raised:
+            await bench.decide(shown_by=())
+        assert raised.group_contains(SettingsError, match="none of the run's families has a demonstrator")
+        assert bench.log.events == []
+
+    run_virtually(story())
 
 
 def test_a_drain_cancels_what_nobody_started_and_is_answered_once() -> None:

@@ -33,9 +33,9 @@ from storage.readmodel.queries import (
     run_summary,
     show_episode,
     success_by_version,
-    throughput,
     training_judge,
 )
+from storage.readmodel.rates import throughput
 from storage.readmodel.tables import batches
 
 

@@ -1,6 +1,7 @@
 """Tasks, episodes, steps and verdicts."""
 
 from collections.abc import Callable, Iterable
+from itertools import groupby
 from struct import unpack
 
 from core.task import Task
@@ -41,7 +42,9 @@ def _task_values(task: Task) -> Values:
 def _task_proposed(_recorded: Recorded, fact: TaskProposed) -> Iterable[Operation]:
     values = _task_values(fact.task)
     values.update(source=fact.source, parents=to_json(fact.parents), state="proposed")
-    return (Put("tasks", (fact.task.id,), values),)
+    yield Put("tasks", (fact.task.id,), values)
+    for place, parent in enumerate(fact.parents):
+        yield Insert("task_parents", {"place": place, "task": fact.task.id, "parent": parent})
 
 
 def _task_admitted(_recorded: Recorded, fact: TaskAdmitted) -> Iterable[Operation]:
@@ -103,36 +106,42 @@ def _episode_started(recorded: Recorded, fact: EpisodeStarted) -> Iterable[Opera
 def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
     action = fact.action
     versions = unpack(f"<{len(fact.versions) // ID_BYTES}i", fact.versions)
-    return (
-        Insert(
-            "steps",
-            {
-                "episode": fact.episode,
-                "step": fact.index,
-                "observation_digest": fact.observation_digest,
-                "observation_blob": fact.observation.sha256 if fact.observation else None,
-                "url": clean_text(fact.url),
-                "answer": clean_text(fact.answer),
-                "action": action.name if action else None,
-                "argument": clean_text(action.argument) if action else None,
-                "result": fact.result,
-                "detail": clean_text(fact.detail),
-                "element": small_integer(action.element) if action else None,
-                "world_ordinal": small_integer(fact.world_ordinal),
-                "prompt_tokens": len(fact.prompt_ids) // ID_BYTES,
-                "answer_tokens": len(fact.action_ids) // ID_BYTES,
-                "version_low": min(versions, default=None),
-                "version_high": max(versions, default=None),
-                "sampling_seed": small_integer(fact.sampling.seed),
-                "occurred_ns": recorded.envelope.occurred_ns,
-                "temperature": finite(fact.sampling.temperature),
-                "observe_ms": finite(fact.observe_ms),
-                "generate_ms": finite(fact.generate_ms),
-                "act_ms": finite(fact.act_ms),
-                "prompt_truncated": fact.prompt_truncated,
-            },
-        ),
+    low, high = min(versions, default=None), max(versions, default=None)
+    yield Insert(
+        "steps",
+        {
+            "episode": fact.episode,
+            "step": fact.index,
+            "observation_digest": fact.observation_digest,
+            "observation_blob": fact.observation.sha256 if fact.observation else None,
+            "url": clean_text(fact.url),
+            "answer": clean_text(fact.answer),
+            "action": action.name if action else None,
+            "argument": clean_text(action.argument) if action else None,
+            "result": fact.result,
+            "detail": clean_text(fact.detail),
+            "element": small_integer(action.element) if action else None,
+            "world_ordinal": small_integer(fact.world_ordinal),
+            "prompt_tokens": len(fact.prompt_ids) // ID_BYTES,
+            "answer_tokens": len(fact.action_ids) // ID_BYTES,
+            "version_low": low,
+            "version_high": high,
+            "sampling_seed": small_integer(fact.sampling.seed),
+            "occurred_ns": recorded.envelope.occurred_ns,
+            "temperature": finite(fact.sampling.temperature),
+            "observe_ms": finite(fact.observe_ms),
+            "generate_ms": finite(fact.generate_ms),
+            "act_ms": finite(fact.act_ms),
+            "prompt_truncated": fact.prompt_truncated,
+            "code_rev": recorded.envelope.code_rev,
+        },
     )
+    if low != high:
+        for place, (version, tokens) in enumerate(groupby(versions)):
+            yield Insert(
+                "token_versions",
+                {"place": place, "episode": fact.episode, "version": version, "tokens": len(tuple(tokens))},
+            )
 
 
 def _episode_ended(recorded: Recorded, fact: EpisodeEnded) -> Iterable[Operation]:
@@ -186,6 +195,7 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
                 "reason": clean_text(fact.judgment.reason),
                 "occurred_ns": recorded.envelope.occurred_ns,
                 "reward": finite(fact.judgment.reward),
+                "code_rev": recorded.envelope.code_rev,
             },
         ),
     )

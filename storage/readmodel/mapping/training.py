@@ -42,6 +42,7 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "rehearsed": len({part.episode for part in fact.episodes if part.rehearsed}),
             "consumed": len(fact.consumed),
             "occurred_ns": recorded.envelope.occurred_ns,
+            "code_rev": recorded.envelope.code_rev,
         },
     )
     epochs: Counter[tuple[str, bool]] = Counter()
@@ -100,6 +101,7 @@ def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operati
             "occurred_ns": recorded.envelope.occurred_ns,
             "duration_ms": finite(fact.duration_ms),
             "cpu_ms": finite(fact.cpu_ms),
+            "code_rev": recorded.envelope.code_rev,
         },
     )
     samples = max(map(len, columns))
@@ -134,6 +136,7 @@ def _update_skipped(recorded: Recorded, fact: UpdateSkipped) -> Iterable[Operati
             "minibatch": fact.minibatch,
             "samples": 0,
             "occurred_ns": recorded.envelope.occurred_ns,
+            "code_rev": recorded.envelope.code_rev,
         },
     )
     yield notice(recorded, str(fact.batch), f"update of batch {fact.batch} left out: {fact.reason}")

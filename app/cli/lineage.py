@@ -1,0 +1,231 @@
+"""`hindcast lineage step / episode / batch / update / task / policy`."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.options import AsOf, Json, RunOption
+from app.cli.output import print_json, print_text
+from app.cli.reading import asking, position_at
+from app.cli.trees import lines
+from storage.readmodel.lineage import DEPTH, LIMIT, lineage
+
+app = typer.Typer(
+    name="lineage",
+    help="What something came from, down to settings and weights, and what came of it, up to later episodes.",
+    no_args_is_help=True,
+)
+
+Backward = Annotated[bool, typer.Option("--backward", help="Only what it came from.")]
+Forward = Annotated[bool, typer.Option("--forward", help="Only what came of it.")]
+Depth = Annotated[int, typer.Option("--depth", min=0, max=50, help="Levels of the tree.")]
+Entries = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries of one branch.")]
+Everything = Annotated[bool, typer.Option("--all", help="Every entry of every branch.")]
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """The options that every kind takes."""
+
+    run: str | None
+    backward: bool
+    forward: bool
+    depth: int
+    limit: int | None
+    as_of: str | None
+    as_json: bool
+
+
+def _answer(kind: str, name: str, question: Question) -> None:
+    either = question.backward or question.forward
+    with asking(question.run) as connection:
+        answer = lineage(
+            connection,
+            kind,
+            name,
+            as_of=position_at(connection, question.as_of),
+            backward=question.backward or not either,
+            forward=question.forward or not either,
+            depth=question.depth,
+            limit=question.limit,
+        )
+    if question.as_json:
+        print_json(answer)
+        return
+    for line in lines(answer):
+        print_text(line)
+
+
+@app.command("step")
+def of_step(
+    name: Annotated[str, typer.Argument(metavar="STEP", help="EPISODE/INDEX or its position in the log.")],
+    run: RunOption = None,
+    backward: Backward = False,
+    forward: Forward = False,
+    depth: Depth = DEPTH,
+    limit: Entries = LIMIT,
+    everything: Everything = False,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """A step: the page it saw, the versions that sampled its tokens; the updates that trained on it.
+
+    Example: hindcast lineage step ep_9f2c41d07ab3/0 --backward
+    """
+    question = Question(
+        run=run,
+        backward=backward,
+        forward=forward,
+        depth=depth,
+        limit=None if everything else limit,
+        as_of=as_of,
+        as_json=as_json,
+    )
+    _answer("step", name, question)
+
+
+@app.command("episode")
+def of_episode(
+    name: Annotated[
+        str, typer.Argument(metavar="EPISODE", help="The episode's id or a unique beginning of it.")
+    ],
+    run: RunOption = None,
+    backward: Backward = False,
+    forward: Forward = False,
+    depth: Depth = DEPTH,
+    limit: Entries = LIMIT,
+    everything: Everything = False,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """An episode: its task and steps; its verdicts, the batches and updates it went into.
+
+    Example: hindcast lineage episode ep_9f2c --forward --json
+    """
+    question = Question(
+        run=run,
+        backward=backward,
+        forward=forward,
+        depth=depth,
+        limit=None if everything else limit,
+        as_of=as_of,
+        as_json=as_json,
+    )
+    _answer("episode", name, question)
+
+
+@app.command("batch")
+def of_batch(
+    name: Annotated[str, typer.Argument(metavar="BATCH", help="Number of the batch.")],
+    run: RunOption = None,
+    backward: Backward = False,
+    forward: Forward = False,
+    depth: Depth = DEPTH,
+    limit: Entries = LIMIT,
+    everything: Everything = False,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """A batch: its settings, the weights it began with, its episodes; the updates computed from it.
+
+    Example: hindcast lineage batch 4 --as-of 5000
+    """
+    question = Question(
+        run=run,
+        backward=backward,
+        forward=forward,
+        depth=depth,
+        limit=None if everything else limit,
+        as_of=as_of,
+        as_json=as_json,
+    )
+    _answer("batch", name, question)
+
+
+@app.command("update")
+def of_update(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="UPDATE", help="Number of the update; MODEL/NUMBER for another model than the policy."
+        ),
+    ],
+    run: RunOption = None,
+    backward: Backward = False,
+    forward: Forward = False,
+    depth: Depth = DEPTH,
+    limit: Entries = LIMIT,
+    everything: Everything = False,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """An update: its batch and samples, down to pages and verdicts; the policy version it was first published in.
+
+    Example: hindcast lineage update 12 --backward --depth 4
+    """
+    question = Question(
+        run=run,
+        backward=backward,
+        forward=forward,
+        depth=depth,
+        limit=None if everything else limit,
+        as_of=as_of,
+        as_json=as_json,
+    )
+    _answer("update", name, question)
+
+
+@app.command("task")
+def of_task(
+    name: Annotated[str, typer.Argument(metavar="TASK", help="The task's id or a unique beginning of it.")],
+    run: RunOption = None,
+    backward: Backward = False,
+    forward: Forward = False,
+    depth: Depth = DEPTH,
+    limit: Entries = LIMIT,
+    everything: Everything = False,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """A task: those it was derived from; those derived from it, its episodes and what was trained on them.
+
+    Example: hindcast lineage task task_5be0 --forward --all
+    """
+    question = Question(
+        run=run,
+        backward=backward,
+        forward=forward,
+        depth=depth,
+        limit=None if everything else limit,
+        as_of=as_of,
+        as_json=as_json,
+    )
+    _answer("task", name, question)
+
+
+@app.command("policy")
+def of_policy(
+    name: Annotated[str, typer.Argument(metavar="POLICY", help="Number of the version, or `latest`.")],
+    run: RunOption = None,
+    backward: Backward = False,
+    forward: Forward = False,
+    depth: Depth = DEPTH,
+    limit: Entries = LIMIT,
+    everything: Everything = False,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """A policy version: the updates that made it; who adopted it, the episodes it sampled, the batches it began.
+
+    Example: hindcast lineage policy latest --json
+    """
+    question = Question(
+        run=run,
+        backward=backward,
+        forward=forward,
+        depth=depth,
+        limit=None if everything else limit,
+        as_of=as_of,
+        as_json=as_json,
+    )
+    _answer("policy", name, question)

@@ -1,0 +1,226 @@
+"""A lineage as lines of text: a tree drawn with strokes, every entry with its position, the same with and without a terminal."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from app.cli.output import shorten, show
+from storage.readmodel.lineage import Branch, Lineage, Node, Origins, Reach
+
+DIGEST_WIDTH = 13
+TEXT_WIDTH = 60
+DOT = " · "
+NOUNS = {"policy": ("policy version", "policy versions"), "adoption": ("actor", "actors")}
+"""Where the kind is not the word for it: for one and for many."""
+
+
+def lines(answer: Lineage) -> Iterator[str]:
+    """The whole answer."""
+    root = answer.backward or answer.forward
+    assert root is not None, "one of both directions is always asked for"
+    yield say(root)
+    yield f"run {answer.run} as of position {answer.position}"
+    if answer.backward is not None:
+        yield from ("", "came from")
+        yield from _branches(answer.backward, nothing="nothing that is recorded")
+        if answer.origins is not None:
+            yield _origins(answer.origins)
+    if answer.forward is not None:
+        yield from ("", "led to")
+        yield from _branches(answer.forward, nothing="nothing yet")
+        if answer.reach is not None:
+            yield _reach(answer.reach)
+
+
+def _branches(node: Node, *, indent: str = "", nothing: str = "") -> Iterator[str]:
+    """What hangs below a node, which is printed already."""
+    if nothing and not node.branches:
+        yield f"└─ {nothing}" if node.expanded else "└─ …"
+    for branch in node.branches:
+        last = branch is node.branches[-1]
+        inner = indent + ("   " if last else "│  ")
+        head = f"{indent}{'└─' if last else '├─'} {branch.relation}"
+        if branch.total == len(branch.nodes) == 1:
+            yield f"{head} {say(branch.nodes[0])}"
+            yield from _branches(branch.nodes[0], indent=inner)
+            continue
+        yield f"{head} {_counted(branch)}"
+        rest = branch.total - len(branch.nodes)
+        for entry in branch.nodes:
+            closing = entry is branch.nodes[-1] and not (rest and branch.nodes)
+            yield f"{inner}{'└─' if closing else '├─'} {say(entry)}"
+            yield from _branches(entry, indent=inner + ("   " if closing else "│  "))
+        if rest and branch.nodes:
+            yield f"{inner}└─ … {rest} more: --all lists them"
+
+
+def _counted(branch: Branch) -> str:
+    counts = f" ({show(branch.counts)})" if branch.counts else ""
+    one, many = NOUNS.get(branch.kind, (branch.kind, f"{branch.kind}s"))
+    return f"{branch.total} {one if branch.total == 1 else many}{counts}"
+
+
+def say(node: Node) -> str:
+    """A node in one line: what it is, what is known of it, its part in what is above, where it stands."""
+    words = SAYINGS[node.kind](node.facts) if node.facts else []
+    share = [f"{name} {show(value)}" for name, value in node.share.items() if value is not None]
+    position = [f"position {node.position}"] if node.position is not None else []
+    return DOT.join((_identity(node), *filter(None, words), *share, *position))
+
+
+def _identity(node: Node) -> str:
+    """What it is: its kind and its id, as far as the one does not say the other."""
+    match node.kind:
+        case "episode" | "task" | "adoption" | "demonstrator":
+            return node.id
+        case "verdict":
+            return f"{node.facts['judge']} {node.facts['judge_version']}"
+        case "page":
+            return f"page {shorten(node.id, DIGEST_WIDTH)}"
+        case "settings":
+            return f"settings of {node.id}"
+        case _:
+            return f"{node.kind} {node.id}"
+
+
+def _step(facts: Mapping[str, Any]) -> list[str]:
+    action = " ".join(str(facts[name]) for name in ("action", "element", "argument") if name in facts)
+    return [shorten(action, TEXT_WIDTH) if action else "no action", facts.get("result", ""), _code(facts)]
+
+
+def _page(facts: Mapping[str, Any]) -> list[str]:
+    if "released" in facts:
+        kept = f"let go of at position {facts['released']}"
+    else:
+        kept = f"blob {shorten(facts['blob'], DIGEST_WIDTH)}" if facts.get("blob") else "content not kept"
+    return [shorten(facts.get("url"), TEXT_WIDTH), kept]
+
+
+def _episode(facts: Mapping[str, Any]) -> list[str]:
+    outcome = facts.get("outcome") or f"{facts.get('state')} {facts.get('reason', '')}".strip()
+    origin = facts.get("origin", "")
+    swept = facts.get("swept")
+    return [
+        f"{facts.get('environment')}/{facts.get('family')}",
+        outcome,
+        f"{facts['steps']} steps" if "steps" in facts else "",
+        origin if origin != "online" else "",
+        f"swept: {swept}" if swept else "",
+    ]
+
+
+def _task(facts: Mapping[str, Any]) -> list[str]:
+    told = shorten(facts["instruction"], TEXT_WIDTH) if "instruction" in facts else ""
+    return [
+        f"{facts.get('environment')}/{facts.get('family')}",
+        f"seed {facts.get('seed')}",
+        told,
+        facts.get("state", ""),
+    ]
+
+
+def _verdict(facts: Mapping[str, Any]) -> list[str]:
+    reward = f"reward {show(facts['reward'])}" if "reward" in facts else ""
+    reason = shorten(facts["reason"], TEXT_WIDTH) if "reason" in facts else ""
+    return [
+        facts["outcome"],
+        reward,
+        reason,
+        "" if facts.get("trained_on") else "not trained on",
+        _code(facts),
+    ]
+
+
+def _batch(facts: Mapping[str, Any]) -> list[str]:
+    return [
+        facts["algorithm"],
+        f"{facts['samples']} samples",
+        f"planned as of {facts['as_of']}",
+        _code(facts),
+    ]
+
+
+def _update(facts: Mapping[str, Any]) -> list[str]:
+    loss = facts.get("metrics", {}).get("loss")
+    return [
+        facts["outcome"],
+        shorten(facts["reason"], TEXT_WIDTH) if "reason" in facts else "",
+        f"batch {facts['batch']} mini-batch {facts['minibatch']}",
+        f"{facts['samples']} samples",
+        f"loss {show(loss)}" if loss is not None else "",
+        f"state {shorten(facts['before'], DIGEST_WIDTH)} to {shorten(facts['after'], DIGEST_WIDTH)}",
+        _code(facts),
+    ]
+
+
+def _policy(facts: Mapping[str, Any]) -> list[str]:
+    kept = f"let go of at position {facts['released']}" if "released" in facts else ""
+    weights = f"weights {shorten(facts['sha256'], DIGEST_WIDTH)}" if "sha256" in facts else ""
+    return [f"after update {facts.get('at_update')}", weights, kept]
+
+
+def _settings(facts: Mapping[str, Any]) -> list[str]:
+    changed = facts.get("changed_at")
+    forked = f"forked from {facts['parent']} at {facts['forked_at']}" if "parent" in facts else ""
+    return [
+        f"recipe {facts.get('recipe')}",
+        f"seed {facts.get('run_seed')}",
+        f"base policy {facts.get('base_policy_name')} {shorten(facts.get('base_policy'), DIGEST_WIDTH)}",
+        forked,
+        f"changed at {', '.join(map(str, changed))}" if changed else "",
+    ]
+
+
+def _checkpoint(facts: Mapping[str, Any]) -> list[str]:
+    kept = f"let go of at position {facts['released']}" if "released" in facts else ""
+    return [f"blob {shorten(facts.get('sha256'), DIGEST_WIDTH)}", kept]
+
+
+def _notice(facts: Mapping[str, Any]) -> list[str]:
+    return [shorten(facts.get("text"), TEXT_WIDTH)]
+
+
+def _nothing(_facts: Mapping[str, Any]) -> list[str]:
+    return []
+
+
+def _code(facts: Mapping[str, Any]) -> str:
+    return f"code {facts['code_rev']}" if facts.get("code_rev") else ""
+
+
+SAYINGS: Mapping[str, Callable[[Mapping[str, Any]], list[str]]] = {
+    "step": _step,
+    "page": _page,
+    "episode": _episode,
+    "task": _task,
+    "verdict": _verdict,
+    "batch": _batch,
+    "update": _update,
+    "policy": _policy,
+    "settings": _settings,
+    "checkpoint": _checkpoint,
+    "notice": _notice,
+    "adoption": _nothing,
+    "demonstrator": _nothing,
+}
+"""Kind -> what is said of it, in words."""
+
+
+def _origins(origins: Origins) -> str:
+    if not origins.updates:
+        return "no training is behind it: its weights are those that the run began with"
+    return (
+        f"behind it: policy {origins.policy}; {origins.updates} updates of {origins.batches} batches, trained on "
+        f"{origins.episodes} episodes of {origins.tasks} tasks"
+    )
+
+
+def _reach(reach: Reach) -> str:
+    if reach.first_policy is None:
+        return f"in training since update {reach.first_update}; in no published policy yet"
+    first = f"since update {reach.first_update}, " if reach.first_update is not None else ""
+    only = reach.first_policy == reach.newest_policy
+    versions = (
+        f"policy {reach.first_policy}" if only else f"policy {reach.first_policy} to {reach.newest_policy}"
+    )
+    counts = f" ({show(reach.outcomes)})" if reach.outcomes else ""
+    return f"in the weights {first}{versions}; sampled from those: {reach.episodes} episodes{counts}"

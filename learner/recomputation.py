@@ -1,0 +1,257 @@
+"""One model, brought forward along a log, and what it comes to compared with what the log says it came to."""
+
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+
+from core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
+from core.ids import digest_hex
+from events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    RunStarted,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from events.envelope import BlobRef, Recorded
+from learner.comparison import UPDATE_STAGES, Difference, What, update_differences
+from learner.diagnosis import Divergence, diagnose, witness_of
+from learner.state import BufferState
+from learner.tolerance import POLICY, Deviation, deviation, incomparable, weights_distance
+from learner.trainer import MakeTrainer, Trainer
+from learner.training import Training
+from storage.blobs import BlobStore
+from storage.checkpoints import encode_checkpoint, load_checkpoint
+
+HEAVY = (RunStarted, BatchPlanned, UpdateApplied, UpdateSkipped, WeightsPublished, CheckpointSaved)
+"""Facts that something is computed for. The others only have to be folded."""
+WEIGHTS: tuple[What, ...] = ("weights",)
+
+
+class Recomputation:
+    """Follows a log from where it is told to enter. Everything blocks; call it from one thread."""
+
+    def __init__(
+        self,
+        blobs: BlobStore,
+        *,
+        policy: Path,
+        code_rev: str,
+        tolerance: float | None,
+        stop: Event,
+        make_trainer: MakeTrainer = Training,
+    ) -> None:
+        """`tolerance`: how far numbers may lie apart (see `learner.tolerance`); None: every bit must be the same."""
+        self.updates = 0
+        self.weights = 0
+        self.checkpoints = 0
+        self._blobs = blobs
+        self._policy = policy
+        self._code_rev = code_rev
+        self._tolerance = tolerance
+        self._stop = stop
+        self._make_trainer = make_trainer
+        self.deviations: list[Deviation] = []
+        """With a tolerance: of every update."""
+        self.beyond: Divergence | None = None
+        """The first place where numbers lie further apart than the tolerance."""
+        self._reached = ""
+        """The state's digest after the last update, as the log says."""
+        self._training: Trainer | None = None
+
+    def count_anew(self) -> None:
+        """Another stretch begins."""
+        self.updates = self.weights = self.checkpoints = 0
+        self.deviations, self.beyond = [], None
+
+    def enter(self, recorded: Recorded, state: BufferState) -> Divergence | None:
+        """Go on from the checkpoint of this event: that it holds what the event says is checked.
+
+        Raises:
+            BlobMissing: it was released since it was chosen.
+
+        """
+        fact = recorded.fact
+        assert isinstance(fact, CheckpointSaved)
+        if not self._blobs.has(fact.blob):
+            raise BlobMissing(
+                f"the checkpoint of update {fact.update} (position {recorded.position}) was released while this run was being "
+                "verified. Run the same command again: it will begin elsewhere."
+            )
+        training = self._start(state)
+        try:
+            tensors, counters = load_checkpoint(self._blobs, fact.blob)
+            training.restore(tensors, counters)
+        except CheckpointCorrupt as error:
+            difference = Difference(what="weights", expected="a checkpoint as recorded", found=str(error))
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        self._reached = fact.state
+        expected = _counters(fact.update, fact.batch, fact.version, fact.state)
+        found = _counters(counters.update, counters.batch, counters.version, counters.state)
+        if expected != found:
+            difference = Difference(what="weights", expected=expected, found=found)
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        return None
+
+    def take(self, recorded: Recorded, state: BufferState) -> Divergence | None:
+        """Compute what this event reports, and compare; `state` is the fold up to and including it.
+
+        Raises:
+            CorruptEvent: it reports something that was not planned.
+
+        """
+        match recorded.fact:
+            case RunStarted():
+                self._start(state)
+            case BatchPlanned() as fact:
+                assert state.batch is not None
+                self._start(state).begin(fact, state.batch)
+            case UpdateApplied() | UpdateSkipped() as fact:
+                return self._check_update(recorded, fact, state)
+            case WeightsPublished() as fact:
+                return self._check_weights(recorded, fact, state)
+            case CheckpointSaved() as fact:
+                return self._check_checkpoint(recorded, fact, state)
+        return None
+
+    def _start(self, state: BufferState) -> Trainer:
+        """The model, with the base weights when it is needed for the first time."""
+        if self._training is None:
+            assert state.started is not None
+            self._training = self._make_trainer(
+                self._policy,
+                state.started.base_policy,
+                blobs=self._blobs,
+                settings=state.settings.learner,
+                stop=self._stop,
+            )
+        return self._training
+
+    def _check_update(
+        self, recorded: Recorded, fact: UpdateApplied | UpdateSkipped, state: BufferState
+    ) -> Divergence | None:
+        planned = state.plan
+        if (
+            planned is None
+            or planned.batch != fact.batch
+            or not 0 <= fact.minibatch < len(planned.minibatches) // 4
+        ):
+            raise CorruptEvent(
+                f"position {recorded.position} reports mini-batch {fact.minibatch} of batch {fact.batch}, which is not planned"
+            )
+        again = self._start(state).step(fact.minibatch)
+        apart = None
+        if isinstance(fact, UpdateApplied) and isinstance(again, UpdateApplied):
+            apart = deviation(recorded.position, fact, again)
+        if self._tolerance is None:
+            found = list(update_differences(fact, again))
+        else:
+            found = [*incomparable(fact, again), *self._broken_chain(fact)]
+            if apart is not None and not found:
+                self.deviations.append(apart)
+                self._judge(recorded, state, apart)
+        divergence = self._diverged(
+            recorded, state, found, UPDATE_STAGES, apart=None if apart is None else apart.largest
+        )
+        self._reached = fact.after if isinstance(fact, UpdateApplied) else fact.state
+        self.updates += divergence is None
+        return divergence
+
+    def _broken_chain(self, fact: UpdateApplied | UpdateSkipped) -> list[Difference]:
+        """With a tolerance digests cannot be computed again; what the log says must still be one chain."""
+        before = fact.before if isinstance(fact, UpdateApplied) else fact.state
+        if not self._reached or before == self._reached:
+            return []
+        return [
+            Difference(
+                what="weights",
+                expected=f"before {before}",
+                found=f"the update before it ended in {self._reached}",
+            )
+        ]
+
+    def _check_weights(
+        self, recorded: Recorded, fact: WeightsPublished, state: BufferState
+    ) -> Divergence | None:
+        content = b""
+        if fact.version == 0 and state.started is not None:
+            found = state.started.base_policy.sha256
+        else:
+            content = self._start(state).weights()
+            found = digest_hex(content)
+        if self._tolerance is not None and content:
+            if (published := self._at_hand(fact.weights)) is not None:
+                self._measure(recorded, state, weights_distance(published, content))
+        elif found != fact.weights.sha256:
+            difference = Difference(
+                what="weights", expected=f"sha256 {fact.weights.sha256}", found=f"sha256 {found}"
+            )
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        self.weights += 1
+        return None
+
+    def _check_checkpoint(
+        self, recorded: Recorded, fact: CheckpointSaved, state: BufferState
+    ) -> Divergence | None:
+        tensors, counters = self._start(state).snapshot(batch=fact.batch, version=fact.version)
+        content = encode_checkpoint(tensors, counters)
+        if self._tolerance is None:
+            expected = f"update {fact.update}, state {fact.state}, sha256 {fact.blob.sha256}"
+            found = f"update {counters.update}, state {counters.state}, sha256 {sha256(content).hexdigest()}"
+        else:
+            expected = f"update {fact.update}, state {fact.state}"
+            found = f"update {counters.update}, state {self._reached or fact.state}"
+            if (saved := self._at_hand(fact.blob)) is not None:
+                self._measure(recorded, state, weights_distance(saved, content, prefix="weights/"))
+        if found != expected:
+            difference = Difference(what="weights", expected=expected, found=found)
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        self.checkpoints += 1
+        return None
+
+    def _at_hand(self, ref: BlobRef) -> bytes | None:
+        """A blob to compare with, unless it was released or damaged: bits of blobs are an audit's concern."""
+        try:
+            return self._blobs.get(ref)
+        except HindcastError:
+            return None
+
+    def _measure(self, recorded: Recorded, state: BufferState, distance: float) -> None:
+        """Note how far the policy is from the recorded one after the latest update."""
+        if self.deviations:
+            latest = self.deviations[-1].with_policy(distance)
+            self.deviations[-1] = latest
+            self._judge(recorded, state, latest)
+
+    def _judge(self, recorded: Recorded, state: BufferState, apart: Deviation) -> None:
+        """Remember the first place where numbers lie too far apart. Computing goes on: later ones are of interest, too."""
+        if self.beyond is not None or self._tolerance is None or apart.largest <= self._tolerance:
+            return
+        difference = Difference(
+            what="weights" if apart.where == POLICY else "loss",
+            expected=f"{apart.where} {apart.recorded!r}, within {self._tolerance:g}",
+            found=f"{apart.where} {apart.computed!r}, apart by {apart.largest:.2e}",
+        )
+        self.beyond = self._diverged(recorded, state, [difference], UPDATE_STAGES, apart=apart.largest)
+
+    def _diverged(
+        self,
+        recorded: Recorded,
+        state: BufferState,
+        found: list[Difference],
+        stages: tuple[What, ...],
+        *,
+        apart: float | None = None,
+    ) -> Divergence | None:
+        return diagnose(
+            recorded,
+            found,
+            stages=stages,
+            witness=witness_of(state.fingerprint, code_rev=self._code_rev),
+            apart=apart,
+        )
+
+
+def _counters(update: int, batch: int, version: int, state: str) -> str:
+    return f"update {update}, batch {batch}, version {version}, state {state}"

@@ -1,0 +1,179 @@
+"""Blobs: everything that an event names is there, byte for byte, or was let go of by an event.
+
+Each distinct blob is looked at once, in a thread beside the fold. A blob that is not there is held against the log only
+at the end: letting go is an event first and a deletion after it, so whatever is gone rightly has been said to be.
+"""
+
+import hashlib
+from array import array
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+from core.errors import BlobMissing, HindcastError
+from events.envelope import BlobRef
+from storage.audit.decoding import Event
+from storage.audit.defects import Findings
+from storage.audit.facts import Check
+from storage.audit.policies import Policies
+from storage.audit.shapes import Refs
+from storage.blobs import BlobStore
+
+Depth = Literal["full", "exist", "none"]
+"""Digests of all bytes; existence and size; nothing."""
+
+SHOWING = ("step.taken", "episode.ended")
+"""Events whose blobs are snapshots of pages."""
+REMEMBERED = 1 << 18
+"""Blobs remembered as looked at (2 MB); one that was forgotten is looked at again."""
+
+
+class Named(NamedTuple):
+    """A blob as an event names it."""
+
+    sha256: str
+    size: int
+    position: int
+    event: str
+
+
+class Fault(NamedTuple):
+    """What is wrong with one."""
+
+    named: Named
+    missing: bool
+    found: str
+
+
+class Blobs(Check):
+    """Which blobs are to be looked at, and what came of it. Grows with blobs that are missing or released alone."""
+
+    name = "blob"
+
+    def __init__(
+        self,
+        findings: Findings,
+        *,
+        since: int,
+        store: BlobStore | None,
+        depth: Depth,
+        pages: bool,
+        policies: Policies,
+    ) -> None:
+        """`store` None: there is nothing to look into. `pages`: whether snapshots of pages are to be there."""
+        super().__init__(findings, since=since)
+        self._store = store
+        self._depth = depth if store is not None else "none"
+        self._pages = pages
+        self._policies = policies
+        self._seen = array("Q", bytes(8 * REMEMBERED))
+        self._waiting: list[Named] = []
+        self._missing: dict[str, Fault] = {}
+        self._released: dict[str, int] = {}
+        self._weights = ""
+        """sha256 of the newest weights."""
+        self.checked = 0
+        """Blobs that were there to be looked at."""
+        self.bytes = 0
+
+    @property
+    def released(self) -> int:
+        """Blobs that were let go of."""
+        return len(self._released)
+
+    def take(self, event: Event, refs: Refs) -> None:
+        """Note what an event names."""
+        if event.type == "blob.released":
+            ((sha256, size),) = refs
+            self._release(event, sha256, size)
+            return
+        if event.type == "weights.published":
+            self._weights = event.payload["weights"]["sha256"]
+        if self._depth == "none" or (event.type in SHOWING and not self._pages):
+            return
+        for sha256, size in refs:
+            key = _key(sha256, size)
+            slot = key % REMEMBERED
+            if self._seen[slot] != key:
+                self._seen[slot] = key
+                self._waiting.append(Named(sha256, size, event.position, event.type))
+
+    def _release(self, event: Event, sha256: str, size: int) -> None:
+        kept = {self._policies.base: "the base policy", self._weights: "the newest weights"}
+        if sha256 and sha256 in kept:
+            self.defect(event, f"it lets go of {kept[sha256]}", "kept as long as the run", sha256)
+        self._released[sha256] = event.position
+        self._seen[_key(sha256, size) % REMEMBERED] = 0  # named again, it has to be there again
+
+    def release_later(self, sha256: str) -> None:
+        """A blob that was let go of after the part of the log that is audited."""
+        self._released.setdefault(sha256, 0)
+        self._missing.pop(sha256, None)
+
+    def due(self) -> list[Named]:
+        """What is to be looked at now; handed out once."""
+        waiting, self._waiting = self._waiting, []
+        return waiting
+
+    def look(self, due: Sequence[Named]) -> list[Fault]:
+        """Look at them. Blocking; changes nothing."""
+        return [fault for named in due if (fault := self._look_at(named)) is not None]
+
+    def _look_at(self, named: Named) -> Fault | None:
+        assert self._store is not None
+        ref = BlobRef(named.sha256, named.size)
+        try:
+            path = self._store.path(ref)
+            if self._depth == "exist":
+                return None
+            with path.open("rb") as file:
+                found = hashlib.file_digest(file, "sha256").hexdigest()
+        except (BlobMissing, FileNotFoundError):
+            return Fault(named, True, "nothing")
+        except (HindcastError, OSError) as error:
+            return Fault(named, False, str(error))
+        return None if found == named.sha256 else Fault(named, False, f"bytes with sha256 {found}")
+
+    def note(self, looked: Sequence[Named], faults: Sequence[Fault]) -> None:
+        """Take in what `look` found."""
+        gone = {fault.named for fault in faults if fault.missing}
+        self.checked += len(looked) - len(gone)
+        self.bytes += sum(named.size for named in looked if named not in gone)
+        for fault in faults:
+            if fault.missing:
+                self._missing[fault.named.sha256] = fault
+            else:
+                self._tell(
+                    fault, "a blob holds other bytes than its name says", "The file was altered or damaged."
+                )
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether blobs are gone that nothing so far has let go of."""
+        return any(sha256 not in self._released for sha256 in self._missing)
+
+    def finish(self) -> None:
+        """Blobs that are gone and that nobody let go of."""
+        for sha256, fault in self._missing.items():
+            released = self._released.get(sha256)
+            if released is None or 0 < released < fault.named.position:
+                self._tell(
+                    fault,
+                    "a blob is gone",
+                    "It was removed without a blob.released, or its folder was moved.",
+                )
+
+    def _tell(self, fault: Fault, what: str, meaning: str) -> None:
+        named = fault.named
+        self._findings.add(
+            self.name,
+            named.position,
+            what,
+            event=named.event,
+            expected=f"{named.size} bytes with sha256 {named.sha256}",
+            found=fault.found,
+            meaning=meaning,
+        )
+
+
+def _key(sha256: str, size: int) -> int:
+    return int(sha256[:16], 16) ^ size

@@ -1,0 +1,173 @@
+"""The rolling digest of the log, and everybody who has noted it: plans, forks, snapshots, witnesses outside the log.
+
+It is the fold sha256(previous || sha256(stored bytes)) from 32 zero bytes, so two logs that differ in one byte, or in the
+order of two events, have different ones from there on. Chains alone show neither a reordering between producers nor a
+change in a producer's last event.
+
+A value that does not fit is reported once: what follows is checked from the value that was noted.
+"""
+
+from collections import deque
+from hashlib import sha256
+from typing import NamedTuple
+
+from storage.audit.chains import Chains
+from storage.audit.defects import Findings
+
+WINDOW = 1 << 15
+"""How many events back a digest may be noted: a plan is written some tens of events behind what it rests on."""
+START = bytes(32)
+
+
+class _Doubt(NamedTuple):
+    """A part of the log that is not what somebody noted."""
+
+    position: int
+    """Where it was noted, or which position it was noted for."""
+    event: str
+    said_by: str
+    after: int
+    until: int
+    expected: bytes
+    found: bytes
+    suspects: dict[int, str]
+    """Position -> incarnation: events of it, and the one that notes the digest, that nobody vouched for at that time."""
+    explained_at: int
+    """Last defect known in that part when it was noted; 0: none."""
+
+
+class Digests:
+    """Folds the digest and keeps its latest values; about 6 MB."""
+
+    def __init__(self, findings: Findings, chains: Chains, *, first: int) -> None:
+        """`first`: position that reading begins at; later than 1 the digest is not known before somebody noted it."""
+        self._findings = findings
+        self._chains = chains
+        self._first = first
+        self._known = first == 1
+        self._value = START
+        self._position = first - 1
+        self._leaves: deque[bytes] = deque(maxlen=WINDOW)
+        self._values: deque[bytes] = deque(maxlen=WINDOW)
+        self._trusted = first - 1
+        """Up to here the digest was confirmed, or found wrong and reported."""
+        self._doubts: list[_Doubt] = []
+
+    @property
+    def value(self) -> bytes:
+        """Of everything read so far; empty where it is not known."""
+        return self._value if self._known else b""
+
+    def lose(self, position: int) -> None:
+        """There is a hole up to this position: the digest is not known before somebody notes it again."""
+        self._known, self._first, self._position = False, position + 1, position
+        self._leaves.clear()
+        self._values.clear()
+
+    def advance(self, position: int, digest: bytes) -> None:
+        """Take in the next event's sha256."""
+        self._value = sha256(self._value + digest).digest()
+        self._position = position
+        self._leaves.append(digest)
+        self._values.append(self._value)
+
+    def _back(self, position: int) -> int | None:
+        """Where a position stands in the window."""
+        back = len(self._values) - 1 - (self._position - position)
+        return back if 0 <= back < len(self._values) else None
+
+    def digest_at(self, position: int) -> bytes | None:
+        """sha256 of the event at a position; None where that is too long ago."""
+        back = self._back(position)
+        return None if back is None else self._leaves[back]
+
+    def compare(self, noted: bytes, at: int, *, position: int, said_by: str, event: str = "") -> None:
+        """Somebody, at `position`, noted the digest of the log up to position `at`."""
+        if at < self._first and (self._first > 1 or noted == START):
+            return
+        back = self._back(at)
+        if back is None:
+            self._findings.add(
+                "digest",
+                position,
+                f"{said_by} notes the digest of the log up to a position that it cannot know it of",
+                event=event,
+                expected=f"one of the {WINDOW} positions before it",
+                found=f"position {at}",
+            )
+            return
+        if self._known and self._values[back] == noted:
+            self._trusted = max(self._trusted, at)
+            return
+        if self._known and at > self._trusted:
+            ends = self._chains.ends_after(self._trusted)
+            self._doubts.append(
+                _Doubt(
+                    position=position,
+                    event=event,
+                    said_by=said_by,
+                    after=self._trusted,
+                    until=at,
+                    expected=noted,
+                    found=self._values[back],
+                    suspects={w: name for w, name in ends.items() if w <= at or (w == position and event)},
+                    explained_at=self._findings.latest if self._findings.latest > self._trusted else 0,
+                )
+            )
+        elif self._known:
+            self._tell_liar(noted, at, position=position, said_by=said_by, event=event)
+            return
+        self._go_on_from(noted, back)
+        self._known, self._trusted = True, max(self._trusted, at)
+
+    def _go_on_from(self, noted: bytes, back: int) -> None:
+        """Fold again what came since, so that the next value is about that alone."""
+        leaves, values = list(self._leaves), list(self._values)
+        values[back] = noted
+        for index in range(back + 1, len(values)):
+            values[index] = sha256(values[index - 1] + leaves[index]).digest()
+        self._values = deque(values, maxlen=WINDOW)
+        self._value = values[-1]
+
+    def _tell_liar(self, noted: bytes, at: int, *, position: int, said_by: str, event: str) -> None:
+        back = self._back(at)
+        assert back is not None
+        self._findings.add(
+            "digest",
+            position,
+            f"{said_by} notes another digest of the log up to position {at} than others did",
+            event=event,
+            expected=f"sha256 {self._values[back].hex()}",
+            found=f"sha256 {noted.hex()}",
+            meaning="What it notes was altered, or it was made from another log.",
+        )
+
+    def finish(self) -> None:
+        """Tell of the parts that are not what they were, now that later events have said whom they vouch for."""
+        for doubt in self._doubts:
+            suspects = tuple(
+                sorted(
+                    position
+                    for position, incarnation in doubt.suspects.items()
+                    if not self._chains.is_vouched(incarnation, position)
+                )
+            )
+            if doubt.explained_at:
+                meaning = f"It follows from the defects up to position {doubt.explained_at}, unless more was altered there."
+            elif suspects:
+                meaning = "One of the suspects was altered (no successor vouches for them), or events changed places."
+            else:
+                meaning = (
+                    "Every producer's events are as they were: events of different producers changed places."
+                )
+            self._findings.add(
+                "digest",
+                doubt.after + 1,
+                f"the log from here to position {doubt.until} is not the one that {doubt.said_by} notes",
+                until=doubt.until,
+                event="",
+                expected=f"rolling digest {doubt.expected.hex()}",
+                found=f"rolling digest {doubt.found.hex()}",
+                meaning=meaning,
+                suspects=() if doubt.explained_at else suspects,
+            )

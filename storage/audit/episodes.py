@@ -1,0 +1,296 @@
+"""Episodes: requested once, started once, steps without a gap by whoever started it, ended once, judged when ended.
+
+Invariant 2, every episode ends once. Those still open where the log ends are counted, not held against it. Once a fact
+was out of place, what follows is judged from there, so that one lost event makes one defect and not ten.
+"""
+
+from collections import Counter
+from math import isfinite
+from struct import unpack
+from sys import intern
+from typing import Any
+
+from storage.audit.decoding import Event
+from storage.audit.defects import Findings
+from storage.audit.facts import Check
+from storage.audit.ledger import Ledger
+from storage.audit.policies import Policies
+from storage.audit.tasks import Tasks
+
+INT32_BYTES = 4
+NO_VERSION = -1
+"""What a demonstrator's tokens were sampled from."""
+Verdict = tuple[str, str, float]
+"""Judge and version, outcome, reward."""
+JUDGED_AS = ("success", "failure")
+
+
+class Episode:
+    """One attempt, as far as the log has told of it: about 400 bytes."""
+
+    __slots__ = (
+        "end", "ended_at", "group", "high", "low", "number", "origin", "owner", "requested_at", "started_at",
+        "steps", "swept_at", "task", "trainable", "uses", "verdicts",
+    )  # fmt: skip
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.requested_at = 0
+        self.task = ""
+        self.group = ""
+        self.origin = ""
+        self.started_at = 0
+        self.owner = ""
+        """Incarnation that started it."""
+        self.steps = 0
+        self.trainable = 0
+        """Steps with at least one token."""
+        self.low: int | None = None
+        self.high: int | None = None
+        self.end = ""
+        """Type of its terminal fact."""
+        self.ended_at = 0
+        self.verdicts: tuple[Verdict, ...] = ()
+        self.uses = 0
+        """Batches it was trained in."""
+        self.swept_at = 0
+
+
+class Episodes(Check):
+    """Follows every episode."""
+
+    name = "episode"
+
+    def __init__(
+        self, findings: Findings, *, since: int, tasks: Tasks, ledger: Ledger, policies: Policies
+    ) -> None:
+        super().__init__(findings, since=since)
+        self._tasks = tasks
+        self._ledger = ledger
+        self._policies = policies
+        self._episodes: dict[str, Episode] = {}
+        self.ends: Counter[str] = Counter()
+        self._verdicts: dict[Verdict, Verdict] = {}
+        """Of each kind one, that all episodes share."""
+
+    def find(self, name: str) -> Episode | None:
+        """An episode that the log has told of."""
+        return self._episodes.get(name)
+
+    def is_seen(self, episode: Episode) -> bool:
+        """Whether everything of it was read."""
+        return self._whole or episode.requested_at > self._since
+
+    def _known(self, event: Event, name: str) -> Episode:
+        """The episode that an event speaks of; one that was never requested is a defect once."""
+        episode = self._episodes.get(name)
+        if episode is None:
+            if self._whole:
+                self.defect(event, f"episode {name} was never requested")
+            episode = self._episodes[name] = Episode(len(self._episodes))
+        return episode
+
+    def requested(self, event: Event) -> None:
+        """`episode.requested`."""
+        self.by_role(event, "curriculum")
+        fact = event.payload
+        group = self._tasks.requested(event)
+        name = fact["episode"]
+        known = self._episodes.get(name)
+        if known is not None:
+            self.defect(
+                event, f"episode {name} was requested before, or ran before it", "", known.requested_at
+            )
+            return
+        episode = self._episodes[name] = Episode(len(self._episodes))
+        episode.requested_at = event.position
+        episode.task, episode.group, episode.origin = group.task, group.name, group.origin
+        self._about(event, name)
+        newest = self._policies.newest
+        self.require(
+            fact["min_version"] <= newest or not self._whole,
+            event,
+            "it asks for a policy that does not exist yet",
+            f"{newest} at most",
+            fact["min_version"],
+        )
+
+    def _about(self, event: Event, name: str) -> None:
+        if event.entity != name:
+            self.defect(event, "its envelope is about something else", name, event.entity)
+
+    def started(self, event: Event) -> None:
+        """`episode.started`."""
+        fact = event.payload
+        name = fact["episode"]
+        episode = self._known(event, name)
+        self._about(event, name)
+        self.by_role(event, "actor")
+        self.require(
+            fact["actor"] == event.producer, event, "another actor says so", fact["actor"], event.producer
+        )
+        if episode.started_at:
+            self.defect(event, f"episode {name} was started before", "", f"position {episode.started_at}")
+        if episode.end == "episode.ended":
+            self.defect(event, f"episode {name} had ended already", "", f"position {episode.ended_at}")
+        episode.started_at, episode.owner = event.position, intern(event.incarnation)
+
+    def stepped(self, event: Event) -> None:
+        """`step.taken`."""
+        fact = event.payload
+        name = fact["episode"]
+        episode = self._known(event, name)
+        self._ledger.mark_step(episode.number)
+        if event.entity != name:
+            self._about(event, name)
+        if event.incarnation != episode.owner:
+            if self.is_seen(episode):
+                self.defect(
+                    event,
+                    f"a step of {name} by who did not start it",
+                    episode.owner or "episode.started before it",
+                    event.incarnation,
+                )
+            episode.owner = intern(event.incarnation)
+        if fact["index"] != episode.steps and self.is_seen(episode):
+            self.defect(event, f"a step of {name} is missing or out of order", episode.steps, fact["index"])
+        episode.steps = fact["index"] + 1
+        if episode.end == "episode.ended":
+            self.defect(event, f"a step of {name} after its end", "", f"end at position {episode.ended_at}")
+        self._check_tokens(event, fact, episode)
+
+    def _check_tokens(self, event: Event, fact: dict[str, Any], episode: Episode) -> None:
+        actions, logprobs, versions = fact["action_ids"], fact["logprobs"], fact["versions"]
+        if len(actions) % INT32_BYTES or len(fact["prompt_ids"]) % INT32_BYTES:
+            self.defect(event, "its token ids are cut within a number")
+            return
+        if not len(actions) == len(logprobs) == len(versions):
+            counted = [len(part) // INT32_BYTES for part in (actions, logprobs, versions)]
+            self.defect(
+                event, "tokens, log-probabilities and versions are not equally many", counted[0], counted
+            )
+            return
+        if not actions:
+            low = high = NO_VERSION
+        else:
+            episode.trainable += 1
+            low = high = int.from_bytes(versions[:INT32_BYTES], "little", signed=True)
+            if versions != versions[:INT32_BYTES] * (len(versions) // INT32_BYTES):
+                numbers = unpack(f"<{len(versions) // INT32_BYTES}i", versions)
+                low, high = min(numbers), max(numbers)
+            if not isfinite(sum(unpack(f"<{len(logprobs) // INT32_BYTES}f", logprobs))):
+                self.defect(event, "a log-probability is not finite")
+            self._check_versions(event, low, high, episode.origin)
+        if event.policy_version is not None and event.policy_version != high:
+            self.defect(event, "its envelope names another policy version", high, event.policy_version)
+        episode.low = low if episode.low is None else min(low, episode.low)
+        episode.high = high if episode.high is None else max(high, episode.high)
+
+    def _check_versions(self, event: Event, low: int, high: int, origin: str) -> None:
+        if low == NO_VERSION == high:
+            self.require(origin != "online", event, "no policy sampled it", "a policy version", NO_VERSION)
+            return
+        if low < 0 or (high > self._policies.newest and self._whole):
+            self.defect(
+                event,
+                "it was sampled from a policy that was not published",
+                f"0 to {self._policies.newest}",
+                f"{low} to {high}",
+            )
+        self._policies.sampled(event, high)
+
+    def _end(self, event: Event) -> Episode:
+        fact = event.payload
+        name = fact["episode"]
+        episode = self._known(event, name)
+        self._about(event, name)
+        self.ends[event.type] += 1
+        if episode.end:
+            self.defect(
+                event, f"episode {name} has an end already", "", f"{episode.end} at {episode.ended_at}"
+            )
+        if episode.task and fact["task_id"] != episode.task:
+            self.defect(event, "it names another task than the request", episode.task, fact["task_id"])
+        return episode
+
+    def ended(self, event: Event) -> None:
+        """`episode.ended`."""
+        episode, fact = self._end(event), event.payload
+        name = fact["episode"]
+        self.require(
+            fact["actor"] == event.producer, event, "another actor says so", fact["actor"], event.producer
+        )
+        if event.incarnation != episode.owner and self.is_seen(episode):
+            self.defect(
+                event,
+                f"{name} was ended by who did not start it",
+                episode.owner or "episode.started",
+                event.incarnation,
+            )
+        if self.is_seen(episode):
+            self.require(
+                fact["steps"] == episode.steps, event, f"steps of {name}", episode.steps, fact["steps"]
+            )
+            found, said = [episode.low, episode.high], fact["policy_versions"]
+            if episode.steps:
+                self.require(found == said, event, "its steps were sampled from other versions", found, said)
+        episode.end, episode.ended_at = intern(event.type), event.position
+
+    def lost(self, event: Event) -> None:
+        """`episode.abandoned`, `episode.cancelled`."""
+        episode, fact = self._end(event), event.payload
+        steps = fact.get("steps", 0)
+        if steps > episode.steps and self.is_seen(episode):
+            self.defect(event, f"steps of {fact['episode']}", f"{episode.steps} at most", steps)
+        if not episode.end:
+            episode.end, episode.ended_at = intern(event.type), event.position
+
+    def judged(self, event: Event) -> None:
+        """`episode.judged`."""
+        fact = event.payload
+        name, judge, judgment = fact["episode"], fact["judge"], fact["judgment"]
+        episode = self._verdict(event, name)
+        if episode.task and fact["task_id"] != episode.task:
+            self.defect(event, "it names another task than the request", episode.task, fact["task_id"])
+        key = f"{judge['name']} {judge['version']}"
+        if any(known == key for known, _, _ in episode.verdicts):
+            self.defect(event, f"judge {key} has judged {name} before")
+        outcome, reward = judgment["outcome"], float(judgment["reward"])
+        allowed = 0.0 <= reward <= 1.0 if outcome in JUDGED_AS else reward == 0.0
+        self.require(allowed, event, f"the reward of {name}", "in [0, 1], and 0 when undecided", reward)
+        verdict = (key, outcome, reward)
+        episode.verdicts += (self._verdicts.setdefault(verdict, verdict),)
+
+    def _verdict(self, event: Event, name: str) -> Episode:
+        episode = self._known(event, name)
+        if episode.end != "episode.ended" and self.is_seen(episode):
+            self.defect(
+                event, f"a verdict on {name}, which did not end", "episode.ended", episode.end or "open"
+            )
+            episode.end = episode.end or "episode.ended"
+        if event.entity != name and not event.entity.startswith(f"{name}."):
+            self.defect(event, "its envelope is about something else", name, event.entity)
+        return episode
+
+    def relabeled(self, event: Event) -> None:
+        """`episode.relabeled`."""
+        self._verdict(event, event.payload["episode"])
+
+    def disputed(self, event: Event) -> None:
+        """`verdict.disputed`."""
+        name, judge = event.payload["episode"], event.payload["judge"]
+        episode = self._known(event, name)
+        key = f"{judge['name']} {judge['version']}"
+        if self._whole and all(known != key for known, _, _ in episode.verdicts):
+            self.defect(event, f"it disputes a verdict of {key} on {name} that nobody gave")
+
+    @property
+    def known(self) -> int:
+        """Episodes that the log has told of."""
+        return len(self._episodes)
+
+    def open_at_the_end(self) -> tuple[int, int]:
+        """Episodes without an end, and ended ones without a verdict."""
+        states = self._episodes.values()
+        waiting = sum(1 for each in states if each.end == "episode.ended" and not each.verdicts)
+        return sum(1 for each in states if not each.end), waiting

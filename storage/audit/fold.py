@@ -1,0 +1,269 @@
+"""One event through all checks, in order: bytes, position, name, chain, digest; then what its fact says.
+
+What cannot be read is a defect of its own and takes part in nothing that follows but the digest.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from core.errors import HindcastError
+from events.envelope import Stored
+from storage.audit.blobs import Blobs, Depth
+from storage.audit.chains import Chains
+from storage.audit.decoding import Event, decode, digest_of
+from storage.audit.defects import ALTERED, FORGED, LOST, Findings
+from storage.audit.digests import Digests
+from storage.audit.episodes import Episodes
+from storage.audit.ledger import Ledger
+from storage.audit.names import Names
+from storage.audit.operation import Operation
+from storage.audit.plans import Plans
+from storage.audit.policies import Policies
+from storage.audit.shapes import Refs, Shape, shapes
+from storage.audit.tasks import Tasks
+from storage.audit.training import Training
+from storage.audit.witnesses import Witness, Witnesses
+from storage.blobs import BlobStore
+
+FIRST = "run.started"
+
+
+class Fold:
+    """An audit under way."""
+
+    def __init__(
+        self,
+        run: str,
+        blobs: BlobStore | None,
+        *,
+        first: int,
+        depth: Depth,
+        pages: bool,
+        witnesses: Sequence[Witness],
+    ) -> None:
+        """`first`: where the log begins; later than 1, what is referred to may lie in an archive. `pages`: see `Blobs`."""
+        since = first - 1
+        self.run = run
+        self.first = first
+        self.position = first - 1
+        self.events = 0
+        self.first_digest = b""
+        self.last_digest = b""
+        self.holes = first > 1
+        """Whether there are positions that nothing is known of."""
+        self.refused = ""
+        """Why the log gave nothing, where it said so."""
+        self.unknown: Counter[str] = Counter()
+        self.findings = findings = Findings()
+        self.ledger = Ledger()
+        self.chains = Chains(findings, since=since)
+        self.digests = Digests(findings, self.chains, first=first)
+        self.policies = Policies(findings, since=since)
+        self.tasks = Tasks(findings, since=since)
+        self.episodes = Episodes(
+            findings, since=since, tasks=self.tasks, ledger=self.ledger, policies=self.policies
+        )
+        plans = Plans(
+            findings,
+            since=since,
+            episodes=self.episodes,
+            policies=self.policies,
+            ledger=self.ledger,
+            digests=self.digests,
+        )
+        self.training = Training(findings, since=since, plans=plans, policies=self.policies)
+        self.operation = Operation(
+            findings,
+            since=since,
+            ledger=self.ledger,
+            digests=self.digests,
+            policies=self.policies,
+            episodes=self.episodes,
+            training=self.training,
+        )
+        self.blobs = Blobs(
+            findings, since=since, store=blobs, depth=depth, pages=pages, policies=self.policies
+        )
+        self._names = Names(run, findings, self.digests)
+        self._witnesses = Witnesses(witnesses, findings, self.digests)
+        self._checks = (
+            self.policies,
+            self.tasks,
+            self.episodes,
+            plans,
+            self.training,
+            self.operation,
+            self.blobs,
+        )
+        self._shapes = shapes()
+        self._facts = self._dispatch()
+
+    def _dispatch(self) -> dict[str, Callable[[Event], None]]:
+        episodes, tasks, policies = self.episodes, self.tasks, self.policies
+        return {
+            "step.taken": episodes.stepped,
+            "episode.requested": episodes.requested,
+            "episode.started": episodes.started,
+            "episode.ended": episodes.ended,
+            "episode.abandoned": episodes.lost,
+            "episode.cancelled": episodes.lost,
+            "episode.judged": episodes.judged,
+            "episode.relabeled": episodes.relabeled,
+            "verdict.disputed": episodes.disputed,
+            "task.proposed": tasks.proposed,
+            "task.admitted": tasks.decided,
+            "task.rejected": tasks.decided,
+            "state.valued": tasks.decided,
+            "phase.started": tasks.phase_started,
+            "weights.adopted": policies.adopted,
+        }
+
+    def take(self, stored: Stored) -> None:
+        """The next stored event."""
+        position, digest = stored.position, digest_of(stored.data)
+        self._check_position(position)
+        if position <= self.position:
+            return
+        self.position = position
+        self.events += 1
+        if position == 1:
+            self.first_digest = digest
+        self.last_digest = digest
+        event = decode(stored, digest)
+        self.digests.advance(position, digest)
+        if isinstance(event, str):
+            self.ledger.add(position, stored.id, digest, cause=None)
+            kind = f" ({stored.subject})"
+            self.findings.add(
+                "bytes", position, f"it holds {event}{kind}", expected="an event", meaning=ALTERED
+            )
+        else:
+            self.ledger.add(position, event.id, digest, cause=event.causation)
+            self._take(event)
+        self._witnesses.take(position, digest)
+
+    def _check_position(self, position: int) -> None:
+        due = self.position + 1
+        if position > due:
+            self.findings.add(
+                "position",
+                due,
+                "positions are missing",
+                until=position - 1,
+                expected=f"position {due}",
+                found=self.refused or f"position {position} after {self.position}",
+                meaning=LOST,
+            )
+            self.refused = ""
+            self._lose(position - 1)
+        elif position < due:
+            self.findings.add(
+                "position",
+                position,
+                "a position comes twice or too late",
+                expected=f"position {due}",
+                found=f"position {position}",
+                meaning="The log was reordered.",
+            )
+
+    def _lose(self, position: int) -> None:
+        self.chains.lose()
+        self.digests.lose(position)
+        self.holes = True
+        for check in self._checks:
+            check.lose(position)
+
+    def _take(self, event: Event) -> None:
+        shape = self._shapes.get(event.type)
+        refs: Refs = []
+        readable = shape is not None and self._is_readable(event, shape, refs)
+        if readable and shape is not None and event.version < shape.version:
+            event = event._replace(payload=shape.current(event.version, event.payload))
+        self.chains.take(event)
+        self._names.take(event, shape, forked=readable and event.type == "run.forked")
+        if event.position == 1 and event.type != FIRST:
+            self._add(event, "the log does not begin with run.started", FIRST, event.type)
+        if self.operation.sealed_at:
+            self._add(
+                event,
+                "an event after the log was sealed",
+                f"nothing after {self.operation.sealed_at}",
+                event.type,
+            )
+        if shape is None:
+            self.unknown[event.type] += 1
+        if not readable or shape is None:
+            return
+        if refs:
+            self.blobs.take(event, refs)
+        check = self._facts.get(event.type)
+        if check is not None:
+            check(event)
+            return
+        if shape.family == "learner":
+            self.training.take(event)
+        self.operation.take(event)
+
+    def _is_readable(self, event: Event, shape: Shape, refs: Refs) -> bool:
+        """Whether the payload is one of its type and version; a version from the future is counted as unknown."""
+        if event.version > shape.version:
+            self.unknown[f"{event.type} version {event.version}"] += 1
+            return False
+        try:
+            wrong = shape.check(shape.current(event.version, event.payload), refs)
+        except (HindcastError, KeyError, TypeError, AttributeError) as error:
+            wrong = f"is not of version {event.version} ({type(error).__name__}: {error})"
+        if wrong is not None:
+            self._add(
+                event, f"its content {wrong}", f"{event.type} version {event.version}", "", meaning=ALTERED
+            )
+        return wrong is None
+
+    def _add(self, event: Event, what: str, expected: str, found: str, *, meaning: str = FORGED) -> None:
+        self.findings.add(
+            "content", event.position, what, event=event.type, expected=expected, found=found, meaning=meaning
+        )
+
+    @property
+    def archived_until(self) -> int:
+        """How far the log's beginning, where it is not here, stands in archives."""
+        reached = 0
+        for first, last, _ in sorted(self.operation.archived):
+            if first <= reached + 1:
+                reached = max(reached, last)
+        return min(reached, self.first - 1)
+
+    def finish(self, *, end: int) -> None:
+        """What shows only once everything was read. `end`: position the log goes to."""
+        if self.position < end:
+            self._check_position(end + 1)
+        if self.archived_until < self.first - 1:
+            self.findings.add(
+                "position",
+                self.archived_until + 1,
+                "the beginning of the log is missing",
+                until=self.first - 1,
+                expected="position 1, or a segment.archived that names these positions",
+                found=f"position {self.first}",
+                meaning=LOST,
+            )
+        for before, position in self.ledger.repeated():
+            self.findings.add(
+                "reference",
+                position,
+                "its id is that of another event",
+                found=f"the event at position {before}",
+            )
+        if not self.holes:
+            for position in self.ledger.uncaused():
+                self.findings.add(
+                    "reference",
+                    position,
+                    "it names a cause that does not stand before it",
+                    meaning="The cause was lost, or one of the two was altered.",
+                )
+        self.policies.finish()
+        self.blobs.finish()
+        self._names.finish()
+        self._witnesses.finish(end)
+        self.digests.finish()

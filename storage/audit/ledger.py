@@ -1,0 +1,100 @@
+"""What an audit keeps of every event: 20 bytes. Enough to say later what stood at a position, and where an id stands.
+
+The only state of an audit that grows with each event; what else grows does so with episodes, tasks and producers.
+"""
+
+from array import array
+from bisect import bisect_right
+
+import numpy as np
+
+NO_EPISODE = -1
+
+
+def _key(text: str) -> int:
+    """64 bits of an event's id: of a UUID its last half, which is random."""
+    try:
+        return int(text[19:].replace("-", ""), 16) & 0xFFFFFFFFFFFFFFFF if len(text) == 36 else _other(text)
+    except ValueError:
+        return _other(text)
+
+
+def _other(text: str) -> int:
+    """Of what is no UUID: its last bytes."""
+    return int.from_bytes(text.encode()[-8:], "little")
+
+
+class Ledger:
+    """Per event: key of its id, the first 8 bytes of its digest, and the episode that it is a step of."""
+
+    def __init__(self) -> None:
+        self._ids = array("Q")
+        self._digests = array("Q")
+        self._episodes = array("i")
+        self._starts: list[tuple[int, int]] = []
+        """Where positions follow each other without a gap: first position, and its index."""
+        self._last = 0
+        self._causes = array("Q")
+        self._caused = array("Q")
+        """Index of the event that names the cause."""
+
+    def add(self, position: int, event_id: str, digest: bytes, *, cause: str | None) -> None:
+        """The next event; positions rise."""
+        if not self._starts or position != self._last + 1:
+            self._starts.append((position, len(self._ids)))
+        self._last = position
+        self._ids.append(_key(event_id))
+        self._digests.append(int.from_bytes(digest[:8], "little"))
+        self._episodes.append(NO_EPISODE)
+        if cause is not None:
+            self._causes.append(_key(cause))
+            self._caused.append(len(self._ids) - 1)
+
+    def mark_step(self, episode: int) -> None:
+        """The event added last is a step of the episode of this number."""
+        self._episodes[-1] = episode
+
+    def _index(self, position: int) -> int | None:
+        place = bisect_right(self._starts, position, key=lambda start: start[0]) - 1
+        if place < 0:
+            return None
+        first, index = self._starts[place]
+        end = self._starts[place + 1][1] if place + 1 < len(self._starts) else len(self._ids)
+        found = index + position - first
+        return found if found < end else None
+
+    def digest_start(self, position: int) -> bytes | None:
+        """First 8 bytes of the sha256 of the event at a position; None where none was read."""
+        index = self._index(position)
+        return None if index is None else self._digests[index].to_bytes(8, "little")
+
+    def episode_of(self, position: int) -> int:
+        """Number of the episode that the event at a position is a step of, or `NO_EPISODE`."""
+        index = self._index(position)
+        return NO_EPISODE if index is None else self._episodes[index]
+
+    def _position(self, index: int) -> int:
+        place = bisect_right(self._starts, index, key=lambda start: start[1]) - 1
+        first, began = self._starts[place]
+        return first + index - began
+
+    def repeated(self) -> list[tuple[int, int]]:
+        """Positions of events whose id stands in the log already: the earlier one, the later one."""
+        ids = np.frombuffer(self._ids, dtype=np.uint64) if self._ids else np.empty(0, np.uint64)
+        order = np.argsort(ids, kind="stable")
+        ordered = ids[order]
+        again = np.flatnonzero(ordered[1:] == ordered[:-1])
+        return [(self._position(int(order[i])), self._position(int(order[i + 1]))) for i in again]
+
+    def uncaused(self) -> list[int]:
+        """Positions of events that name a cause which does not stand before them."""
+        if not self._causes:
+            return []
+        ids = np.frombuffer(self._ids, dtype=np.uint64)
+        causes = np.frombuffer(self._causes, dtype=np.uint64)
+        order = np.argsort(ids, kind="stable")
+        ordered = ids[order]
+        place = np.minimum(np.searchsorted(ordered, causes), len(ids) - 1)
+        caused = np.frombuffer(self._caused, dtype=np.uint64).astype(np.int64)
+        holds = (ordered[place] == causes) & (order[place] < caused)
+        return [self._position(int(index)) for index in caused[~holds]]

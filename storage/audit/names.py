@@ -1,0 +1,119 @@
+"""Who and where: that an event belongs to this run or to one it was forked from, and stands under its own subject and id.
+
+A fork reads its parent's log up to the position it was forked at. So the run's name changes there, and only there: the
+first event under the new name is a `run.forked` that names the old one, the position, and the digest of the log up to it.
+"""
+
+from events.subjects import PER_ENTITY
+from storage.audit.decoding import Event
+from storage.audit.defects import ALTERED, Findings
+from storage.audit.digests import Digests
+from storage.audit.shapes import Shape
+
+FOREIGN = "Another run's events stand in this log, or an event was altered."
+NANOSECONDS_PER_MS = 1_000_000
+UUID_MS = (1 << 48) - 1
+
+
+class Names:
+    """Follows the run's name through the log."""
+
+    def __init__(self, run: str, findings: Findings, digests: Digests) -> None:
+        """`run`: whose log this is said to be."""
+        self._run = run
+        self._findings = findings
+        self._digests = digests
+        self._current = ""
+        self._since = 0
+
+    def take(self, event: Event, shape: Shape | None, *, forked: bool) -> None:
+        """Check one event. `forked`: it is a readable run.forked."""
+        if event.run != self._current:
+            self._change(event, forked=forked)
+        elif forked:
+            self._add(event, "a fork begins under the name of its parent", "a name of its own", event.run)
+        self._check_id(event)
+        family = event.subject.split(".", 3)[2] if event.subject.count(".") >= 3 else ""
+        expected_family = shape.family if shape is not None else family
+        key = event.entity if expected_family in PER_ENTITY else event.incarnation
+        expected = f"run.{event.run}.{expected_family}.{key}"
+        if event.subject != expected:
+            self._add(
+                event, "it stands under another subject than it says it belongs to", expected, event.subject
+            )
+
+    def _check_id(self, event: Event) -> None:
+        if event.id != event.stored_id:
+            self._add(event, "it is stored under another event's id", event.id, event.stored_id or "none")
+        expected_ms = event.occurred_ns // NANOSECONDS_PER_MS & UUID_MS
+        try:
+            said_ms = int(event.id[:8] + event.id[9:13], 16)
+        except ValueError:
+            said_ms = -1
+        if said_ms != expected_ms or event.id[14:15] != "7":
+            self._add(
+                event,
+                "its id is not one of the time it was recorded at",
+                f"a UUIDv7 of {expected_ms} ms",
+                event.id,
+            )
+
+    def _change(self, event: Event, *, forked: bool) -> None:
+        if not self._current:
+            self._current, self._since = event.run, event.position
+            if forked:
+                self._check_fork(event, parent=None)
+            return
+        if not forked:
+            if event.run == self._run:
+                self._add(
+                    event,
+                    f"the log goes on as run {event.run} without a fork",
+                    f"an event of {self._current}, or run.forked",
+                    event.type,
+                )
+                self._current, self._since = event.run, event.position
+            else:
+                self._add(event, "it belongs to another run", self._current, event.run, meaning=FOREIGN)
+            return
+        self._check_fork(event, parent=self._current)
+        self._current, self._since = event.run, event.position
+
+    def _check_fork(self, event: Event, *, parent: str | None) -> None:
+        said, at = event.payload["parent"], event.payload["at_position"]
+        if parent is not None and said != parent:
+            self._add(
+                event, "it names another parent than the run whose events stand before it", parent, said
+            )
+        if at != event.position - 1:
+            self._add(
+                event,
+                "it does not stand where the fork begins",
+                f"position {at + 1}",
+                f"position {event.position}",
+            )
+        elif parent is not None:
+            self._digests.compare(
+                event.payload["parent_digest"],
+                at,
+                position=event.position,
+                said_by="run.forked",
+                event=event.type,
+            )
+
+    def finish(self) -> None:
+        """Whether the log ended as the run that it is said to be."""
+        if self._current and self._current != self._run:
+            self._findings.add(
+                "name",
+                self._since,
+                f"this is the log of run {self._current}, not of {self._run}",
+                expected=self._run,
+                found=self._current,
+                meaning="Another run's log was put under this name.",
+            )
+
+    def _add(self, event: Event, what: str, expected: str, found: str, *, meaning: str = ALTERED) -> None:
+        self._findings.add(
+            "name", event.position, what, event=event.type, expected=expected, found=found, meaning=meaning
+        )

@@ -1,0 +1,155 @@
+"""Facts about the run and its log: how it begins, is resumed, forked, moved to archives, repaired and closed."""
+
+from struct import iter_unpack
+from typing import Any
+
+from storage.audit.decoding import Event
+from storage.audit.defects import ALTERED, Findings
+from storage.audit.digests import Digests
+from storage.audit.episodes import Episodes
+from storage.audit.facts import Check
+from storage.audit.ledger import Ledger
+from storage.audit.policies import Policies
+from storage.audit.training import Training
+
+POSITION_BYTES = 8
+
+
+class Operation(Check):
+    """Follows everything that is neither task, episode nor training."""
+
+    name = "operation"
+
+    def __init__(
+        self,
+        findings: Findings,
+        *,
+        since: int,
+        ledger: Ledger,
+        digests: Digests,
+        policies: Policies,
+        episodes: Episodes,
+        training: Training,
+    ) -> None:
+        super().__init__(findings, since=since)
+        self._ledger = ledger
+        self._digests = digests
+        self._policies = policies
+        self._episodes = episodes
+        self._training = training
+        self._commands: set[str] = set()
+        self.sealed_at = 0
+        """Position of log.sealed; 0: it is open."""
+        self._snapshots: dict[str, int] = {}
+        self.archived: list[tuple[int, int, str]] = []
+        """First and last position of each segment.archived, and where it lies."""
+
+    def take(self, event: Event) -> None:
+        """Check one fact, readable."""
+        check = getattr(self, f"_{event.type.replace('.', '_')}", None)
+        if check is not None:
+            check(event, event.payload)
+
+    def _run_started(self, event: Event, fact: dict[str, Any]) -> None:
+        self.require(
+            event.position == 1, event, "a run begins in the midst of a log", "position 1", event.position
+        )
+        self._policies.base = fact["base_policy"]["sha256"]
+        seed = fact["settings"].get("run", {}).get("seed")
+        self.require(seed in (None, fact["run_seed"]), event, "two seeds", seed, fact["run_seed"])
+
+    def _run_resumed(self, event: Event, fact: dict[str, Any]) -> None:
+        self._require_before(event, fact["after_position"], "the position it goes on from")
+
+    def _run_finished(self, event: Event, fact: dict[str, Any]) -> None:
+        updates, seen = fact["updates"], self._training.updates + self._training.skipped
+        if updates > seen and self._whole:
+            self.defect(event, "it counts updates that are not there", f"{seen} at most", updates)
+        ended = self._episodes.ends["episode.ended"]
+        if fact["episodes"] > ended and self._whole:
+            self.defect(event, "it counts episodes that are not there", f"{ended} at most", fact["episodes"])
+
+    def _require_before(self, event: Event, position: int, what: str) -> None:
+        if not 0 <= position < event.position:
+            self.defect(event, what, f"below {event.position}", position)
+
+    def _control_requested(self, _event: Event, fact: dict[str, Any]) -> None:
+        self._commands.add(fact["command"])
+
+    def _control_applied(self, event: Event, fact: dict[str, Any]) -> None:
+        if fact["command"] not in self._commands and self._whole:
+            self.defect(event, f"{fact['command']!r} was applied, though nobody asked for it")
+
+    def _event_dead_lettered(self, event: Event, fact: dict[str, Any]) -> None:
+        self._require_before(event, fact["position"], "it sets aside an event that is not there")
+
+    def _injection_seen(self, event: Event, fact: dict[str, Any]) -> None:
+        if self._whole and self._episodes.find(fact["episode"]) is None:
+            self.defect(event, f"episode {fact['episode']} was never requested")
+
+    def _log_sealed(self, event: Event, _fact: dict[str, Any]) -> None:
+        self.sealed_at = event.position
+
+    def _segment_archived(self, event: Event, fact: dict[str, Any]) -> None:
+        first, last = fact["first"], fact["last"]
+        if not 1 <= first <= last < event.position:
+            self.defect(
+                event,
+                "a segment of positions that it cannot hold",
+                f"1 to {event.position - 1}",
+                (first, last),
+            )
+            return
+        before = max((end for _, end, where in self.archived if where == fact["location"]), default=0)
+        if before and first > before + 1:
+            self.defect(
+                event, f"the archive {fact['location']} has a gap", f"from position {before + 1}", first
+            )
+        self.archived.append((first, last, fact["location"]))
+
+    def _log_repaired(self, event: Event, fact: dict[str, Any]) -> None:
+        first, last = fact["first"], fact["last"]
+        if not 1 <= first <= last < event.position:
+            self.defect(
+                event, "a repair of positions that are not there", f"1 to {event.position - 1}", (first, last)
+            )
+
+    def _snapshot_saved(self, event: Event, fact: dict[str, Any]) -> None:
+        at, projection = fact["position"], fact["projection"]
+        self._require_before(event, at, "a snapshot of the future")
+        start = self._ledger.digest_start(at)
+        if start is not None and start != fact["position_digest"][: len(start)]:
+            self.defect(
+                event,
+                f"it was made from another event at position {at}",
+                start.hex(),
+                fact["position_digest"].hex(),
+            )
+        if fact["log_digest"]:
+            self._digests.compare(
+                fact["log_digest"],
+                at,
+                position=event.position,
+                said_by=f"a snapshot of the {projection}",
+                event=event.type,
+            )
+        before = self._snapshots.get(projection, 0)
+        if fact["previous"] != before and self._whole:
+            self.defect(
+                event, f"it names another snapshot of the {projection} before it", before, fact["previous"]
+            )
+        self._snapshots[projection] = event.position
+
+    def _replay_scored(self, event: Event, fact: dict[str, Any]) -> None:
+        packed = fact["positions"]
+        if len(packed) % POSITION_BYTES or len(packed) != 2 * len(fact["perplexities"]):
+            self.defect(
+                event,
+                "positions and perplexities are not equally many",
+                len(packed) // 8,
+                len(fact["perplexities"]) // 4,
+            )
+            return
+        for (position,) in iter_unpack("<Q", packed):
+            if self._ledger.episode_of(position) < 0 and self._whole:
+                self.defect(event, f"it scores position {position}, which is no step", meaning=ALTERED)

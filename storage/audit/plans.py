@@ -1,0 +1,241 @@
+"""Batches as they were planned: what they name exists, is what the plan says it is, and was not used up before.
+
+Invariant 3, plan before training; invariant 4, what was sampled is what is trained.
+"""
+
+from collections import Counter
+from itertools import pairwise
+from struct import unpack
+from typing import Any
+
+from core.advantages import group_advantages
+from storage.audit.decoding import Event
+from storage.audit.defects import ALTERED, Findings
+from storage.audit.digests import Digests
+from storage.audit.episodes import Episode, Episodes
+from storage.audit.facts import Check
+from storage.audit.ledger import Ledger
+from storage.audit.policies import Policies
+
+POSITION_BYTES = 8
+DIGEST_BYTES = 8
+INT32_BYTES = 4
+CLONING = "cloning"
+COMPARING = "grpo"
+"""Algorithm whose advantages follow from the rewards of a group alone."""
+
+
+class Plans(Check):
+    """Checks `batch.planned` and `samples.swept` against the episodes before them. Keeps nothing of its own but counters."""
+
+    name = "training"
+
+    def __init__(
+        self,
+        findings: Findings,
+        *,
+        since: int,
+        episodes: Episodes,
+        policies: Policies,
+        ledger: Ledger,
+        digests: Digests,
+    ) -> None:
+        super().__init__(findings, since=since)
+        self._episodes = episodes
+        self._policies = policies
+        self._ledger = ledger
+        self._digests = digests
+
+    def planned(self, event: Event, *, rests_on: int) -> list[int]:
+        """`batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last fact before it."""
+        fact = event.payload
+        as_of = fact["as_of"]
+        self.require(
+            rests_on <= as_of < event.position,
+            event,
+            "it was not made from all that the learner had recorded before",
+            f"as of {rests_on} to {event.position - 1}",
+            as_of,
+        )
+        if as_of < event.position:
+            self._digests.compare(
+                fact["log_digest"],
+                as_of,
+                position=event.position,
+                said_by=f"batch {fact['batch']}",
+                event=event.type,
+            )
+        versions = [fact["version"], *(fact[f"{kind}_version"] for kind in ("reference", "proximal"))]
+        self.require(
+            fact["version"] == self._policies.newest or not self._whole,
+            event,
+            "it does not start from the newest weights",
+            self._policies.newest,
+            fact["version"],
+        )
+        missing = [each for each in versions if each is not None and each > self._policies.newest]
+        self.require(
+            not (missing and self._whole), event, "it names a version that was not published", "", missing
+        )
+        sizes = self._check_counts(event, fact)
+        self._check_samples(event, fact)
+        self._check_use(event, fact)
+        if fact["algorithm"] == COMPARING:
+            self._check_advantages(event, fact)
+        return sizes
+
+    def _check_counts(self, event: Event, fact: dict[str, Any]) -> list[int]:
+        packed = fact["minibatches"]
+        sizes = (
+            list(unpack(f"<{len(packed) // INT32_BYTES}i", packed)) if len(packed) % INT32_BYTES == 0 else []
+        )
+        samples = [planned["samples"] for planned in fact["episodes"]]
+        counts = {
+            "positions": len(fact["positions"]) / POSITION_BYTES,
+            "digests": len(fact["sample_digests"]) / DIGEST_BYTES,
+            "mini-batches": float(sum(sizes)),
+            "episodes": float(sum(samples)),
+        }
+        if len(set(counts.values())) != 1 or min([*sizes, *samples], default=0) < 0:
+            self.defect(event, "its parts do not name equally many samples", "", counts)
+            return sizes
+        ends = {sum(samples[: count + 1]) for count in range(len(samples))}
+        cuts = {sum(sizes[: count + 1]) for count in range(len(sizes))}
+        self.require(cuts <= ends, event, "a mini-batch ends within an episode", "", sorted(cuts - ends))
+        return sizes
+
+    def _check_samples(self, event: Event, fact: dict[str, Any]) -> None:
+        packed, digests, as_of = fact["positions"], fact["sample_digests"], fact["as_of"]
+        positions = unpack(
+            f"<{len(packed) // POSITION_BYTES}Q", packed[: len(packed) // POSITION_BYTES * POSITION_BYTES]
+        )
+        at = 0
+        for planned in fact["episodes"]:
+            own = positions[at : at + planned["samples"]]
+            episode = self._episodes.find(planned["episode"])
+            for index, position in enumerate(own, at):
+                noted = digests[DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)]
+                self._check_sample(event, planned["episode"], episode, position, noted, as_of=as_of)
+            rising = all(before < after for before, after in pairwise(own))
+            self.require(rising, event, f"the steps of {planned['episode']} are not in their order", "", own)
+            if episode is not None and self._episodes.is_seen(episode) and len(own) != episode.trainable:
+                self.defect(
+                    event, f"not all steps of {planned['episode']} are in it", episode.trainable, len(own)
+                )
+            at += planned["samples"]
+
+    def _check_sample(
+        self, event: Event, name: str, episode: Episode | None, position: int, noted: bytes, *, as_of: int
+    ) -> None:
+        found = self._ledger.digest_start(position)
+        if found is None or position > as_of:
+            if self._whole:
+                self.defect(
+                    event,
+                    f"it trains on position {position}, which it cannot know",
+                    f"up to {as_of}",
+                    position,
+                )
+            return
+        if found != noted:
+            self._findings.add(
+                self.name,
+                position,
+                f"the step is not the one that batch {event.payload['batch']} was planned with",
+                event="step.taken",
+                expected=f"sha256 {noted.hex()}…",
+                found=f"sha256 {found.hex()}…",
+                meaning=ALTERED,
+                suspects=(position, event.position),
+            )
+        elif episode is None or self._ledger.episode_of(position) != episode.number:
+            self.defect(event, f"it trains on position {position}, which is no step of {name}")
+
+    def _check_use(self, event: Event, fact: dict[str, Any]) -> None:
+        cloning = fact["algorithm"] == CLONING
+        own = Counter(planned["episode"] for planned in fact["episodes"] if not planned["rehearsed"])
+        for planned in fact["episodes"]:
+            self._check_episode(event, planned, fact["as_of"])
+        for name in own:
+            episode = self._episodes.find(name)
+            if episode is None:
+                continue
+            if (episode.uses and not cloning) or episode.swept_at:
+                where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
+                self.defect(event, f"it trains on {name}, which was used up", "", where)
+            episode.uses += 1
+        for name in fact["consumed"]:
+            self._use_up(event, name)
+
+    def _check_episode(self, event: Event, planned: dict[str, Any], as_of: int) -> None:
+        name, episode = planned["episode"], self._episodes.find(planned["episode"])
+        if episode is None:
+            if self._whole:
+                self.defect(event, f"it trains on {name}, which was never requested")
+            return
+        if not self._episodes.is_seen(episode):
+            return
+        self.require(episode.origin != "evaluation", event, f"it trains on {name}, which is an evaluation")
+        self.require(
+            planned["group"] == episode.group, event, f"group of {name}", episode.group, planned["group"]
+        )
+        ended = episode.end == "episode.ended" and episode.ended_at <= as_of
+        self.require(
+            ended, event, f"it trains on {name}, which had not ended", "episode.ended", episode.end or "open"
+        )
+        rewards = [reward for _, outcome, reward in episode.verdicts if outcome != "undecided"]
+        if planned["reward"] not in rewards:
+            self.defect(event, f"no judge gave {name} this reward", rewards or "a verdict", planned["reward"])
+        if planned["rehearsed"]:
+            before = episode.uses or episode.swept_at
+            self.require(before, event, f"it rehearses {name}, which was not used up before")
+            self.require(
+                planned["advantage"] == 0,
+                event,
+                f"advantage of {name}, which is rehearsed",
+                0,
+                planned["advantage"],
+            )
+
+    def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
+        """To the bit: they are computed alike on every machine."""
+        groups: dict[str, dict[str, float]] = {}
+        compared = [planned for planned in fact["episodes"] if not planned["rehearsed"]]
+        for planned in compared:
+            groups.setdefault(planned["group"], {})[planned["episode"]] = planned["reward"]
+        expected = {
+            name: advantage
+            for rewards in groups.values()
+            for name, advantage in zip(rewards, group_advantages(list(rewards.values())), strict=True)
+        }
+        for planned in compared:
+            name, found = planned["episode"], planned["advantage"]
+            if found != expected[name]:
+                self.defect(
+                    event, f"the advantage of {name} does not follow from its group", expected[name], found
+                )
+                return
+
+    def _use_up(self, event: Event, name: str) -> None:
+        episode = self._episodes.find(name)
+        if episode is None:
+            if self._whole:
+                self.defect(event, f"it gives up {name}, which was never requested")
+            return
+        if episode.swept_at:
+            self.defect(event, f"it gives up {name} again", "", f"position {episode.swept_at}")
+        elif episode.uses:
+            self.defect(event, f"it gives up {name}, which was trained on")
+        if self._episodes.is_seen(episode) and episode.end != "episode.ended":
+            self.defect(
+                event, f"it gives up {name}, which did not end", "episode.ended", episode.end or "open"
+            )
+        episode.swept_at = event.position
+
+    def swept(self, event: Event) -> None:
+        """`samples.swept`."""
+        fact = event.payload
+        if fact["version"] != self._policies.newest and self._whole:
+            self.defect(event, "it was decided at another version", self._policies.newest, fact["version"])
+        for name in fact["episodes"]:
+            self._use_up(event, name)

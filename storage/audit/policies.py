@@ -1,0 +1,75 @@
+"""Policy versions: published before anybody adopts them, adopted before anybody samples from them, never going back."""
+
+from storage.audit.decoding import Event
+from storage.audit.defects import Findings
+from storage.audit.facts import Check
+
+POLICY = "policy"
+
+
+class Policies(Check):
+    """Follows versions and who samples from which. Grows with actors' starts and with versions (about 100 bytes each)."""
+
+    name = "policy"
+
+    def __init__(self, findings: Findings, *, since: int) -> None:
+        super().__init__(findings, since=since)
+        self.newest = 0
+        """Version 0, the base policy, exists from the beginning."""
+        self.announced = -1
+        """Newest version that a weights.published names."""
+        self.base = ""
+        """sha256 of version 0's weights."""
+        self._adopted: dict[str, int] = {}
+        """Newest version by incarnation."""
+        self._ahead: dict[str, tuple[Event, int]] = {}
+        """By incarnation: its first step from a version that it has not adopted so far, and that version."""
+
+    def lose(self, position: int) -> None:
+        """See `Check.lose`: versions may have been published and adopted in the hole."""
+        super().lose(position)
+        self.announced = -1
+        self._adopted.clear()
+        self._ahead.clear()
+
+    def published(self, event: Event) -> None:
+        """`weights.published` of the policy."""
+        version, weights = event.payload["version"], event.payload["weights"]["sha256"]
+        if version != self.announced + 1 and (self._whole or self.announced >= 0):
+            self.defect(event, "a policy version is missing or published twice", self.announced + 1, version)
+        if version == 0 and self.base and weights != self.base:
+            self.defect(event, "version 0 is not the base policy of run.started", self.base, weights)
+        self.announced = max(version, self.announced)
+        self.newest = max(version, self.newest)
+
+    def adopted(self, event: Event) -> None:
+        """`weights.adopted`."""
+        version = event.payload["version"]
+        self.by_role(event, "actor")
+        actor = event.payload["actor"]
+        self.require(actor == event.producer, event, "another actor says so", actor, event.producer)
+        if (version > self.newest and self._whole) or version < 0:
+            self.defect(event, "a version was adopted that was not published", f"0 to {self.newest}", version)
+        before = self._adopted.get(event.incarnation, -1)
+        if version < before:
+            self.defect(event, f"{actor} went back to older weights", f"{before} or newer", version)
+        self._adopted[event.incarnation] = max(version, before)
+        ahead = self._ahead.get(event.incarnation)
+        if ahead is not None and ahead[1] <= version:
+            del self._ahead[event.incarnation]
+
+    def sampled(self, event: Event, version: int) -> None:
+        """A step of this version. Whether it was adopted shows later: the two facts are recorded at about the same time."""
+        adopted = self._adopted.get(event.incarnation)
+        if adopted is not None and version > adopted and event.incarnation not in self._ahead:
+            self._ahead[event.incarnation] = event, version
+
+    def finish(self) -> None:
+        """Steps from versions that their actor never adopted."""
+        for event, version in self._ahead.values():
+            self.defect(
+                event,
+                "it was sampled from a version that its actor never adopted",
+                f"{self._adopted[event.incarnation]} at most",
+                version,
+            )

@@ -1,0 +1,110 @@
+"""Tasks and requests: what is attempted was proposed and admitted; members, attempts and groups add up."""
+
+from hashlib import sha256
+from sys import intern
+from typing import Any
+
+import msgpack
+
+from storage.audit.decoding import Event
+from storage.audit.defects import Findings
+from storage.audit.facts import Check
+
+_pack = msgpack.Packer().pack
+
+
+def task_id(task: dict[str, Any]) -> str:
+    """A task's id from its content: equal tasks have equal ids everywhere."""
+    return f"task_{sha256(_pack(_ordered(task))).hexdigest()[:16]}"
+
+
+def _ordered(value: Any) -> Any:
+    if type(value) is dict:
+        return {key: _ordered(value[key]) for key in sorted(value)}
+    return [_ordered(item) for item in value] if type(value) is list else value
+
+
+class Group:
+    """Episodes of one task that are compared with each other."""
+
+    __slots__ = ("attempts", "name", "origin", "size", "task")
+
+    def __init__(self, name: str, task: str, size: int, origin: str) -> None:
+        self.name = name
+        self.task = task
+        self.size = size
+        self.origin = intern(origin)
+        self.attempts: dict[int, int] = {}
+        """Latest attempt of each member."""
+
+
+class Tasks(Check):
+    """Follows tasks, phases, groups. Grows with tasks (about 150 bytes) and groups (about 400)."""
+
+    name = "task"
+
+    def __init__(self, findings: Findings, *, since: int) -> None:
+        super().__init__(findings, since=since)
+        self._proposed: set[str] = set()
+        self._admitted: set[str] = set()
+        self._groups: dict[str, Group] = {}
+        self._phase: int | None = None
+
+    def proposed(self, event: Event) -> None:
+        """`task.proposed`."""
+        own = task_id(event.payload["task"])
+        self.require(
+            event.entity == own, event, "it is about another task than it proposes", own, event.entity
+        )
+        for parent in event.payload["parents"]:
+            self.require(
+                parent in self._proposed or not self._whole, event, f"the parent {parent} was never proposed"
+            )
+        self._proposed.add(own)
+
+    def decided(self, event: Event) -> None:
+        """`task.admitted`, `task.rejected`, `state.valued`."""
+        task = event.payload["task_id"]
+        if task not in self._proposed and self._whole:
+            self.defect(event, f"the task {task} was never proposed")
+        if event.type == "task.admitted":
+            self._admitted.add(task)
+        elif event.type == "task.rejected":
+            self._admitted.discard(task)
+
+    def phase_started(self, event: Event) -> None:
+        """`phase.started`."""
+        phase = event.payload["phase"]
+        before = self._phase
+        self.require(
+            before is None or phase > before, event, "a phase begins again", f"more than {before}", phase
+        )
+        self._phase = phase
+
+    def requested(self, event: Event) -> Group:
+        """`episode.requested`; returns its group, as it was first told of."""
+        fact = event.payload
+        own = task_id(fact["task"])
+        if self._admitted and fact["origin"] != "evaluation" and own not in self._admitted and self._whole:
+            self.defect(event, f"the task {own} was never admitted")
+        member, attempt, size = fact["member"], fact["attempt"], fact["group_size"]
+        if not 0 <= member < size:
+            self.defect(event, "it is no member of its group", f"0 to {size - 1}", member)
+        group = self._groups.get(fact["group"])
+        if group is None:
+            group = self._groups[fact["group"]] = Group(fact["group"], own, size, fact["origin"])
+        same = (group.task, group.size, group.origin)
+        if same != (own, size, fact["origin"]):
+            self.defect(
+                event,
+                f"group {fact['group']} is of another kind than before",
+                same,
+                (own, size, fact["origin"]),
+            )
+        before = group.attempts.get(member, -1)
+        if attempt != before + 1 and self._whole:
+            self.defect(
+                event, f"member {member} of {fact['group']} is asked out of turn", before + 1, attempt
+            )
+        group.attempts[member] = attempt
+        return group

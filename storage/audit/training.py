@@ -1,0 +1,161 @@
+"""The learner's chain: plan, updates in order, weights, checkpoint; each from exactly the state that the one before left."""
+
+from storage.audit.decoding import Event
+from storage.audit.defects import Findings
+from storage.audit.facts import Check
+from storage.audit.plans import Plans
+from storage.audit.policies import POLICY, Policies
+
+FLOAT_BYTES = 4
+
+
+class Training(Check):
+    """Follows the policy's training. Constant memory; other models' updates are left alone."""
+
+    name = "training"
+
+    def __init__(self, findings: Findings, *, since: int, plans: Plans, policies: Policies) -> None:
+        super().__init__(findings, since=since)
+        self._plans = plans
+        self._policies = policies
+        self._begun = since == 0
+        """Whether where training stands is known; not at once where reading begins later than the log."""
+        self.batches = 0
+        self.updates = 0
+        self.skipped = 0
+        self.due: list[int] | None = []
+        """Sizes of the current batch's mini-batches; None once they are unknown."""
+        self.done = 0
+        self._weights_due = False
+        self._state = ""
+        """Digest of weights and optimiser state after the last update; empty before the first."""
+        self._last = 0
+        """Position of the learner's last fact."""
+        self._writers: list[str] = []
+        """Incarnations of the learner, in the order in which they wrote."""
+
+    def lose(self, position: int) -> None:
+        """See `Check.lose`: batches and updates may lie in the hole."""
+        super().lose(position)
+        self._begun, self._state, self.due = False, "", None
+
+    def take(self, event: Event) -> None:
+        """Check one fact of the learner's family, readable."""
+        self.by_role(event, "learner")
+        self._check_writer(event)
+        match event.type:
+            case "batch.planned":
+                self._planned(event)
+            case "update.applied" | "update.skipped":
+                if event.payload["model"] == POLICY:
+                    self._updated(event)
+            case "weights.published":
+                if event.payload["model"] == POLICY:
+                    self._published(event)
+            case "checkpoint.saved":
+                self._saved(event)
+            case "samples.swept":
+                self._plans.swept(event)
+        self._last = event.position
+
+    def _check_writer(self, event: Event) -> None:
+        """A learner that was followed by another is fenced off: it can append nothing any more."""
+        if self._writers and self._writers[-1] == event.incarnation:
+            return
+        if event.incarnation in self._writers:
+            self.defect(
+                event,
+                f"two learners write to this run: after {self._writers[-1]} wrote",
+                "",
+                event.incarnation,
+            )
+            return
+        self._writers.append(event.incarnation)
+
+    def _planned(self, event: Event) -> None:
+        fact = event.payload
+        batch = fact["batch"]
+        if self._begun:
+            self.require(
+                batch == self.batches, event, "a batch is missing or planned twice", self.batches, batch
+            )
+            if self.due is not None and (self.done < len(self.due) or self._weights_due):
+                self.defect(
+                    event,
+                    f"batch {self.batches - 1} was not finished before",
+                    self.due,
+                    f"{self.done} updates",
+                )
+        self.due = self._plans.planned(event, rests_on=self._last)
+        self.batches, self.done, self._weights_due = batch + 1, 0, True
+
+    def _updated(self, event: Event) -> None:
+        fact = event.payload
+        batch, minibatch = fact["batch"], fact["minibatch"]
+        applied = event.type == "update.applied"
+        if self._begun:
+            self._check_turn(event, batch, minibatch)
+            if fact["update"] != self.updates + 1:
+                self.defect(
+                    event, "an update is missing or stands here twice", self.updates + 1, fact["update"]
+                )
+        before = fact["before"] if applied else fact["state"]
+        if self._state and before != self._state:
+            self.defect(
+                event, "it does not begin with the weights that the update before left", self._state, before
+            )
+        if applied and self.due is not None and 0 <= minibatch < len(self.due):
+            sizes = {name: len(report) // FLOAT_BYTES for name, report in fact["samples"].items()}
+            if set(sizes.values()) != {self.due[minibatch]}:
+                self.defect(event, "it does not report on each of its samples", self.due[minibatch], sizes)
+        self._state = fact["after"] if applied else before
+        self.updates = fact["update"] if applied else max(self.updates, fact["update"] - 1)
+        self.skipped += not applied
+        self.done = minibatch + 1
+        self._begun = True
+
+    def _check_turn(self, event: Event, batch: int, minibatch: int) -> None:
+        if batch != self.batches - 1 or not self._weights_due:
+            self.defect(event, f"batch {batch} is not planned", f"batch {self.batches - 1}", f"batch {batch}")
+            self.batches, self.due, self._weights_due = batch + 1, None, True
+        elif self.due is not None and not 0 <= minibatch < len(self.due):
+            self.defect(event, f"batch {batch} has no such mini-batch", f"{len(self.due)} in all", minibatch)
+        elif minibatch != self.done:
+            self.defect(event, f"mini-batches of batch {batch} are not in order", self.done, minibatch)
+
+    def _published(self, event: Event) -> None:
+        fact = event.payload
+        if fact["version"] > 0 and self._begun:
+            if not self._weights_due or (self.due is not None and self.done < len(self.due)):
+                self.defect(
+                    event, "weights were published in the midst of a batch", self.due, f"{self.done} updates"
+                )
+            if fact["update"] != self.updates:
+                self.defect(
+                    event, "these weights are not those of the last update", self.updates, fact["update"]
+                )
+            self._weights_due = False
+        self._policies.published(event)
+
+    def _saved(self, event: Event) -> None:
+        fact = event.payload
+        if not self._begun:
+            return
+        for what, expected, found in (
+            ("update", self.updates, fact["update"]),
+            ("batch", self.batches - 1, fact["batch"]),
+            ("policy version", self._policies.newest, fact["version"]),
+            ("digest of weights and optimiser", self._state or fact["state"], fact["state"]),
+        ):
+            self.require(
+                expected == found,
+                event,
+                f"the checkpoint's {what} is not that of the last update",
+                expected,
+                found,
+            )
+
+    @property
+    def outstanding(self) -> int:
+        """Mini-batches of the current batch that nothing is reported of yet."""
+        return max(0, len(self.due) - self.done) if self.due is not None else 0

@@ -1,0 +1,239 @@
+"""Edges backward: what a thing came from.
+
+update -> batch -> settings, the policy version it began with
+       -> episodes, as far as it trained on them -> steps -> page, the policy versions that sampled the tokens
+                                                 -> task -> the tasks it was derived from
+                                                 -> verdicts
+policy -> the updates that made it, or the settings that gave it
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from msgspec import structs
+from sqlalchemy import ColumnElement, and_, func, select
+
+from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
+from storage.readmodel.tables import (
+    batch_episodes,
+    batch_samples,
+    batches,
+    episodes,
+    steps,
+    task_parents,
+    token_versions,
+    update_samples,
+    updates,
+    verdicts,
+    weights,
+)
+
+SHARE = ("advantage", "weight", "ratio", "mask")
+"""What an update says of each sample."""
+
+
+def sources(asked: Asked, ref: Ref, *, above: Ref | None) -> list[Edge]:
+    """What a thing came from. `above`: the node that the tree reached it from; None: it is what was asked about."""
+    finder = SOURCES.get(ref.kind)
+    return finder(asked, ref, above) if finder else []
+
+
+def _of_step(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+    (row,) = asked.rows(select(steps).where(steps.c.position == ref.key[0]))
+    edges = asked.edge("saw", [Found(Ref("page", ref.key))])
+    edges += asked.edge(
+        "sampled by",
+        _samplers(asked, ref.key[0], row["version_low"], row["version_high"], row["answer_tokens"]),
+    )
+    if above is None or above.kind != "episode":
+        edges += asked.edge("step of", [Found(Ref("episode", (row["episode"],)))])
+    return edges
+
+
+def _samplers(asked: Asked, position: int, low: int | None, high: int | None, tokens: int) -> Sequence[Found]:
+    """Which versions sampled how many tokens of a step, in the order of their first."""
+    if low is None:
+        return []
+    if low == high:
+        return [Found(_policy(low), {"tokens": tokens})]
+    stretches = (
+        select(token_versions.c.version, func.sum(token_versions.c.tokens).label("tokens"))
+        .where(asked.holds(token_versions), token_versions.c.position == position)
+        .group_by(token_versions.c.version)
+        .order_by(func.min(token_versions.c.place))
+    )
+    return [Found(_policy(row["version"]), {"tokens": int(row["tokens"])}) for row in asked.rows(stretches)]
+
+
+def _policy(version: int) -> Ref:
+    return Ref("demonstrator", ()) if version == DEMONSTRATOR else Ref("policy", (POLICY, version))
+
+
+def _of_episode(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+    (episode,) = ref.key
+    tasks_of = select(episodes.c.task).where(asked.holds(episodes), episodes.c.episode == episode)
+    task = asked.connection.scalar(tasks_of)
+    edges = asked.edge("attempt at", [Found(Ref("task", (task,)))]) if task else []
+    if above is not None:  # of an episode that was asked about, verdicts are what came after
+        edges += verdicts_edge(asked, episode)
+    return edges + _steps_edge(asked, ref)
+
+
+def verdicts_edge(asked: Asked, episode: str) -> list[Edge]:
+    """What judges said about an episode."""
+    told = select(verdicts.c.position).where(asked.holds(verdicts), verdicts.c.episode == episode)
+    found = [
+        Found(Ref("verdict", (row["position"],))) for row in asked.rows(told.order_by(verdicts.c.position))
+    ]
+    return asked.edge("judged by", found)
+
+
+def _steps_edge(asked: Asked, ref: Ref) -> list[Edge]:
+    """All steps of an episode, or those that an update trained on with what it did with each."""
+    (episode,) = ref.key
+    if ref.share_of is None:
+        taken = select(steps.c.position).where(asked.holds(steps), steps.c.episode == episode)
+        rows = asked.rows(taken.order_by(steps.c.position))
+        return asked.edge("took", [Found(Ref("step", (row["position"],))) for row in rows])
+    used = select(batch_samples.c.step_position, *(update_samples.c[name] for name in SHARE))
+    rows = asked.rows(
+        used.select_from(batch_samples)
+        .join(update_samples, SAME_SAMPLE)
+        .where(
+            update_samples.c.position == ref.share_of.key[0],
+            asked.holds(batch_samples),
+            batch_samples.c.episode == episode,
+        )
+        .order_by(batch_samples.c.sample)
+    )
+    found = [Found(Ref("step", (row["step_position"],)), {name: row[name] for name in SHARE}) for row in rows]
+    return asked.edge("with", found)
+
+
+def _of_task(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+    derived = select(task_parents.c.parent).where(
+        asked.holds(task_parents), task_parents.c.task == ref.key[0]
+    )
+    rows = asked.rows(derived.distinct().order_by(task_parents.c.parent))
+    return asked.edge("derived from", [Found(Ref("task", (row["parent"],))) for row in rows])
+
+
+def _of_verdict(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+    if above is not None:
+        return []  # it is shown below its episode
+    about = asked.connection.scalar(select(verdicts.c.episode).where(verdicts.c.position == ref.key[0]))
+    return asked.edge("about", [Found(Ref("episode", (about,)))])
+
+
+def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+    (batch,) = ref.key
+    (row,) = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch == batch))
+    edges = asked.edge("under", [Found(Ref("settings", (row["position"],)))])
+    for relation, model, column in (
+        ("began with", POLICY, "version"),
+        ("compared with", POLICY, "reference_version"),
+        ("clipped to", POLICY, "proximal_version"),
+        ("valued by", "critic", "critic_version"),
+    ):
+        version = row[column]
+        repeated = column == "proximal_version" and version == row["version"]
+        if version is not None and not repeated:
+            edges += asked.edge(relation, [Found(Ref("policy", (model, version)))])
+    hidden = above is not None and above.kind == "update"  # which lists its own share of them
+    mine = select(
+        batch_episodes.c.episode, *(batch_episodes.c[name] for name in ("reward", "advantage", "samples"))
+    ).where(asked.holds(batch_episodes), batch_episodes.c.batch == batch)
+    ordered = mine.order_by(batch_episodes.c.place)
+    share = ("reward", "advantage", "samples")
+    first = batch_episodes.c.epoch == 0
+    for relation, part, told in (
+        ("trained on", and_(batch_episodes.c.trained, first), share),
+        ("rehearsed", and_(batch_episodes.c.rehearsed, first), share),
+        ("used up", and_(~batch_episodes.c.trained, ~batch_episodes.c.rehearsed), ()),
+    ):
+        edges += asked.episodes_edge(relation, ordered.where(part), share=told, hidden=hidden)
+    return edges
+
+
+def _of_update(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+    (position,) = ref.key
+    (row,) = asked.rows(select(updates).where(updates.c.position == position))
+    planned = Found(Ref("batch", (row["batch"],)), {"minibatch": row["minibatch"]})
+    edges = asked.edge("planned in", [planned])
+    used = (
+        select(batch_samples.c.episode, *summed_shares())
+        .select_from(batch_samples)
+        .join(update_samples, SAME_SAMPLE)
+        .where(update_samples.c.position == position, asked.holds(batch_samples))
+        .group_by(batch_samples.c.episode)
+        .order_by(func.min(batch_samples.c.sample))
+    )
+    trained = select(batch_episodes.c.episode).where(
+        asked.holds(batch_episodes), batch_episodes.c.batch == row["batch"], batch_episodes.c.trained
+    )
+    for relation, part in (
+        ("trained on", batch_samples.c.episode.in_(trained)),
+        ("rehearsed", batch_samples.c.episode.not_in(trained)),
+    ):
+        found = asked.episodes_edge(relation, used.where(part), share=("samples", *SHARE))
+        edges += [shared_by(edge, ref) for edge in found]
+    return edges
+
+
+def summed_shares() -> list[ColumnElement[Any]]:
+    """What an update did with several samples together: their weights summed, the rest as means."""
+    means = (func.avg(update_samples.c[name]).label(name) for name in ("advantage", "ratio", "mask"))
+    return [func.count().label("samples"), func.sum(update_samples.c.weight).label("weight"), *means]
+
+
+def shared_by(edge: Edge, ref: Ref) -> Edge:
+    """The branch, with of each entry only its part in `ref` meant."""
+    mine = [structs.replace(found, ref=structs.replace(found.ref, share_of=ref)) for found in edge.found]
+    return structs.replace(edge, found=mine)
+
+
+def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+    """The updates since the version before it; the settings where it is what the run began with."""
+    model, version = ref.key
+    of_model = (asked.holds(weights), weights.c.model == model)
+    own = asked.rows(
+        select(weights.c.at_update, weights.c.valid_from).where(*of_model, weights.c.version == version)
+    )
+    if not own:
+        return []
+    before = asked.connection.scalar(
+        select(weights.c.at_update)
+        .where(*of_model, weights.c.version < version)
+        .order_by(weights.c.version.desc())
+        .limit(1)
+    )
+    if before is None:
+        return asked.edge("given by", [Found(Ref("settings", (own[0]["valid_from"],)))])
+    made = select(updates.c.position).where(
+        asked.holds(updates),
+        updates.c.model == model,
+        updates.c.outcome == "applied",
+        updates.c.update_number > before,
+        updates.c.update_number <= own[0]["at_update"],
+    )
+    rows = asked.rows(made.order_by(updates.c.update_number.desc()))
+    return asked.edge("made by", [Found(Ref("update", (row["position"],))) for row in rows])
+
+
+SAME_SAMPLE = and_(
+    update_samples.c.batch == batch_samples.c.batch,
+    update_samples.c.minibatch == batch_samples.c.minibatch,
+    update_samples.c.place == batch_samples.c.place,
+)
+"""What an update did with a sample, beside the sample."""
+
+SOURCES: dict[str, Callable[[Asked, Ref, Ref | None], list[Edge]]] = {
+    "step": _of_step,
+    "episode": _of_episode,
+    "task": _of_task,
+    "verdict": _of_verdict,
+    "batch": _of_batch,
+    "update": _of_update,
+    "policy": _of_policy,
+}
+"""Kind -> its edges; what is not named comes from nothing that the log knows."""

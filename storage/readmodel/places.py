@@ -1,0 +1,66 @@
+"""Places in a log (`events.places`) as the read model knows them: the same positions, without reading the log."""
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
+
+from core.errors import NoSuchPlace
+from events.places import Noun, Place
+from storage.readmodel.asking import holding, position_of
+from storage.readmodel.tables import batches, checkpoints, updates, weights
+
+POLICY = "policy"
+
+
+def position_of_place(connection: Connection, place: Place) -> int:
+    """Where a place is, as far as the read model knows the log.
+
+    Raises:
+        NoSuchPlace: it has no such event, or not yet; says which there are.
+        NotInReadModel: a position beyond it.
+
+    """
+    if place.noun == "position":
+        return position_of(connection, place.number)
+    standing = position_of(connection, None)
+    positions = _landmarks(standing, place.noun).subquery()
+    number = positions.c.number
+    if place.number is None:
+        known = select(positions.c.position).order_by(number.desc(), positions.c.position.desc())
+    else:
+        known = (
+            select(positions.c.position).where(number == place.number).order_by(positions.c.position.desc())
+        )
+    found: int | None = connection.scalar(known.limit(1))
+    if found is None:
+        lowest, highest = connection.execute(select(func.min(number), func.max(number))).one()
+        there_are = "there is none yet" if lowest is None else f"there are {lowest} to {highest}"
+        raise NoSuchPlace(
+            f"there is no {place} as of position {standing}: {there_are}. Positions can be given, too."
+        )
+    return found
+
+
+def _landmarks(standing: int, noun: Noun) -> Select[int, int]:
+    """Number and position of everything of a kind."""
+
+    def of(table: Table, number: ColumnElement[int], position: ColumnElement[int]) -> Select[int, int]:
+        return select(number.label("number"), position.label("position")).where(holding(table, standing))
+
+    match noun:
+        case "update":
+            applied = (updates.c.model == POLICY, updates.c.outcome == "applied")
+            return of(updates, updates.c.update_number, updates.c.position).where(*applied)
+        case "policy":
+            return of(weights, weights.c.version, weights.c.valid_from).where(weights.c.model == POLICY)
+        case "checkpoint":
+            return of(checkpoints, checkpoints.c.update_number, checkpoints.c.position)
+        case _:
+            closing = (
+                select(func.min(weights.c.valid_from))
+                .where(
+                    holding(weights, standing),
+                    weights.c.model == POLICY,
+                    weights.c.valid_from > batches.c.position,
+                )
+                .scalar_subquery()
+            )
+            return of(batches, batches.c.batch, closing).where(closing.is_not(None))

@@ -1,0 +1,278 @@
+"""A log's beginning moves to the archive: announced, verified, never too early, and read as one sequence ever after."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from archive_story import QUICK, open_writer, plain
+from conftest import Connect, LiveBroker
+
+from core.errors import CorruptEvent, ExpectationFailed, ForeignLog
+from core.settings import LogSettings
+from core.task import Task
+from events.archive.errors import ArchiveDamaged, ArchiveMissing
+from events.archive.manifest import load, segment_path
+from events.catalogue import EpisodeCancelled, EpisodeRequested, SegmentArchived, WaitExceeded
+from events.continual import ContinualStream
+from events.envelope import Fact, Stored
+from events.jetstream import JetStreamLog
+from events.log import EventLog, Expectation
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
+from storage.archiving import Archiver
+from storage.blobs import BlobStore
+from storage.moving import Mover, OpenEpisodes, floor_of
+
+LATER_S = 1e6
+"""Seconds after which the archiver looks at the clock again in these tests: everything is old then."""
+
+
+class Bench:
+    """A stream, its archive, and who moves from the one to the other."""
+
+    def __init__(self, logs: dict[str, JetStreamLog], publisher: Publisher, place: Path) -> None:
+        self.logs = logs
+        self.stream = logs["archiver"]
+        self.place = place
+        self.folder = place / "archive"
+        self.whole: EventLog = ContinualStream(self.folder, logs["reader"], first=1)
+        self.publisher = publisher
+        self.episodes = OpenEpisodes()
+
+    async def tell(self, role: str, *facts: Fact) -> None:
+        """Facts by a role."""
+        async with Publisher(
+            self.logs[role], producer=f"{role}.1", code_rev="t", settings=QUICK
+        ) as publisher:
+            for fact in facts:
+                await publisher.publish(fact, entity="e")
+
+    async def waits(self, count: int) -> None:
+        """Events of no meaning."""
+        facts = [WaitExceeded(setting="s", limit_s=number, waited_for="w") for number in range(count)]
+        await self.tell("actor", *facts)
+
+    async def archive(self) -> None:
+        """What the archiver does, up to where the stream ends."""
+        writer = open_writer(self.folder, run=self.stream.run, segment_bytes=1500)
+        try:
+            blobs = BlobStore(self.place / "blobs")
+            archiver = Archiver(self.stream, blobs, writer, pages=True, watch=self.episodes.take)
+            for _ in range(2):  # the second time finds a segment to begin
+                await archiver.run(follow=False)
+        finally:
+            writer.close()
+
+    def mover(self, *, keep_events: int = 5, keep_s: float = 0.0, clock_s: float = 2e9 + LATER_S) -> Mover:
+        """A new one, as after a start."""
+        return Mover(
+            self.whole,
+            self.stream,
+            self.folder,
+            self.publisher,
+            self.episodes,
+            keep_events=keep_events,
+            keep_s=keep_s,
+            clock=lambda: clock_s,
+        )
+
+    async def move(self) -> int:
+        mover = self.mover()
+        await mover.announce()
+        return await mover.purge()
+
+    async def live(self) -> int:
+        """First position in the stream."""
+        return (await self.stream.identity()).first
+
+
+@pytest.fixture
+async def made(
+    broker: LiveBroker,
+    connect_as: Connect,
+    jetstream_log: JetStreamLog,
+    log_settings: LogSettings,
+    tmp_path: Path,
+) -> AsyncIterator[Bench]:
+    logs = {
+        role: await JetStreamLog.open(await connect_as(broker, role), jetstream_log.run, log_settings)
+        for role in ("archiver", "actor", "curriculum", "reader")
+    }
+    async with Publisher(logs["archiver"], producer="archiver.1", code_rev="t", settings=QUICK) as publisher:
+        bench = Bench(logs, publisher, tmp_path)
+        for _ in range(4):
+            await bench.waits(20)
+            await bench.archive()
+        yield bench
+
+
+async def stored_in(log: EventLog) -> list[tuple[int, str, str, bytes]]:
+    events: list[Stored] = []
+    while batch := await log.read(after=len(events), limit=30):
+        events += batch
+    return plain(events)
+
+
+class TestMoved:
+    async def test_what_is_archived_is_announced_and_forgotten_and_reads_as_before(self, made: Bench) -> None:
+        await made.waits(6)
+        before = await stored_in(made.whole)
+        until = await made.move()
+        segments = load(made.folder).segments
+        assert until == segments[-1].last
+        assert await made.live() == until + 1 > 1
+        after = await stored_in(made.whole)
+        assert after[: len(before)] == before
+        facts = [r.fact async for r in read(made.whole) if isinstance(r.fact, SegmentArchived)]
+        assert [(f.first, f.last, f.sha256) for f in facts] == [(s.first, s.last, s.sha256) for s in segments]
+        identity = await made.whole.identity()
+        assert (identity.first, identity.last) == (1, len(after))
+
+    async def test_announced_once_whoever_starts_again(self, made: Bench) -> None:
+        assert await made.mover().announce() == len(load(made.folder).segments)
+        assert await made.mover().announce() == 0
+        await made.mover().purge()
+        assert await made.mover().announce() == 0
+
+    async def test_a_reader_that_falls_behind_the_beginning_goes_on_in_the_archive(self, made: Bench) -> None:
+        expected = await stored_in(made.whole)
+        taken: list[Stored] = []
+        async with asyncio.timeout(60), aclosing(made.whole.tail(after=0)) as batches:
+            taken += (await anext(batches))[:7]
+        async with asyncio.timeout(60), aclosing(made.whole.tail(after=7)) as batches:
+            await made.move()
+            async for batch in batches:
+                taken += batch
+                if len(taken) >= len(expected):
+                    break
+        assert plain(taken)[: len(expected)] == expected
+
+    async def test_an_expectation_may_name_what_is_archived(self, made: Bench) -> None:
+        subject = f"run.{made.stream.run}.notice.actor.>"
+        last = await made.whole.last_under(subject)
+        assert last is not None
+        await made.tell("curriculum", *[WaitExceeded(setting="s", limit_s=1, waited_for="w")] * 30)
+        await made.archive()
+        assert await made.move() >= last.position
+        found = await made.whole.last_under(subject)
+        assert found is not None
+        assert found.position == last.position
+        writing = ContinualStream(made.folder, made.logs["actor"], first=1)
+        fact = WaitExceeded(setting="s", limit_s=1, waited_for="w")
+        async with Publisher(writing, producer="actor.1", code_rev="t", settings=QUICK) as publisher:
+            with pytest.raises(ExpectationFailed):
+                await publisher.decide(
+                    fact, entity="e", expect=Expectation(subject=subject, last=last.position - 1)
+                )
+            await publisher.decide(fact, entity="e", expect=Expectation(subject=subject, last=last.position))
+
+    async def test_without_its_archive_the_beginning_is_missed_with_a_way_out(self, made: Bench) -> None:
+        await made.move()
+        lost = ContinualStream(made.place / "elsewhere", made.logs["reader"], first=1)
+        with pytest.raises(
+            ArchiveMissing, match=r"position 1 of run .* was moved to the archive .* storage\.archive"
+        ):
+            await lost.read(after=0, limit=1)
+        other = made.place / "other"
+        writer = open_writer(other, run=made.stream.run)
+        writer.append(await ContinualStream(made.folder, made.logs["reader"], first=1).read(after=0, limit=3))
+        writer.close()
+        with pytest.raises(
+            CorruptEvent, match=r"positions 4 to .* are neither in the broker nor in the archive"
+        ):
+            await ContinualStream(other, made.logs["reader"], first=1).identity()
+
+
+class TestNotTooEarly:
+    """Nothing leaves the broker that somebody may still need."""
+
+    async def test_before_it_is_announced(self, made: Bench) -> None:
+        assert await made.mover().purge() == 0
+
+    async def test_the_latest_events(self, made: Bench) -> None:
+        mover = made.mover(keep_events=10_000)
+        await mover.announce()
+        assert await mover.purge() == 0
+
+    async def test_what_is_young(self, made: Bench) -> None:
+        mover = made.mover(keep_s=1e10)
+        await mover.announce()
+        assert await mover.purge() == 0
+
+    async def test_what_a_work_queue_has_to_do(self, made: Bench) -> None:
+        queue = await made.logs["actor"].open_queue("waits", family="notice")
+        async with asyncio.timeout(20):
+            (delivery,) = await queue.fetch(1, wait_s=10)
+            assert await made.move() == 0
+            await delivery.ack()
+            rest = await queue.fetch(200, wait_s=1)
+            for other in rest:
+                await other.ack()
+            while floor_of(await made.stream.served()) is not None:  # noqa: ASYNC110 - told by the broker
+                await asyncio.sleep(0.05)
+        assert await made.move() > 0
+
+    async def test_what_an_open_episode_began_in(self, made: Bench) -> None:
+        await made.tell("curriculum", requested("ep_1"))
+        await made.waits(60)
+        await made.archive()
+        asked = made.episodes.oldest
+        assert asked is not None
+        assert 0 < await made.move() < asked
+        await made.tell(
+            "curriculum", EpisodeCancelled(episode="ep_1", task_id="t", reason="drained", detail="")
+        )
+        await made.waits(20)
+        await made.archive()
+        assert await made.move() > asked
+
+    async def test_what_the_archive_does_not_hold_whole(self, made: Bench) -> None:
+        mover = made.mover()
+        await mover.announce()
+        path = segment_path(made.folder, load(made.folder).segments[0].first)
+        content = bytearray(path.read_bytes())
+        content[-50] ^= 1
+        path.write_bytes(content)
+        with pytest.raises(ArchiveDamaged, match="is damaged: its sha256"):
+            await mover.purge()
+        assert await made.live() == 1
+
+    async def test_what_is_another_event_in_the_archive(self, made: Bench) -> None:
+        other = MemoryLog(made.stream.run)
+        async with Publisher(other, producer="actor.1", code_rev="t", settings=QUICK) as publisher:
+            for number in range(60):
+                await publisher.publish(WaitExceeded(setting="s", limit_s=number, waited_for="w"), entity="e")
+        made.folder = made.place / "other"
+        writer = open_writer(made.folder, run=made.stream.run, segment_bytes=1500)
+        for start in range(0, 60, 20):
+            writer.append(other.events[start : start + 20])
+        writer.close()
+        mover = made.mover()
+        await mover.announce()
+        with pytest.raises(ForeignLog, match="is another event in the broker than in the archive"):
+            await mover.purge()
+        assert await made.live() == 1
+
+
+def requested(episode: str) -> EpisodeRequested:
+    task = Task(environment="store", family="f", seed=1, instruction="i", goal={}, max_steps=3)
+    return EpisodeRequested(
+        episode=episode,
+        task=task,
+        group="g",
+        member=0,
+        group_size=1,
+        attempt=0,
+        origin="online",
+        temperature=1.0,
+        phase=0,
+        min_version=0,
+        lease_s=60.0,
+    )
+
+
+def test_nobody_reading_needs_nothing() -> None:
+    assert floor_of([]) is None

@@ -1,0 +1,198 @@
+"""`hindcast audit` on a run in a broker, an archive of it and a fork of it; what a home notes of a log."""
+
+import asyncio
+import json
+import shutil
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from forged_log import values
+from tiny_policy import write_tiny_policy
+from training_story import LEARNER, QUICK, Story, informative, tell
+from typer.testing import CliRunner, Result
+
+from app.archiving import archive_source
+from app.attach.running import Attachment, Session, attach
+from app.cli import app
+from app.configuration import resolve
+from app.forking import fork_run
+from app.opening import open_log
+from app.runs import RunHandle, create_run, open_run
+from app.witnesses import FILE, known_witnesses
+from core.errors import ForeignLog
+from events.publisher import Publisher
+from learner.loop import run_learner
+
+RUN = "parent"
+
+
+def call(home: Path, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ("audit", *arguments), env={"HINDCAST_HOME": str(home)})
+
+
+def report(home: Path, *arguments: str, code: int = 0) -> dict[str, object]:
+    result = call(home, *arguments, "--json")
+    assert result.exit_code == code, result.output
+    told: dict[str, object] = json.loads(result.stdout)
+    return told
+
+
+async def learn(run: RunHandle, *, until: int) -> None:
+    async with (
+        run.connect_log("learner") as log,
+        Publisher(log, producer="learner.1", code_rev="test", settings=QUICK) as publisher,
+    ):
+        policy = Path(run.settings.policy.base)
+        await run_learner(log, run.blobs, publisher=publisher, policy=policy, until_updates=until)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home with a run of two batches and its archive; no broker is running."""
+    home = tmp_path_factory.mktemp("audited") / "home"
+    policy = write_tiny_policy(home / "policy")
+    chosen = [f"learner.{key}={value}" for key, value in LEARNER.items()]
+    chosen += ["learner.epochs=1", "learner.rehearsal_episodes=0", "learner.keep_weights=1"]
+    chosen += ["learner.keep_weights_every=1000", "curriculum.group_size=4", f"policy.base={policy}"]
+    run = create_run(resolve(environment={}, folder=home, overrides=chosen), home=home, name=RUN)
+
+    async def record() -> None:
+        story = Story(policy)
+        roles = {"app": "admin", "curriculum": "curriculum", "actor": "actor", "judge": "judge"}
+        async with AsyncExitStack() as stack:
+            logs = {
+                name: await stack.enter_async_context(run.connect_log(role)) for name, role in roles.items()
+            }
+            facts = [story.start(run.blobs, run.settings)]
+            facts += [fact for _ in range(4) for fact in story.group(*informative(steps=1))]
+            await tell(logs["app"], facts, logs=logs)
+            await learn(run, until=4)
+            await archive_source(
+                run,
+                home / "archive",
+                follow=False,
+                pages=True,
+                on_event=lambda *_: None,
+                on_blob=lambda _: None,
+            )
+
+    asyncio.run(record())
+    return home
+
+
+@pytest.fixture
+def home(recorded: Path, tmp_path: Path) -> Path:
+    """A copy, to be altered."""
+    shutil.copytree(recorded, tmp_path / "home", ignore=shutil.ignore_patterns("broker.json", "broker.users"))
+    return tmp_path / "home"
+
+
+def test_a_true_run_has_no_defects_and_leaves_its_digest_for_the_next_audit(home: Path) -> None:
+    told = report(home, RUN)
+    assert (told["defects"], told["updates"], told["blobs_checked"]) == ([], 4, "full")
+    assert told["events"] == told["last"]
+    again = call(home, RUN, "--blobs", "none", "--expect", f"{told['last']}:{told['digest']}")
+    assert again.exit_code == 0
+    assert "no defects" in again.stdout
+    assert f"the last audit without defects, position {told['last']}" in again.stdout
+
+
+def test_a_digest_kept_elsewhere_tells_a_log_that_was_rewritten(home: Path) -> None:
+    told = report(home, RUN)
+    (home / "runs" / RUN / FILE).unlink()
+    other = "0" * 64
+    found = report(home, RUN, "--expect", f"{told['last']}:{other}", code=3)
+    (defect,) = found["defects"]  # type: ignore[misc]
+    assert defect["check"] == "digest"
+    assert defect["until"] == told["last"]
+    assert not (home / "runs" / RUN / FILE).exists(), "only an audit without defects is a witness"
+
+
+@pytest.mark.parametrize("text", ["5", "x:00", f"0:{'0' * 64}", "5:0011"])
+def test_what_is_no_position_and_digest_is_refused(home: Path, text: str) -> None:
+    result = call(home, RUN, "--expect", text)
+    assert result.exit_code != 0
+    assert "it looks like" in str(result.exception)
+
+
+def test_an_archive_is_audited_like_its_run_without_a_broker(home: Path) -> None:
+    told = report(home, str(home / "archive"))
+    of_run = report(home, RUN)
+    same = ("run", "events", "chains", "defects", "digest", "first", "last", "updates", "episodes")
+    assert {name: told[name] for name in same} == {name: of_run[name] for name in same}
+    segment = next((home / "archive" / "segments").iterdir())
+    content = bytearray(segment.read_bytes())
+    content[len(content) // 2] ^= 1
+    segment.chmod(0o600)
+    segment.write_bytes(bytes(content))
+    found = report(home, str(home / "archive"), code=3)
+    assert found["defects"][0]["check"] == "position"  # type: ignore[index]
+
+
+def test_a_fork_is_audited_from_its_parents_first_event_also_when_the_parent_has_let_go_of_weights(
+    home: Path,
+) -> None:
+    parent = open_run(RUN, home=home)
+
+    async def go_on() -> None:
+        async with parent.connect_log() as log:
+            stored = await log.read(after=0, limit=10_000)
+            at = next(one.position for one in stored if values(one)["type"] == "update.applied")
+            await fork_run(
+                parent, at=at, name="child", overrides=["learner.kl_coefficient=0.5"], said=lambda _: None
+            )
+            await learn(open_run("child", home=home), until=4)
+
+    asyncio.run(go_on())
+    told = report(home, "child")
+    assert (told["defects"], told["first"], told["updates"]) == ([], 1, 4)
+
+
+def test_a_start_notes_where_the_log_ended_and_refuses_one_that_ends_earlier(home: Path) -> None:
+    run = open_run(RUN, home=home)
+    asyncio.run(open_log(run, None))
+    witness, *_ = known_witnesses(run)
+    assert witness.name == "the last start of the run"
+    path = run.folder / FILE
+    noted = json.loads(path.read_text())
+    noted["start"]["position"] += 5
+    path.write_text(json.dumps(noted))
+    with pytest.raises(ForeignLog, match=f"had read it up to position {witness.position + 5}"):
+        asyncio.run(open_log(run, None))
+    found = report(home, RUN, code=3)
+    (defect,) = found["defects"]  # type: ignore[misc]
+    assert (defect["position"], defect["until"]) == (witness.position + 1, witness.position + 5)
+
+
+def test_a_start_refuses_a_log_with_another_event_where_it_ended(home: Path) -> None:
+    run = open_run(RUN, home=home)
+    asyncio.run(open_log(run, None))
+    path = run.folder / FILE
+    noted = json.loads(path.read_text())
+    noted["start"]["digest"] = "0" * 64
+    path.write_text(json.dumps(noted))
+    with pytest.raises(ForeignLog, match="holds another event at position"):
+        asyncio.run(open_log(run, None))
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"start": 5}', '{"start": {"position": "x"}}'])
+def test_a_note_that_cannot_be_read_is_no_witness_and_stops_nobody(home: Path, content: str) -> None:
+    run = open_run(RUN, home=home)
+    (run.folder / FILE).write_text(content)
+    assert known_witnesses(run) == []
+    asyncio.run(open_log(run, None))
+    assert len(known_witnesses(run)) == 1
+
+
+def test_consumers_and_the_read_model_are_asked_how_far_they_have_read(home: Path) -> None:
+    run = open_run(RUN, home=home)
+    attachment = Attachment(target="app.examples.outcome_counts:OutcomeCounts", name="counts", until="end")
+    taken = asyncio.run(attach(run, attachment, Session())).position
+    rebuilt = CliRunner().invoke(app, ("rebuild", RUN), env={"HINDCAST_HOME": str(home)})
+    assert rebuilt.exit_code == 0
+    names = {(witness.name, witness.position) for witness in known_witnesses(run)}
+    assert names == {("the read model", taken), ("the consumer counts", taken)}
+    assert report(home, RUN)["witnesses"] == [
+        f"{name}, position {taken}" for name, _ in sorted(names, reverse=True)
+    ]
