@@ -15,6 +15,7 @@ from storage.snapshots import Kind
 RULES = (
     "learner.buffer",
     "learner.settling",
+    "learner.verdicts",
     "learner.state",
     "learner.episodes",
     "core.arrays",

@@ -79,7 +79,7 @@ def summarise(
 ) -> Comparison:
     """A comparison of pairs (ours, peer) that were measured one right after the other."""
     logs = [log(ours / peer) for ours, peer in pairs]
-    low, high = _interval(logs)
+    low, high = interval_of_mean(logs)
     return Comparison(
         figure=figure,
         unit=unit,
@@ -95,7 +95,7 @@ def summarise(
     )
 
 
-def _interval(values: Sequence[float]) -> tuple[float, float]:
+def interval_of_mean(values: Sequence[float]) -> tuple[float, float]:
     """Percentile bootstrap of the mean, the same for the same values."""
     drawn = random.Random(0)
     means = sorted(fsum(drawn.choices(values, k=len(values))) / len(values) for _ in range(RESAMPLES))

@@ -8,14 +8,15 @@ that passed a batch twice, show at once.
 from collections.abc import Sequence
 
 import msgspec
-from sqlalchemy import Connection, insert, select, update
+from sqlalchemy import Connection, select, update
 
 from core.errors import HindcastError
 from events.chain import RollingDigest
 from events.envelope import Recorded
 from storage.readmodel.mapping import operations
-from storage.readmodel.operations import Ensure, Insert, Put, Values
-from storage.readmodel.revisions import BLANK, Revisions
+from storage.readmodel.operations import Ensure, Insert, InsertMany, Put, Values
+from storage.readmodel.revisions import Revisions
+from storage.readmodel.rows import Many, insert_many, insert_rows
 from storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 
 CURSOR_NAME = "readmodel"
@@ -119,6 +120,7 @@ class _Changes:
 
     def __init__(self) -> None:
         self._recorded: dict[str, list[Values]] = {}
+        self._many: dict[str, list[Many]] = {}
         self._revised: dict[str, list[tuple[int, Put | Ensure]]] = {}
 
     def add(self, recorded: Recorded) -> None:
@@ -126,8 +128,11 @@ class _Changes:
         for operation in operations(recorded):
             table = operation.table
             if isinstance(operation, Insert):
-                row = {**BLANK[table], **operation.values, "position": recorded.position}
+                row = {**operation.values, "position": recorded.position}
                 self._recorded.setdefault(table, []).append(row)
+            elif isinstance(operation, InsertMany):
+                many = Many({**operation.shared, "position": recorded.position}, operation.columns)
+                self._many.setdefault(table, []).append(many)
             else:
                 self._revised.setdefault(table, []).append((recorded.position, operation))
 
@@ -140,4 +145,6 @@ class _Changes:
                 revisions.take(position, operation)
             revisions.write(connection)
         for name, rows in self._recorded.items():
-            connection.execute(insert(TABLES[name]), rows)
+            insert_rows(connection, TABLES[name], rows)
+        for name, many in self._many.items():
+            insert_many(connection, TABLES[name], many)

@@ -1,5 +1,6 @@
 """What a fact does to the read model's rows, as plain values. Pure: nothing here knows a database."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -12,6 +13,16 @@ class Insert(msgspec.Struct, frozen=True, gc=False):
 
     table: str
     values: Values
+
+
+class InsertMany(msgspec.Struct, frozen=True, gc=False):
+    """Something happened that has many parts: add a row to a recorded table for each. `position` is filled in."""
+
+    table: str
+    shared: Values
+    """What all rows have."""
+    columns: dict[str, Sequence[Any]]
+    """What each row has for itself; equally long."""
 
 
 class Put(msgspec.Struct, frozen=True, gc=False):
@@ -32,4 +43,4 @@ class Ensure(msgspec.Struct, frozen=True, gc=False):
     values: Values
 
 
-Operation = Insert | Put | Ensure
+Operation = Insert | InsertMany | Put | Ensure

@@ -3,18 +3,16 @@
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, insert, select, tuple_, update
+from sqlalchemy import Connection, Table, bindparam, select, tuple_, update
 
 from storage.readmodel.operations import Ensure, Put, Values
-from storage.readmodel.tables import OPEN, TABLES
+from storage.readmodel.rows import BLANK, insert_rows
+from storage.readmodel.tables import OPEN
 
 Key = tuple[Any, ...]
 
 KEYS_PER_SELECT = 400
 """Keys looked up at once: databases bound the number of parameters of a statement."""
-
-BLANK: dict[str, Values] = {name: dict.fromkeys(table.c.keys()) for name, table in TABLES.items()}
-"""A row of each table with nothing known: the rows of one statement must name the same columns."""
 
 
 class Revisions:
@@ -83,4 +81,4 @@ class Revisions:
             statement = update(self._table).where(*same).values(valid_to=bindparam("_until"))
             connection.execute(statement, self._closed)
         if self._added:
-            connection.execute(insert(self._table), self._added)
+            insert_rows(connection, self._table, self._added)

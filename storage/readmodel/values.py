@@ -5,6 +5,7 @@ so one such value would stop every projector at that event; it is replaced here,
 """
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -27,6 +28,12 @@ def small_integer(number: int | None) -> int | None:
 def finite(number: float | None) -> float | None:
     """The number, or None for one that is not finite: SQLite cannot tell those from nothing, nor -0.0 from 0.0."""
     return number + 0.0 if number is not None and math.isfinite(number) else None
+
+
+def finite_all(numbers: Iterable[float | None]) -> list[float | None]:
+    """`finite` of each."""
+    finite_one = math.isfinite
+    return [number + 0.0 if number is not None and finite_one(number) else None for number in numbers]
 
 
 def to_json(value: Any) -> str:

@@ -12,7 +12,7 @@ from events.registry import BY_CLASS
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
 from storage.readmodel.mapping import MAPPERS, operations
-from storage.readmodel.operations import Insert
+from storage.readmodel.operations import Insert, InsertMany
 from storage.readmodel.tables import TABLES, steps
 
 
@@ -57,7 +57,9 @@ async def test_rows_name_only_columns_of_their_tables() -> None:
     _, recordeds = await recorded_run(1, groups=6)
     for one in recordeds:
         for operation in operations(one):
-            unknown = set(operation.values) - set(TABLES[operation.table].c.keys())
+            many = isinstance(operation, InsertMany)
+            named = [*operation.shared, *operation.columns] if many else [*operation.values]
+            unknown = set(named) - set(TABLES[operation.table].c.keys())
             assert not unknown, f"{one.envelope.type} -> {operation.table}"
 
 
@@ -77,16 +79,21 @@ def test_a_fact_of_no_known_kind_changes_nothing() -> None:
 
 def test_a_batch_names_the_mini_batch_and_the_episode_of_every_sample() -> None:
     planned = next(told.fact for told in a_run(1) if BY_CLASS[type(told.fact)].name == "batch.planned")
-    samples = [
-        o.values
-        for o in operations(recorded(planned))
-        if isinstance(o, Insert) and o.table == "batch_samples"
-    ]
-    sizes = [sum(1 for s in samples if s["minibatch"] == m) for m in (0, 1)]
+    (samples,) = [o.columns for o in operations(recorded(planned)) if isinstance(o, InsertMany)]
+    sizes = [sum(1 for minibatch in samples["minibatch"] if minibatch == m) for m in (0, 1)]
     assert msgspec.convert(list(memoryview(planned.minibatches).cast("i")), list[int]) == sizes
-    assert [s["place"] for s in samples] == [*range(sizes[0]), *range(sizes[1])]
-    owners = [part.episode for part in planned.episodes for _ in range(part.samples)]
-    assert [s["episode"] for s in samples] == owners
+    assert samples["place"] == [*range(sizes[0]), *range(sizes[1])]
+    assert samples["episode"] == [part.episode for part in planned.episodes for _ in range(part.samples)]
+    assert len({len(column) for column in samples.values()}) == 1
+
+
+def test_a_plan_whose_counts_do_not_add_up_is_shown_as_far_as_it_goes() -> None:
+    planned = next(told.fact for told in a_run(1) if BY_CLASS[type(told.fact)].name == "batch.planned")
+    short = msgspec.structs.replace(planned, minibatches=planned.minibatches[:4], episodes=())
+    (samples,) = [o.columns for o in operations(recorded(short)) if isinstance(o, InsertMany)]
+    assert samples["minibatch"][-1] is None
+    assert set(samples["episode"]) == {None}
+    assert len(samples["place"]) == len(planned.positions) // 8
 
 
 @pytest.mark.parametrize(
@@ -118,7 +125,9 @@ def test_what_a_policy_writes_never_stops_the_projector(
 
 def test_numbers_that_are_not_finite_are_kept_as_nothing() -> None:
     applied = next(told.fact for told in a_run(1) if BY_CLASS[type(told.fact)].name == "update.applied")
-    rows = [o.values for o in operations(recorded(applied))]
-    assert rows[0]["metrics"] == '{"entropy":null,"loss":0.25}'
-    assert [row["ratio"] for row in rows[1:3]] == [None, 1.0]
-    assert rows[0]["after"] == digest_hex(b"1")
+    update, samples = operations(recorded(applied))
+    assert isinstance(update, Insert)
+    assert isinstance(samples, InsertMany)
+    assert update.values["metrics"] == '{"entropy":null,"loss":0.25}'
+    assert samples.columns["ratio"][:2] == [None, 1.0]
+    assert update.values["after"] == digest_hex(b"1")

@@ -5,7 +5,7 @@ Each benchmark is a module here with an `app` of one command; what it measures i
 
 import typer
 
-from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory
+from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory, replay
 from app.cli.bench.stopping import taking_children_along
 
 PARTS: tuple[typer.Typer, ...] = (
@@ -16,6 +16,7 @@ PARTS: tuple[typer.Typer, ...] = (
     learner.app,
     asynchrony.app,
     memory.app,
+    replay.app,
 )
 """In the order of the help."""
 

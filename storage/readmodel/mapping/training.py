@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from itertools import zip_longest
+from itertools import chain, islice, repeat
 
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
 from events.catalogue import (
@@ -16,8 +16,8 @@ from events.catalogue import (
 )
 from events.envelope import Recorded
 from storage.readmodel.mapping.notices import notice
-from storage.readmodel.operations import Insert, Operation, Put, Values
-from storage.readmodel.values import finite, small_integer, to_json
+from storage.readmodel.operations import Insert, InsertMany, Operation, Put, Values
+from storage.readmodel.values import finite, finite_all, small_integer, to_json
 
 
 def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation]:
@@ -67,19 +67,18 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
         (minibatch, place) for minibatch, size in enumerate(sizes) for place in range(size)
     )
     owners = (part.episode for part in fact.episodes for _ in range(part.samples))
-    for sample, step_position in enumerate(positions):
-        in_minibatch, place_in_it = next(places, (None, None))
-        yield Insert(
-            "batch_samples",
-            {
-                "batch": fact.batch,
-                "sample": sample,
-                "minibatch": in_minibatch,
-                "place": place_in_it,
-                "step_position": small_integer(step_position),
-                "episode": next(owners, None),
-            },
-        )
+    placed = list(islice(chain(places, repeat((None, None))), len(positions)))
+    yield InsertMany(
+        "batch_samples",
+        {"batch": fact.batch},
+        {
+            "sample": range(len(positions)),
+            "minibatch": [minibatch for minibatch, _ in placed],
+            "place": [within for _, within in placed],
+            "step_position": [small_integer(position) for position in positions],
+            "episode": list(islice(chain(owners, repeat(None)), len(positions))),
+        },
+    )
 
 
 def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operation]:
@@ -105,21 +104,22 @@ def _update_applied(recorded: Recorded, fact: UpdateApplied) -> Iterable[Operati
             "code_rev": recorded.envelope.code_rev,
         },
     )
-    for place, (advantage, weight, ratio, mask) in enumerate(zip_longest(*columns)):
-        yield Insert(
-            "update_samples",
-            {
-                "place": place,
-                "model": fact.model,
-                "update_number": fact.update,
-                "batch": fact.batch,
-                "minibatch": fact.minibatch,
-                "advantage": finite(advantage),
-                "weight": finite(weight),
-                "ratio": finite(ratio),
-                "mask": finite(mask),
-            },
-        )
+    samples = max(map(len, columns))
+    names = ("advantage", "weight", "ratio", "mask")
+    each = {
+        name: finite_all(islice(chain(column, repeat(None)), samples))
+        for name, column in zip(names, columns, strict=True)
+    }
+    yield InsertMany(
+        "update_samples",
+        {
+            "model": fact.model,
+            "update_number": fact.update,
+            "batch": fact.batch,
+            "minibatch": fact.minibatch,
+        },
+        {"place": range(samples), **each},
+    )
 
 
 def _update_skipped(recorded: Recorded, fact: UpdateSkipped) -> Iterable[Operation]:
