@@ -1,85 +1,93 @@
 """The command line. Exit codes: 0 done, 1 failed, 2 usage, 3 replay diverged.
 
-A command is a function of a module here; each module has its own `app`, and `PARTS` is the whole assembly. Every command
-takes `--json`, shows an example in its help, and works without a terminal. What is slow to import (torch) is imported
-by the command that needs it. What goes wrong in a way we know is one
-message on stderr; a traceback is a fault of ours.
+A command is a function of a module here; each module has its own `app`, and `COMMANDS` is the whole assembly. Every command
+takes `--json`, shows an example in its help, and works without a terminal. A module is imported when its command is asked
+for, and what is slow to import (torch) by the command that needs it. What goes wrong in a way we know is one message on
+stderr; a traceback is a fault of ours.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from typing import Any
 
 import structlog
 import typer
+from typer.core import TyperGroup
 
-from app.cli import (
-    archive,
-    attach,
-    audit,
-    bench,
-    config,
-    consumer,
-    doctor,
-    episode,
-    evaluate,
-    fork,
-    importing,
-    lineage,
-    log,
-    policy,
-    rebuild,
-    rejudge,
-    repair,
-    replay,
-    run,
-    start,
-    task,
-    train,
-    verify,
-    watch,
-)
 from app.interrupts import INTERRUPTED
 from core.errors import HindcastError
 
-PARTS: tuple[typer.Typer, ...] = (
-    start.app,
-    watch.app,
-    doctor.app,
-    run.app,
-    episode.app,
-    task.app,
-    policy.app,
-    lineage.app,
-    log.app,
-    archive.app,
-    importing.app,
-    attach.app,
-    consumer.app,
-    evaluate.app,
-    verify.app,
-    audit.app,
-    rebuild.app,
-    rejudge.app,
-    replay.app,
-    repair.app,
-    fork.app,
-    config.app,
-    train.app,
-    bench.app,
-)
-"""In the order of the help."""
+COMMANDS = {
+    "start": "start",
+    "watch": "watch",
+    "doctor": "doctor",
+    "run": "run",
+    "episode": "episode",
+    "task": "task",
+    "policy": "policy",
+    "lineage": "lineage",
+    "log": "log",
+    "archive": "archive",
+    "import": "importing",
+    "attach": "attach",
+    "consumer": "consumer",
+    "eval": "evaluate",
+    "verify": "verify",
+    "audit": "audit",
+    "rebuild": "rebuild",
+    "rejudge": "rejudge",
+    "replay": "replay",
+    "repair": "repair",
+    "fork": "fork",
+    "config": "config",
+    "train": "train",
+    "bench": "bench",
+}
+"""The first word of a command -> the module that has it, in the order of the help."""
+
+
+class _Loading(Mapping[str, Any]):
+    """Commands by name. A module is imported once its command is asked for: most need neither browser nor database."""
+
+    def __getitem__(self, name: str) -> Any:
+        """The command, of the type that typer makes."""
+        whole = typer.Typer(add_completion=False, rich_markup_mode=None)
+        whole.add_typer(import_module(f"app.cli.{COMMANDS[name]}").app)
+        return typer.main.get_group(whole).commands[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in COMMANDS
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Commands(TyperGroup):
+    """All of `COMMANDS`."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = _Loading()  # type: ignore[assignment]  # nothing is ever added to it
+
 
 app = typer.Typer(
     name="hindcast",
-    help="Train language-model web agents; every run can be replayed. `hindcast start` begins one.",
+    cls=_Commands,
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for part in PARTS:
-    app.add_typer(part)
+
+
+@app.callback()
+def hindcast() -> None:
+    """Train language-model web agents; every run can be replayed. `hindcast start` begins one."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
