@@ -19,6 +19,7 @@ import uvloop
 
 from app.logs import configure_logging, current_run, style_of, tell
 from app.processes import pid_alive, read_json, report, report_failure
+from app.revision import is_code_newer_than
 from app.supervisor import HOPELESS, RESTARTS, home_folder
 from core.errors import (
     BrokerDenied,
@@ -33,6 +34,8 @@ from core.errors import (
     UnknownVersion,
 )
 
+BEGAN = time.time()
+"""When this process read its code, in unix seconds."""
 STOP_S = 3.5
 """From SIGTERM to the moment the role is cancelled; its supervisor kills after 4 s."""
 READY_WAIT_S = 150.0
@@ -132,6 +135,9 @@ def explain(error: BaseException, name: str) -> int:
     if isinstance(error, HindcastError):
         kind = type(error).__name__
         style = style_of(home_folder())
+        if isinstance(error, UnknownVersion) and is_code_newer_than(BEGAN):
+            tell(style, name, f"newer code is installed, starting again with it: {error}", error_type=kind)
+            return 1
         tell(style, name, str(error) if style.is_json else f"{kind}: {error}", error_type=kind)
         # a browser that worked before may work again; one that is missing at the very first start will not
         missing = isinstance(error, BrowserUnavailable) and os.environ.get(RESTARTS, "0") == "0"

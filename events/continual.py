@@ -2,8 +2,7 @@
 
 `JoinedLog` joins two logs at a place; here the place moves. What is still in the stream is read from it, what is not from
 the archive, and a reader that falls behind the stream's beginning while it reads goes on in the archive: nobody can tell.
-Appended is only to the stream. An expectation may name an event of the archive; that there is *no* event of a subject
-is asked of the stream alone, since the archiver moves nothing whose life may go on.
+Appended is only to the stream; what an expectation says holds of both.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -44,14 +43,20 @@ class ContinualStream:
         return self._stream.lineage
 
     async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
-        """See `EventLog.append`. An expectation may name an event that is in the archive."""
-        if expect is None or expect.last == 0 or expect.last >= await self._look():
+        """See `EventLog.append`. An expectation speaks of both parts: what the archive holds is created already."""
+        if expect is None:
+            return await self._stream.append(batch)
+        live = await self._look()
+        if live <= self._first or expect.last >= live:
             return await self._stream.append(batch, expect=expect)
-        last = await self.last_under(expect.subject)
-        if last is None or last.position != expect.last:
+        archived = await self._archived(self._first).last_before(expect.subject, until=live - 1)
+        before = archived.position if archived else 0
+        if archived is not None and [record.id for record in batch] == [archived.id]:
+            return [before]  # it is repeated by somebody who did not hear that it was stored
+        if before != expect.last:
             raise ExpectationFailed(
-                f"the last event under {expect.subject} is at position {last.position if last else 0}, not {expect.last}: "
-                "nothing was appended."
+                f"the last event under {expect.subject} up to position {live - 1} is at position {before}, not "
+                f"{expect.last}: nothing was appended."
             )
         none_since = Expectation(subject=expect.subject, last=0)
         return await self._stream.append(batch, expect=none_since)

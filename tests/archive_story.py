@@ -184,10 +184,7 @@ class ArchivedLog(MemoryLog):
 
 
 class MovedLog:
-    """A stream whose every event is archived, and forgotten by the broker but for the last few, as soon as it is there.
-
-    Entities that are created if absent stay, as the archiver keeps episodes that are open.
-    """
+    """A stream whose every event is archived, and forgotten by the broker but for the last few, as soon as it is there."""
 
     KEPT = 2
 
@@ -195,7 +192,6 @@ class MovedLog:
         self._archiver = archiver
         self._writer = open_writer(folder, run=stream.run, segment_bytes=20_000)
         self._log = ContinualStream(folder, stream, first=1)
-        self._entity = 0
         self._moving = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:
@@ -210,8 +206,6 @@ class MovedLog:
     async def _move(self) -> None:
         while fresh := await self._archiver.read(after=self._writer.last, limit=500):
             self._writer.append(fresh)
-            entities = [stored.position for stored in fresh if stored.subject.endswith(".entity")]
-            self._entity = self._entity or min(entities, default=0)
-        until = min(self._writer.last - self.KEPT, (self._entity or self._writer.last) - 1)
+        until = self._writer.last - self.KEPT
         if until > 0:
             await self._archiver.purge(until=until)

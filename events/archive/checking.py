@@ -12,6 +12,7 @@ import msgspec
 from core.errors import CorruptEvent
 from events.archive.errors import ArchiveDamaged
 from events.archive.format import Frame, NotWhole, check_frame, decode_frame, decode_header
+from events.archive.index import encode_index, hash_of, index_path, is_indexed
 from events.archive.manifest import SEGMENTS, Manifest, Segment, load, segment_path
 from events.archive.reading import closed_frames, look_at_open
 from events.chain import RollingDigest
@@ -94,6 +95,7 @@ class _Check:
         self._folder = folder
         self._manifest = manifest
         self._take = take
+        self._subjects: set[int] = set()
         self.defects: list[Defect] = []
         self.digest = RollingDigest(bytes.fromhex(manifest.digest))
         self.last = manifest.first - 1
@@ -107,6 +109,7 @@ class _Check:
         digest = self._manifest.before(index)[1]
         self.digest = RollingDigest(bytes.fromhex(digest))
         self.last = segment.last
+        self._subjects.clear()
         try:
             frames = closed_frames(self._folder, self._manifest, index)
             content = place.read_bytes()
@@ -120,6 +123,9 @@ class _Check:
             return
         self.bytes += len(content)
         self._compare_digest(place, segment)
+        beside = index_path(self._folder, segment.first)
+        if beside.exists() and beside.read_bytes() != encode_index(self._subjects):
+            self._defect(beside, segment.first, "it is not the segment's; delete it, it is only for speed")
 
     def open(self) -> None:
         """The open segment, as far as it is whole."""
@@ -151,7 +157,9 @@ class _Check:
         """Files that no archiver has put there."""
         manifest = self._manifest
         known = {segment_path(self._folder, segment.first).name for segment in manifest.segments}
-        known.add(segment_path(self._folder, manifest.next).name)
+        known |= {index_path(self._folder, segment.first).name for segment in manifest.segments}
+        # a crash may come between the index of a segment and its closing
+        known |= {path(self._folder, manifest.next).name for path in (segment_path, index_path)}
         for path in sorted((self._folder / SEGMENTS).iterdir()):
             if path.name not in known and not path.name.startswith("."):
                 self._defect(path, manifest.next, "the manifest does not know it")
@@ -160,6 +168,8 @@ class _Check:
         for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
             self.digest.advance(sha256(stored.data).digest())
             self.events += 1
+            if is_indexed(stored.subject):
+                self._subjects.add(hash_of(stored.subject))
             try:
                 envelope = decode_envelope(stored)
             except CorruptEvent as error:

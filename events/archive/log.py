@@ -91,16 +91,21 @@ class ArchiveLog:
                 await asyncio.sleep(POLL_S)
 
     async def last_under(self, subject: str) -> Stored | None:
-        """See `EventLog.last_under`. Looks through the segments that hold events of its family, from the last one back."""
+        """See `EventLog.last_under`. Reads only segments that may hold such an event, from the last one back."""
         await asyncio.to_thread(self._reader.refresh)
-        return await asyncio.to_thread(self._last_under, subject)
+        return await asyncio.to_thread(self._last_under, subject, None)
 
-    def _last_under(self, subject: str) -> Stored | None:
+    async def last_before(self, subject: str, *, until: int) -> Stored | None:
+        """The same among the events up to a position."""
+        if until > self._reader.last:
+            await asyncio.to_thread(self._reader.refresh)
+        return await asyncio.to_thread(self._last_under, subject, until)
+
+    def _last_under(self, subject: str, until: int | None) -> Stored | None:
         """A fork's prefix is asked for the same subject under its own run's name."""
         lineage = list(self.lineage)
-        pattern, tokens = subject, subject.split(".")
-        family = tokens[2] if len(tokens) > 2 and tokens[2] not in ("*", ">") else None
-        for stored in self._reader.backwards(family=family):
+        pattern = subject
+        for stored in self._reader.backwards(subject, until=until):
             while lineage and stored.position <= lineage[-1].until:
                 pattern = of_run(subject, lineage.pop().run)
             if matches(pattern, stored.subject):

@@ -14,6 +14,7 @@ from typing import NamedTuple, NoReturn
 
 from events.archive.errors import ArchiveDamaged, BeyondArchive
 from events.archive.format import Frame, Header, NotWhole, decode_frame, decode_header, frame_at, frames_from
+from events.archive.index import Hashes, hash_of, holds, is_indexed, load_index
 from events.archive.manifest import NAME, Manifest, Segment, load, segment_path
 from events.envelope import Stored
 
@@ -48,6 +49,10 @@ class ArchiveReader:
         """By first position: the frames of the closed segments looked at so far."""
         self._open = self._look_at_open(None)
         self._cache: dict[tuple[int, int], list[Stored]] = {}
+        self._indexes: dict[int, Hashes | None] = {}
+        """By first position: what closed segments hold; None where only they themselves tell."""
+        self._hashed: tuple[int, int, set[int]] = (0, 0, set())
+        """Of the open segment: its first position, up to which byte it is hashed, the hashes of its subjects."""
 
     @property
     def manifest(self) -> Manifest:
@@ -104,20 +109,48 @@ class ArchiveReader:
             events = self._decode(segment, next(frame for frame in frames if frame.last >= wanted))
             return events[wanted - events[0].position :]
 
-    def backwards(self, *, family: str | None = None) -> Iterator[Stored]:
-        """Every event from the last one back; with `family` segments without any of that one are passed over."""
+    def backwards(self, subject: str, *, until: int | None = None) -> Iterator[Stored]:
+        """Events from the last one back, or from `until`; segments that hold none of the subject are passed over."""
+        family = _literal_family(subject)
+        wanted = hash_of(subject) if family is not None and is_indexed(subject) else None
         with self._lock:
-            last, firsts = self.last, {segment.first: segment for segment in self._manifest.segments}
+            last = self.last if until is None else min(until, self.last)
         while last >= self.first:
             with self._lock:
                 first = self._segment_of(last)
-                passed_over = family is not None and first in firsts and family not in firsts[first].families
-                frames = [] if passed_over else self._frames_around(last)[1]
+                frames = self._frames_around(last)[1] if self._may_hold(first, family, wanted) else []
             for frame in reversed(frames):
-                with self._lock:
-                    events = self._decode(first, frame)
-                yield from reversed(events)
+                if frame.first <= last:
+                    with self._lock:
+                        events = self._decode(first, frame)
+                    yield from (stored for stored in reversed(events) if stored.position <= last)
             last = first - 1
+
+    def _may_hold(self, first: int, family: str | None, wanted: int | None) -> bool:
+        """Whether a segment may hold an event of a family, and of a subject by its hash."""
+        if first == self._manifest.next:
+            return wanted is None or wanted in self._open_hashes()
+        index = bisect_left(self._manifest.segments, first, key=lambda segment: segment.first)
+        if family is not None and family not in self._manifest.segments[index].families:
+            return False
+        if wanted is None:
+            return True
+        if first not in self._indexes:
+            self._indexes[first] = load_index(self.folder, first)
+        hashes = self._indexes[first]
+        return hashes is None or holds(hashes, wanted)
+
+    def _open_hashes(self) -> set[int]:
+        """Of the open segment's subjects; looked through once, then only what is new."""
+        if self._hashed[0] != self._manifest.next:
+            self._hashed = (self._manifest.next, 0, set())
+        first, end, hashes = self._hashed
+        for frame in self._open.frames:
+            if frame.offset >= end:
+                subjects = (stored.subject for stored in self._decode(first, frame))
+                hashes.update(hash_of(subject) for subject in subjects if is_indexed(subject))
+        self._hashed = (first, self._open.end, hashes)
+        return hashes
 
     def _segment_of(self, position: int) -> int:
         """First position of the segment that holds a position."""
@@ -270,3 +303,9 @@ def _signature(folder: Path) -> tuple[int, int, int]:
     except (FileNotFoundError, NotADirectoryError):
         return (0, 0, 0)
     return (found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+def _literal_family(subject: str) -> str | None:
+    """The family that a subject or wildcard is about; None: several."""
+    tokens = subject.split(".")
+    return tokens[2] if len(tokens) > 2 and tokens[2] not in ("*", ">") else None

@@ -21,6 +21,7 @@ from core.errors import DiskFull, ForeignLog
 from events.archive.disk import Disk
 from events.archive.format import FORMAT, START, Header, decode_frame, encode_frame, encode_header, split
 from events.archive.holding import hold, require_empty
+from events.archive.index import encode_index, hash_of, index_path, is_indexed
 from events.archive.manifest import (
     SEGMENTS,
     Blobs,
@@ -60,7 +61,8 @@ class ArchiveWriter:
         self._chain = START
         self._digest = RollingDigest()
         self._families: set[str] = set()
-        """Of the open segment."""
+        self._subjects: set[int] = set()
+        """Hashes for its index. Both of the open segment."""
         self._last = manifest.next - 1
         self._last_digest = b""
 
@@ -185,6 +187,8 @@ class ArchiveWriter:
         self._last, self._last_digest = stored.position, sha256(stored.data).digest()
         self._digest.advance(self._last_digest)
         self._families.add(family_of(stored.subject))
+        if is_indexed(stored.subject):
+            self._subjects.add(hash_of(stored.subject))
 
     @contextmanager
     def _worded(self) -> Iterator[None]:
@@ -304,6 +308,7 @@ class ArchiveWriter:
             digest=self._digest.value.hex(),
             families=tuple(sorted(self._families)),
         )
+        self._disk.replace(index_path(self.folder, closed.first), encode_index(self._subjects))
         self._store(
             msgspec.structs.replace(self._manifest, segments=(*self._manifest.segments, closed), open=None)
         )
@@ -311,6 +316,7 @@ class ArchiveWriter:
         os.close(self._file)
         self._file = None
         self._families.clear()
+        self._subjects.clear()
 
 
 def _descent(lineage: tuple[Ancestor, ...]) -> str:

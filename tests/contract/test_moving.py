@@ -16,7 +16,7 @@ from events.archive.errors import ArchiveDamaged, ArchiveMissing
 from events.archive.manifest import load, segment_path
 from events.catalogue import EpisodeCancelled, EpisodeRequested, SegmentArchived, WaitExceeded
 from events.continual import ContinualStream
-from events.envelope import Fact, Stored
+from events.envelope import Fact, Record, Stored
 from events.jetstream import JetStreamLog
 from events.log import EventLog, Expectation
 from events.memory import MemoryLog
@@ -168,6 +168,22 @@ class TestMoved:
                     fact, entity="e", expect=Expectation(subject=subject, last=last.position - 1)
                 )
             await publisher.decide(fact, entity="e", expect=Expectation(subject=subject, last=last.position))
+
+    async def test_what_was_created_once_is_not_created_again_from_the_archive(self, made: Bench) -> None:
+        subject = f"run.{made.stream.run}.notice.actor.1.once"
+        data = made.logs["actor"]
+        once = Record(subject, (await made.whole.read(after=0, limit=1))[0].data, "once")
+        absent = Expectation(subject=subject, last=0)
+        await data.append([once], expect=absent)
+        position = (await data.identity()).last
+        writer = open_writer(made.folder, run=made.stream.run)
+        writer.append(await data.read(after=writer.last, limit=500))
+        writer.close_segment()
+        writer.close()
+        await made.stream.purge(until=position)
+        writing = ContinualStream(made.folder, data, first=1)
+        with pytest.raises(ExpectationFailed, match=f"is at position {position}, not 0"):
+            await writing.append([Record(subject, b"again", "again")], expect=absent)
 
     async def test_without_its_archive_the_beginning_is_missed_with_a_way_out(self, made: Bench) -> None:
         await made.move()

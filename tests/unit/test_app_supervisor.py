@@ -14,8 +14,9 @@ from app import worker
 from app.launch import Launch, parse_until
 from app.opening import is_operational
 from app.processes import list_processes, pid_alive
+from app.revision import is_code_newer_than
 from app.supervisor import HOPELESS, STARTER, Supervisor
-from core.errors import SettingsError
+from core.errors import SettingsError, UnknownVersion
 
 WAIT_S = 20.0
 
@@ -166,3 +167,20 @@ def test_where_and_how_fast_a_run_works_may_change_and_what_it_computes_may_not(
     assert is_operational("actors.browser_path")
     assert not is_operational("learner.learning_rate")
     assert not is_operational("actors.temperature")
+
+
+def test_a_fact_of_newer_code_starts_a_worker_again_only_where_that_code_is_installed_by_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An upgrade under a running system: whoever meets the first new fact comes back as the new code, once."""
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    newer = UnknownVersion("step.taken has version 9")
+    monkeypatch.setattr(worker, "BEGAN", 0.0)
+    assert worker.explain(newer, "learner.1") == 1
+    monkeypatch.setattr(worker, "BEGAN", time.time() + 60)
+    assert worker.explain(newer, "learner.1") == HOPELESS
+    source = tmp_path / "events" / "catalogue" / "episode.py"
+    source.parent.mkdir(parents=True)
+    source.write_text("")
+    assert is_code_newer_than(source.stat().st_ctime - 1, tmp_path)
+    assert not is_code_newer_than(source.stat().st_ctime, tmp_path)

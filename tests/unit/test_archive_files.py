@@ -294,15 +294,15 @@ class TestClosing:
         ]
         assert check_archive(closed).digest == digests[-1]
 
-    @pytest.mark.parametrize("step", range(6))
+    @pytest.mark.parametrize("step", range(10))
     def test_a_crash_while_closing_loses_nothing(
         self, step: int, events: list[Stored], tmp_path: Path
     ) -> None:
         folder = tmp_path / "archive"
         open_writer(folder, segment_bytes=300).close()
-        # header (write, sync, rename, folder), frame (write, sync), then the manifest that closes it
+        # header (write, sync, rename, folder), frame (write, sync), then index and manifest (four steps each) close it
         writer = open_writer(folder, segment_bytes=300, disk=DyingDisk(6 + step, 0.4))
-        if step < 4:
+        if step < 8:
             with pytest.raises(PowerCut):
                 writer.append(events[:3])
         else:

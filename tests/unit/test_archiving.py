@@ -11,7 +11,9 @@ from bare_step import bare_step
 
 import storage.archiving as archiving
 from core.errors import CorruptEvent, ForeignLog
+from events.archive.checking import check_archive
 from events.archive.errors import ArchiveBusy, ArchiveDamaged
+from events.archive.index import index_path
 from events.archive.log import ArchiveLog
 from events.archive.manifest import load, segment_path
 from events.catalogue import BlobReleased, CheckpointSaved, WaitExceeded
@@ -87,14 +89,14 @@ class TestGoingOn:
             following = asyncio.create_task(archiver.run(follow=True))
             await until(lambda: writer.last == 20)
             await made.append(blob)
-            await until(lambda: made.kept.has(blob.blob))
+            await until(lambda: load(made.folder).blobs.through == 21)
             following.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await following
         writer.close()
         noted = load(made.folder)
         assert noted.open is not None
-        assert (noted.open.last, noted.blobs.through) == (21, 21)
+        assert (noted.open.last, made.kept.has(blob.blob)) == (21, True)
 
     async def test_another_log_under_the_same_name_is_refused(self, made: Bench) -> None:
         await made.archive()
@@ -245,3 +247,36 @@ async def test_who_looks_for_a_family_passes_over_segments_without_it(made: Benc
     assert await log.last_under(f"run.{RUN}.snapshot.>") is None
     with pytest.raises(ArchiveDamaged, match="its file is missing"):
         await log.last_under(f"run.{RUN}.notice.nobody")
+
+
+async def test_who_asks_for_one_entity_reads_only_the_segment_that_holds_it(made: Bench) -> None:
+    """At every end of an episode it is asked whether there is one: of a log of months."""
+    events = made.memory.events
+    judged = [
+        Stored(s.position, f"run.{RUN}.episode_end.ep_{s.position}", s.data, s.id, s.traceparent)
+        for s in events
+    ]
+    write_archive(made.folder, judged, segment_bytes=500)
+    assert not check_archive(made.folder).defects
+    segments = load(made.folder).segments
+    held = segment_path(made.folder, segments[1].first)
+    whole = held.read_bytes()
+    held.unlink()
+    log = ArchiveLog(made.folder)
+    for position in (segments[0].last, segments[-1].last, 20):
+        found = await log.last_under(f"run.{RUN}.episode_end.ep_{position}")
+        assert found is not None
+        assert found.position == position
+    assert await log.last_under(f"run.{RUN}.episode_end.ep_99") is None
+    assert await log.last_before(f"run.{RUN}.episode_end.ep_20", until=19) is None
+    with pytest.raises(ArchiveDamaged):
+        await log.last_under(f"run.{RUN}.episode_end.ep_{segments[1].first}")
+    held.write_bytes(whole)
+    index = index_path(made.folder, segments[1].first)
+    for content in (index.read_bytes()[:-1], b"", index.read_bytes()[:-1] + b"x"):
+        index.write_bytes(content)
+        assert check_archive(made.folder).defects, "a bent index is told"
+        found = await ArchiveLog(made.folder).last_under(f"run.{RUN}.episode_end.ep_{segments[1].first}")
+        assert found is not None, "and not believed"
+    index.unlink()
+    assert not check_archive(made.folder).defects
