@@ -220,8 +220,8 @@ class StorageSettings(Section):
     keep_live_events: Annotated[int, Field(ge=1000)] = 1_000_000
     """Latest events that stay in the broker whatever is archived."""
     keep_page_episodes: Annotated[int, Field(ge=0)] = 0
-    """Ended episodes, the latest ones, whose snapshots of pages are kept beside the log; 0: those of all. What an archive
-    has copied (`storage.archive`) stays in it."""
+    """Episodes that came to an end, the latest ones, whose snapshots of pages are kept beside the log; 0: those of all.
+    What an archive has copied (`storage.archive`) stays in it."""
 
 
 class TelemetrySettings(Section):

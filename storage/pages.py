@@ -1,7 +1,7 @@
 """Whose snapshots of pages are still wanted. Pure: a fold of events' envelopes, as large as what is kept.
 
 Kept are the pages of episodes under way, of those that a judge has still to speak about, and of the latest so many that
-ended. A page is stored once however many steps saw it: it is due once the last of them may go, and no longer due when
+came to an end with a page to show, whichever end it was. A page is stored once however many steps saw it: it is due once the last of them may go, and no longer due when
 another one names it. The learner needs none of them: it trains, and remembers successes, from the tokens in events.
 """
 
@@ -14,7 +14,7 @@ from events.envelope import BlobRef, Envelope
 from events.references import RELEASING, blobs_in
 from storage.snapshots import Kind
 
-STARTED, ENDED, JUDGED = "episode.started", "episode.ended", "episode.judged"
+REQUESTED, ENDED, JUDGED = "episode.requested", "episode.ended", "episode.judged"
 GIVEN_UP = ("episode.abandoned", "episode.cancelled")
 RULES = ("storage.pages", "events.references")
 """Modules whose code decides what the state is."""
@@ -97,7 +97,7 @@ class PageWindow:
                 state.ended[said.episode].judges.discard(said.judge.name)
                 self._slide(state)
             return
-        if kind == STARTED:
+        if kind == REQUESTED:
             state.under_way.setdefault(_about.decode(envelope.payload).episode, Seen())
         pages = [] if kind == RELEASING else [blob for blob, page in blobs_in(envelope) if page]
         ends = kind == ENDED or kind in GIVEN_UP
@@ -107,7 +107,7 @@ class PageWindow:
         seen = state.under_way.get(episode) or state.ended.get(episode)
         for blob in pages:
             _show(state, seen, blob.sha256, Due(blob.size, position, envelope.occurred_ns))
-        if ends and (ending := state.under_way.pop(episode, None)) is not None:
+        if ends and (ending := state.under_way.pop(episode, None)) is not None and ending.pages:
             ending.judges = set(self._judges) if kind == ENDED else set()
             state.ended[episode] = ending
             self._slide(state)

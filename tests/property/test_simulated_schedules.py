@@ -15,7 +15,7 @@ import pytest
 from simulation.invariants import check
 from simulation.processes import Process
 from simulation.sabotage import SABOTAGES, Sabotage, notice
-from simulation.schedules import LOST, REHEARSING, Outcome, Schedule, clear_away, play, stage
+from simulation.schedules import ARCHIVED, LOST, REHEARSING, Outcome, Schedule, clear_away, play, stage
 from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 
 import actors.actor as actor_role
@@ -60,6 +60,18 @@ def test_the_same_holds_where_batches_are_gone_through_again_and_successes_rehea
         each.fact for outcome in outcomes for each in outcome.history if isinstance(each.fact, BatchPlanned)
     ]
     assert any(planned.rehearsed for plan in plans for planned in plan.episodes)
+
+
+@pytest.mark.parametrize("chunk", range(2))
+def test_the_same_holds_where_the_log_moves_to_an_archive_and_the_run_is_forked_afterwards(
+    chunk: int, folder: Path
+) -> None:
+    first = ARCHIVED + CHUNK * chunk
+    outcomes = play_all(range(first, first + CHUNK), folder)
+    continued = [outcome.continued for outcome in outcomes if outcome.continued is not None]
+    assert len(continued) == CHUNK
+    assert any(each.moved for each in continued)
+    assert any(each.pages_released for each in continued)
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.name.replace(" ", "-"))

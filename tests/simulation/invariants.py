@@ -294,8 +294,8 @@ def no_effects_in_replay(outcome: Outcome) -> None:
     report = outcome.verified
     assert report is not None
     require(report.identical, name, f"verify: {report.first_divergence}")
-    require(len(outcome.site.broker.events) == outcome.events_before_replay, name, "verify appended")
-    require(set(outcome.site.blobs.contents) == outcome.blobs_before_replay, name, "verify wrote a blob")
+    require(outcome.events_after_replay == outcome.events_before_replay, name, "verify appended")
+    require(outcome.blobs_after_replay == outcome.blobs_before_replay, name, "verify wrote a blob")
 
 
 def every_wait_has_a_bound(outcome: Outcome) -> None:
@@ -304,6 +304,52 @@ def every_wait_has_a_bound(outcome: Outcome) -> None:
     updates = len(facts(outcome, UpdateApplied))
     require(not outcome.complaints, name, outcome.complaints[:1])
     require(updates >= outcome.updates, name, f"{updates} of {outcome.updates} updates")
+
+
+def one_sequence_outlives_the_broker(outcome: Outcome) -> None:
+    """Archive and stream are one log, to the byte; it is without defects; a fork of it goes on and verifies."""
+    found, name = outcome.continued, "one sequence outlives the broker"
+    if found is None:
+        return
+    live = [
+        (stored.position, stored.subject, stored.id, stored.data) for stored in outcome.site.broker.events
+    ]
+    kept = [(stored.position, stored.subject, stored.id, stored.data) for stored in found.archived]
+    require(kept == live, name, f"the archive holds {len(kept)} events, {len(live)} were recorded")
+    require(not found.archive_defects, name, found.archive_defects)
+    require(not found.audited.defects, name, found.audited.defects)
+    require(not found.fork_audited.defects, name, f"fork at {found.forked_at}: {found.fork_audited.defects}")
+    report = found.fork_verified
+    require(report.identical, name, f"fork at {found.forked_at}: {report.first_divergence}")
+    require(found.fork_updates >= 1, name, "the fork did not go on")
+
+
+def pages_that_are_wanted_stay(outcome: Outcome) -> None:
+    """Counted from the facts: of what is kept nothing is gone, and the archive has what the run let go of."""
+    name = "pages"
+    if outcome.continued is None:
+        return
+    keep = outcome.settings.storage.keep_page_episodes
+    shown: set[str] = set()
+    over: list[str] = []
+    for recorded in outcome.history:
+        if isinstance(recorded.fact, StepTaken):
+            shown.add(recorded.fact.episode)
+        elif isinstance(recorded.fact, EpisodeEnded | EpisodeAbandoned | EpisodeCancelled):
+            over += [recorded.fact.episode] if recorded.fact.episode in shown else []
+    kept = set(over[-keep:])
+    for recorded in outcome.history:
+        fact = recorded.fact
+        page = None
+        if isinstance(fact, StepTaken):
+            page = fact.observation
+        elif isinstance(fact, EpisodeEnded):
+            page = fact.final_observation
+        if page is not None:
+            there = outcome.site.blobs.has(page)
+            assert isinstance(fact, StepTaken | EpisodeEnded)
+            require(there or fact.episode not in kept, name, f"{fact.episode} lost the page it showed")
+            require(page.sha256 in outcome.continued.copied, name, "a page is not in the archive")
 
 
 INVARIANTS = (
@@ -318,6 +364,8 @@ INVARIANTS = (
     one_writer_per_chain,
     no_effects_in_replay,
     every_wait_has_a_bound,
+    one_sequence_outlives_the_broker,
+    pages_that_are_wanted_stay,
 )
 
 

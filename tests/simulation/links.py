@@ -6,12 +6,14 @@ from contextlib import aclosing
 from pathlib import Path
 from random import Random
 
+import msgspec
 from virtual_time import Lane, VirtualLoop
 
-from core.errors import BlobMissing, BrokerUnreachable
+from core.errors import BlobMissing, BrokerUnreachable, CorruptEvent
 from core.ids import digest_hex
 from events.appending import Outcome, Unknown, append_once
 from events.envelope import BlobRef, Record, Stored
+from events.jetstream_consumers import Served
 from events.log import Expectation, LogIdentity
 from events.memory import Faults, MemoryLog
 from events.memory_queue import _Lease
@@ -27,12 +29,30 @@ PATIENCE_S = 60.0
 class Broker(MemoryLog):
     """The log's server. A process that stands still holds up nobody: whoever waits is woken without a lock."""
 
-    def __init__(self, run: str, *, faults: Faults, clock: Callable[[], float]) -> None:
-        super().__init__(run, faults=faults, clock=clock)
+    def __init__(self, run: str, *, faults: Faults, clock: Callable[[], float], first: int = 1) -> None:
+        super().__init__(run, faults=faults, clock=clock, first=first)
         self.lane = Lane("broker")
         self.lost_words = faults.lost_reply
         """Share of a queue's deliveries and acknowledgements that are lost."""
         self._waiting: dict[asyncio.Future[None], None] = {}
+        self.live = first
+        """First position that was not moved to the archive; `events` holds all, for tests to look at."""
+
+    def purge(self, *, until: int) -> None:
+        """Forget the beginning, as far as anybody can tell."""
+        self.live = max(self.live, until + 1)
+
+    def served(self) -> list[Served]:
+        """The work queues; tails fall behind, and go on in the archive."""
+        found = []
+        for name, state in self._queues.items():
+            due = [stored.position for stored in self.events if matches(self._subjects[name], stored.subject)]
+            open_ones = [at for at in due if at > state.scanned or at in state.leases]
+            oldest = min(open_ones, default=None)
+            found.append(
+                Served(name=name, queue=True, handed=state.scanned, waiting=0, in_work=0, oldest=oldest)
+            )
+        return found
 
     def heal(self) -> None:
         """From now on nothing is lost."""
@@ -50,11 +70,11 @@ class Broker(MemoryLog):
         return outcome
 
     async def wait_for_growth(self, position: int, *, timeout_s: float | None = None) -> None:
-        if len(self.events) > position:
+        if self._last > position:
             return
         try:
             async with asyncio.timeout(timeout_s):
-                while len(self.events) <= position:
+                while self._last <= position:
                     future = asyncio.get_running_loop().create_future()
                     self._waiting[future] = None
                     await future
@@ -63,9 +83,11 @@ class Broker(MemoryLog):
 
     def _position_under(self, subject: str) -> int:
         if not subject.endswith(".>"):
-            return self._last_under.get(subject, 0)
-        prefix = subject[:-1]
-        return max((at for name, at in self._last_under.items() if name.startswith(prefix)), default=0)
+            last = self._last_under.get(subject, 0)
+        else:
+            prefix = subject[:-1]
+            last = max((at for name, at in self._last_under.items() if name.startswith(prefix)), default=0)
+        return last if last >= self.live else 0
 
     def forget_acknowledgements(self, random: Random) -> None:
         """A queue's position goes backwards, as when the broker is killed: acknowledged work is handed out again."""
@@ -107,6 +129,8 @@ class Connection:
         self.lineage = broker.lineage
         self.cut = False
         """Nothing passes any more."""
+        self.at_kill: list[Callable[[], None]] = []
+        """What the system closes for a process that is killed."""
 
     def _check(self) -> None:
         if self.cut:
@@ -179,12 +203,14 @@ class Connection:
 
     async def read(self, *, after: int, limit: int) -> list[Stored]:
         await self._travel()
-        return await self._broker.read(after=after, limit=limit)
+        return await self._broker.read(after=max(after, self._broker.live - 1), limit=limit)
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         async with aclosing(self._broker.tail(after=after)) as batches:
             async for batch in batches:
                 await self._travel()
+                if batch[0].position < self._broker.live:
+                    raise CorruptEvent(f"position {batch[0].position} is not in the stream")
                 yield batch
 
     async def last_under(self, subject: str) -> Stored | None:
@@ -193,7 +219,23 @@ class Connection:
 
     async def identity(self) -> LogIdentity:
         await self._travel()
-        return await self._broker.identity()
+        identity = await self._broker.identity()
+        return msgspec.structs.replace(
+            identity, first=max(identity.first, self._broker.live) if identity.first else 0
+        )
+
+    @property
+    def began(self) -> int:
+        """As `JetStreamLog.began`."""
+        return self._broker.live
+
+    async def purge(self, *, until: int) -> None:
+        await self._travel()
+        self._broker.purge(until=until)
+
+    async def served(self) -> list[Served]:
+        await self._travel()
+        return self._broker.served()
 
     async def open_queue(self, name: str, *, family: str, dead_letters: object = None) -> WorkQueue:
         await self._travel()
@@ -243,12 +285,25 @@ class MemoryBlobs:
 
     def __init__(self, folder: Path) -> None:
         self.contents: dict[str, bytes] = {}
+        self.ever: dict[str, bytes] = {}
+        """Also what was released."""
+        self._put_s: dict[str, float] = {}
         self._folder = folder
 
     def put(self, content: bytes) -> BlobRef:
         ref = BlobRef(digest_hex(content), len(content))
-        self.contents[ref.sha256] = content
+        self.contents[ref.sha256] = self.ever[ref.sha256] = content
+        self._put_s[ref.sha256] = asyncio.get_running_loop().time()
         return ref
+
+    def own_since(self, ref: BlobRef) -> float | None:
+        return self._put_s[ref.sha256] if ref.sha256 in self.contents else None
+
+    def release_unless_renewed(self, ref: BlobRef, *, since: float) -> bool:
+        if (put := self.own_since(ref)) is not None and put > since:
+            return False
+        self.release(ref)
+        return True
 
     def get(self, ref: BlobRef) -> bytes:
         if ref.sha256 not in self.contents:

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from curriculum_story import SOURCES
 from virtual_time import Lane, VirtualLoop, clock_ns
@@ -20,13 +21,14 @@ from core.errors import (
     LogFull,
 )
 from core.settings import Settings
+from events.archive.errors import ArchiveBusy
 from events.consumer import ConsumerStopped, Effect, consume
 from events.publisher import Publisher
 from learner.loop import run_learner
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.stand_ins import DEMONSTRATORS, JUDGE, Mishaps, ScriptedEngine, ScriptedHost, SlowTrainer
 
-ORDINARY = (BrokerUnreachable, BrowserUnavailable, EngineFailed, ExpectationFailed, LogFull)
+ORDINARY = (ArchiveBusy, BrokerUnreachable, BrowserUnavailable, EngineFailed, ExpectationFailed, LogFull)
 """Errors after which a supervisor starts a process again; any other end is a fault of ours."""
 
 Role = Callable[[Connection, Publisher, asyncio.Event], Awaitable[None]]
@@ -46,6 +48,8 @@ class Site:
         self.refusals: list[BaseException] = []
         """Errors other than the ordinary ones, by which processes ended."""
         self.hosts: list[ScriptedHost] = []
+        self.whole: Callable[[Connection], Any] = lambda connection: connection
+        """The run's log, of which a connection reaches the stream."""
 
 
 class Process:
@@ -62,6 +66,7 @@ class Process:
         self._settings = settings
         self._stop = asyncio.Event()
         self._connection = Connection(site.broker, site.random, slowness=site.slowness)
+        self._log = site.whole(self._connection)
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
         self._loop = loop
@@ -75,8 +80,8 @@ class Process:
 
     async def _live(self) -> None:
         try:
-            async with publishing(self.name, self._connection, self._site, self._settings) as publisher:
-                await self._role(self._connection, publisher, self._stop)
+            async with publishing(self.name, self._log, self._site, self._settings) as publisher:
+                await self._role(self._log, publisher, self._stop)
             self.finished = not self._stop.is_set()
         except asyncio.CancelledError:
             if not self.killed:
@@ -93,6 +98,8 @@ class Process:
         if self.running:
             self.killed = self._connection.cut = True
             self._loop.freeze(self.lane)
+            for close in self._connection.at_kill:
+                close()
             self.over.set_result(None)
 
     def kill_after(self, turns: int) -> None:
@@ -124,11 +131,9 @@ class Process:
 
 
 @asynccontextmanager
-async def publishing(
-    name: str, connection: Connection, site: Site, settings: Settings
-) -> AsyncIterator[Publisher]:
+async def publishing(name: str, log: Any, site: Site, settings: Settings) -> AsyncIterator[Publisher]:
     publisher = Publisher(
-        connection,
+        log,
         producer=name,
         code_rev="simulated",
         settings=settings.log,

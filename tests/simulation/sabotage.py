@@ -25,13 +25,16 @@ from core.ids import digest_hex
 from events.appending import Committed, Repeated, Unknown, append_once
 from events.catalogue import WeightsPublished
 from events.envelope import BlobRef, Fact
+from events.joined import JoinedLog
 from events.publisher import Publisher
 from events.registry import BY_CLASS
 from learner.recomputation import Recomputation
 from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
-from simulation.schedules import View, play
+from simulation.schedules import ARCHIVED, View, play
 from simulation.stand_ins import ScriptedEngine
+from storage.moving import Mover
+from storage.pages import PageWindow
 from storage.snapshots import Kind
 
 
@@ -247,7 +250,62 @@ def _decode_without(field: str) -> Callable[[Kind[Any], bytes], Any]:
     return decode
 
 
+async def _purge_unseen(self: Mover) -> int:
+    """What is old goes, whether or not it stands in the archive."""
+    last = (await self._stream.identity()).last
+    await self._stream.purge(until=last - 2)
+    return last - 2
+
+
+def _slide_without_counting(self: PageWindow, state: Any) -> None:
+    """Pages of the oldest episode go, though others show them too."""
+    for episode in list(state.ended)[: max(0, len(state.ended) - self._keep)]:
+        for sha256 in state.ended.pop(episode).pages:
+            if state.uses.pop(sha256, 0):
+                state.due[sha256] = state.last_named.pop(sha256)
+
+
+class _OneTooMany(JoinedLog):
+    """A fork that reads its parent one event further than it was forked at."""
+
+    async def tail(self, *, after: int) -> Any:
+        async for batch in JoinedLog(self._older, self._newer, at=self._at + 1).tail(after=after):
+            yield batch
+
+
+def _decode_one_event_old(kind: Kind[Any], content: bytes) -> Any:
+    """A state that lacks the event it is said to end with."""
+    found = _decode(kind, content)
+    getattr(found, "state", found).position += 1
+    return found
+
+
+ARCHIVED_SEEDS = range(ARCHIVED, ARCHIVED + 60)
+
 SABOTAGES = (
+    Sabotage(
+        "an archiver lets the broker forget what is not verified in the archive",
+        lambda: [patch.object(Mover, "purge", _purge_unseen)],
+        (*REFUSED, "Broken: one sequence", "Stuck", "BeyondArchive", "ArchiveMissing"),
+        seeds=ARCHIVED_SEEDS,
+    ),
+    Sabotage(
+        "a fork reads one event too many of its parent",
+        lambda: [patch("simulation.continuing.JoinedLog", _OneTooMany)],
+        (*REFUSED, "Broken: one sequence"),
+        seeds=ARCHIVED_SEEDS,
+    ),
+    Sabotage(
+        "a snapshot is one event old",
+        lambda: [patch.object(Kind, "decode", _decode_one_event_old)],
+        (*REFUSED, "Stuck", "Broken"),
+    ),
+    Sabotage(
+        "a page is let go of that an episode still shows",
+        lambda: [patch.object(PageWindow, "_slide", _slide_without_counting)],
+        ("Broken: pages",),
+        seeds=ARCHIVED_SEEDS,
+    ),
     Sabotage(
         "a lost acknowledgement is awaited for ever",
         lambda: [patch("simulation.links.append_once", _append_and_wait_for_ever)],

@@ -7,6 +7,7 @@ and come to rest with every episode ended and every end judged.
 import asyncio
 import gc
 import logging
+import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -39,6 +40,7 @@ from events.projection import fold
 from events.reader import Checker
 from learner.verify import VerifyReport, verify
 from simulation import processes
+from simulation.continuing import Continued, archiver, look_back, whole_log
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.processes import Process, Role, Site, publishing
 from simulation.stand_ins import BASE_WEIGHTS, DigestTrainer, Mishaps
@@ -51,6 +53,12 @@ QUICK = {
     "actors.judge.role.FETCH_S": 9.0,
     "actors.judge.role.WORKERS": 2,
     "events.memory_queue.ACK_WAIT_S": 8.0,
+    "events.archive.log.POLL_S": 5.0,
+    "storage.archiving.LINGER_S": 1.0,
+    "storage.archiving.SETTLE_S": 5.0,
+    "storage.archiving.monotonic": clock_s,
+    "storage.moving.MOVE_S": 2.0,
+    "storage.page_keeping.PAUSE_S": 9.0,
 }
 """Constants of the roles, so that idle hours cost no callbacks and an acknowledgement that is missing shows soon."""
 
@@ -59,6 +67,8 @@ SNAPSHOT_EVENTS = (16, 10_000, 30)
 """By the seed: often, never, now and then."""
 REHEARSING = 10_000
 """Schedules from this seed on rehearse successes, and go through batches more than once."""
+ARCHIVED = 20_000
+"""Schedules from this seed on move their log to an archive, and are forked afterwards."""
 
 
 class Stuck(AssertionError):
@@ -123,8 +133,12 @@ class Outcome:
         self.view = view
         self.updates = 0
         self.verified: VerifyReport | None = None
+        self.continued: Continued | None = None
+        """Of an archived schedule."""
         self.events_before_replay = 0
+        self.events_after_replay = 0
         self.blobs_before_replay: set[str] = set()
+        self.blobs_after_replay: set[str] = set()
         self.virtual_s = 0.0
         self.turns = 0
         self.complaints: list[dict[str, Any]] = []
@@ -177,7 +191,7 @@ def settings_for(random: Random, *, rehearses: bool = False, snapshot_events: in
             **rehearsal,
         },
         judge={"timeout_s": 2},
-        storage={"snapshot_events": snapshot_events},
+        storage={"snapshot_events": snapshot_events, "keep_page_episodes": 2},
     )
 
 
@@ -211,6 +225,11 @@ class Schedule:
         self.view = View()
         self.watch = Watch(self.broker)
         self.calm = False
+        self._archive = folder / f"archive-{seed}" / "sim" if seed >= ARCHIVED else None
+        self._copies = MemoryBlobs(folder)
+        if self._archive is not None:
+            shutil.rmtree(self._archive, ignore_errors=True)
+            self.site.whole = whole_log(self._archive)
         self._count = random.randint(2, 7) if mishaps is None else mishaps
         self._current: dict[str, Process] = {}
 
@@ -222,6 +241,8 @@ class Schedule:
             "judge.1": processes.judge(settings),
             "learner.1": processes.learner(site, self.updates),
         }
+        if self._archive is not None:
+            roles["archiver.1"] = archiver(site, settings, self._archive, self._copies)
         if self.random.random() < 0.5:
             roles["actor.2"] = processes.actor(site, settings, "actor.2")
         if self.random.random() < 0.5:
@@ -389,15 +410,21 @@ class Schedule:
         outcome.events_before_replay = len(self.broker.events)
         outcome.blobs_before_replay = set(self.site.blobs.contents)
         outcome.verified = await verify(
-            self.broker,
+            self.site.whole(Connection(self.broker, self.random, slowness=0.0)),
             self.site.blobs,  # type: ignore[arg-type]
             policy=Path(),
             make_trainer=DigestTrainer,
         )
+        outcome.events_after_replay = len(self.broker.events)
+        outcome.blobs_after_replay = set(self.site.blobs.contents)
         for process in self.site.processes:
             if process.killed:
                 await process.bury()
         self._check_refusals()
+        if self._archive is not None:
+            outcome.continued = await look_back(
+                self.site, self.settings, self._archive, self._copies, self.watch.look, self.random
+            )
         return outcome
 
 

@@ -123,15 +123,17 @@ PAGES = [
         ),
         digest=digest_hex(str(ordinal).encode()),
     )
-    for ordinal in range(8)
+    for ordinal in range(12)
 ]
 
 
 class ScriptedWorld:
     """An `EpisodeWorld` that breaks, hangs, and reaches its goal every second time."""
 
-    def __init__(self, mishaps: Mishaps) -> None:
+    def __init__(self, mishaps: Mishaps, *, page: int = 0) -> None:
+        """`page`: which of `PAGES` it begins with."""
         self._mishaps = mishaps
+        self._page = page
         self._steps = 0
         self.closed = 0
 
@@ -139,7 +141,7 @@ class ScriptedWorld:
         await asyncio.sleep(0.2)
         if self._mishaps(0.1):
             raise EnvironmentFailed("the page did not load")
-        return Start(instruction=task.instruction, observation=PAGES[0])
+        return Start(instruction=task.instruction, observation=PAGES[self._page])
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         await asyncio.sleep(0.1)
@@ -152,7 +154,7 @@ class ScriptedWorld:
         return StepOutcome(
             result="parse_failure" if failed else "ok",
             detail=action.reason if isinstance(action, ParseFailure) else "",
-            observation=PAGES[self._steps],
+            observation=PAGES[self._page + self._steps],
             done=self._steps >= 2,
             act_ms=1.0,
             observe_ms=1.0,
@@ -180,7 +182,8 @@ class ScriptedHost:
     async def open_world(self, site: object) -> ScriptedWorld:
         if self._mishaps(0.04):
             raise BrowserUnavailable("no browser")
-        self.worlds.append(ScriptedWorld(self._mishaps))
+        page = len(self.worlds) % (len(PAGES) - 2)
+        self.worlds.append(ScriptedWorld(self._mishaps, page=page))
         return self.worlds[-1]
 
 

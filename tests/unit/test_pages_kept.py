@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from archive_story import QUICK
 from bare_step import bare_step
-from curriculum_story import settings_of
+from curriculum_story import Story, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,7 +22,6 @@ from events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
-    EpisodeStarted,
     SnapshotSaved,
     WaitExceeded,
 )
@@ -40,8 +39,11 @@ JUDGES = ("rules", "strict")
 LONG_AGO_S = 1e9
 
 
-def started(episode: str) -> Fact:
-    return EpisodeStarted(episode=episode, actor="actor.1", instruction="", renderer="")
+REQUEST = Story(settings_of()).request()[0]
+
+
+def requested(episode: str) -> Fact:
+    return msgspec.structs.replace(REQUEST, episode=episode)
 
 
 def step(episode: str, page: BlobRef) -> Fact:
@@ -100,9 +102,9 @@ def test_due_are_the_pages_that_no_episode_shows_which_is_open_unjudged_or_among
     told: list[tuple[str, str, int]], keep: int, cut: int
 ) -> None:
     """Counted anew from the whole history, whatever came late or twice, and also of a state that was kept at any cut."""
-    facts: list[Fact] = [started(episode) for episode in "abcdefg"]
+    facts: list[Fact] = [requested(episode) for episode in "abcdefg"]
     shown: dict[str, set[str]] = {episode: set() for episode in "abcdefg"}
-    over: dict[str, set[str]] = {}
+    under_way, over = set(shown), dict[str, set[str]]()
     for what, episode, page in told:
         if what == "step":
             facts.append(step(episode, ref(page)))
@@ -114,7 +116,9 @@ def test_due_are_the_pages_that_no_episode_shows_which_is_open_unjudged_or_among
             facts.append(ended(episode, ref(page)) if what == "end" else abandoned(episode))
             if what == "end":
                 shown[episode].add(ref(page).sha256)
-            over.setdefault(episode, set(JUDGES) if what == "end" else set())
+            if episode in under_way and shown[episode]:
+                over[episode] = set(JUDGES) if what == "end" else set()
+            under_way.discard(episode)
     log = MemoryLog(RUN)
     asyncio.run(tell(log, *facts))
     window, kind = PageWindow(keep=keep, judges=JUDGES), pages_kind(settings_of(), run=RUN)
@@ -123,7 +127,8 @@ def test_due_are_the_pages_that_no_episode_shows_which_is_open_unjudged_or_among
         window.apply(state, stored.position, decode_envelope(stored))
         if stored.position == cut:
             state = kind.decode(kind.encode(state))
-    kept = {episode for episode in shown if episode not in over or over[episode]} | set(list(over)[-keep:])
+    unjudged = {episode for episode, judges in over.items() if judges}
+    kept = under_way | unjudged | set(list(over)[-keep:])
     wanted = {page for episode in kept for page in shown[episode]}
     assert set(state.due) == set().union(*shown.values()) - wanted
     assert set(state.last_named) == wanted
@@ -158,7 +163,13 @@ class Bench:
         return page
 
     async def play(self, episode: str, *pages: BlobRef) -> None:
-        facts = [started(episode), *(step(episode, page) for page in pages), ended(episode), judged(episode)]
+        shown = pages or (self.page(f"all that {episode} showed"),)
+        facts = [
+            requested(episode),
+            *(step(episode, page) for page in shown),
+            ended(episode),
+            judged(episode),
+        ]
         await tell(self.log, *facts, clock_s=LONG_AGO_S + 1)
         await self.pass_time()
 
@@ -228,13 +239,15 @@ async def test_a_page_that_was_just_put_again_stays_since_its_event_may_be_on_it
 
 async def test_an_episode_under_way_or_not_judged_keeps_its_pages_however_old(made: Bench) -> None:
     open_one, unjudged, old = made.page("open"), made.page("unjudged"), made.page("old")
-    await tell(made.log, started("open"), step("open", open_one), clock_s=LONG_AGO_S)
-    await tell(made.log, started("u"), step("u", unjudged), ended("u"), clock_s=LONG_AGO_S)
+    await tell(made.log, requested("open"), step("open", open_one), clock_s=LONG_AGO_S)
+    await tell(made.log, requested("u"), step("u", unjudged), ended("u"), clock_s=LONG_AGO_S)
     await made.play("a", old)
     for episode in "bcd":
         await made.play(episode)
     await made.keep_until(lambda: not made.blobs.has(old))
-    assert made.said() == [old.sha256]
+    assert old.sha256 in made.said()
+    assert made.blobs.has(open_one)
+    assert made.blobs.has(unjudged)
 
 
 async def test_what_the_archive_has_not_copied_stays(made: Bench) -> None:
