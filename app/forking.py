@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from actors.judge.base import OutOfTime, reach_judgment, undecided, verdict_key
+from actors.judge.base import judge_in_time, verdict_key
 from actors.judge.judges import JUDGES
 from actors.judge.role import configured_judges
 from actors.recording import decide_if_absent
@@ -295,14 +295,12 @@ async def _judge(fork: RunHandle, prefix: Prefix, publisher: Publisher) -> int:
                 continue
             ended = recorded.fact
             assert isinstance(ended, EpisodeEnded)
-            timeout_s = fork.settings.judge.timeout_s
-            try:
-                task = prefix.tasks.get(ended.task_id)
-                judgment = await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
-            except OutOfTime:
-                judgment = undecided(
-                    f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)"
-                )
+            judgment = await judge_in_time(
+                judge,
+                prefix.tasks.get(ended.task_id),
+                ended.evidence,
+                timeout_s=fork.settings.judge.timeout_s,
+            )
             fact = EpisodeJudged(
                 episode=episode, task_id=ended.task_id, judge=judge.identity, judgment=judgment
             )

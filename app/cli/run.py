@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, RunName
+from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
 from app.cli.reading import asking, position_at
 from app.runs import list_runs, open_run, run_folder
@@ -65,7 +65,7 @@ def _overview(name: str) -> dict[str, Any]:
 
 
 @app.command("show")
-def show_one(run: RunName = None, as_of: AsOf = None, as_json: Json = False) -> None:
+def show_one(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
     """Show one run in numbers: episodes, updates, success with its interval, throughput.
 
     Example: hindcast run show run-1 --as-of update=40
