@@ -7,8 +7,10 @@ import json
 from typing import Any, NamedTuple
 
 import msgspec
+from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
+from core.settings import Settings
 from core.statistics import difference
 from storage.readmodel.answers import Success, VersionSuccess
 from storage.readmodel.asking import holding, in_order, of_this_run, position_of
@@ -133,7 +135,11 @@ def _settings(left: Connection, right: Connection) -> list[Setting]:
 
 def _flat(connection: Connection) -> dict[str, Any]:
     text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
-    sections: dict[str, dict[str, Any]] = json.loads(text) if text else {}
+    recorded = json.loads(text) if text else {}
+    try:  # what older code did not know yet has its default
+        sections: dict[str, dict[str, Any]] = Settings.model_validate(recorded).model_dump(mode="json")
+    except ValidationError:
+        sections = recorded
     return {
         f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
     }

@@ -1,12 +1,14 @@
 """A fork reads its parent's log up to where it was left, goes on under its own settings, and can be verified like any run."""
 
 import asyncio
+import json
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import select, update
 from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
 
@@ -42,6 +44,7 @@ from storage.blobs import BlobStore
 from storage.readmodel.comparison import compare_runs
 from storage.readmodel.queries import run_summary
 from storage.readmodel.rebuild import rebuild
+from storage.readmodel.tables import runs
 
 PARENT = "parent"
 
@@ -314,6 +317,13 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
         for run in (parent, child):
             async with run.connect_log() as log:
                 await rebuild(log, run.database_url)
+    model = parent.read_model()
+    with model.writing() as connection:
+        text = connection.scalar(select(runs.c.settings))
+        older = json.loads(str(text))
+        del older["storage"]["snapshot_events"]
+        connection.execute(update(runs).values(settings=json.dumps(older)))
+    model.close()
     models = parent.read_model(), child.read_model()
     try:
         with models[0].reading() as left, models[1].reading() as right:
@@ -323,7 +333,9 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
         for model in models:
             model.close()
     assert (found.left, found.right, found.parted_at) == (PARENT, "other", at)
-    assert [s.key for s in found.settings] == ["learner.kl_coefficient"]
+    assert [s.key for s in found.settings] == ["learner.kl_coefficient"], (
+        "not what the parent's code did not know"
+    )
     assert [(s.update, s.same) for s in found.updates] == [(5, False), (6, False)]
     assert all(s.left and s.right and s.left["loss"] != s.right["loss"] for s in found.updates)
     points = {p.version: p for p in found.success}
