@@ -52,6 +52,14 @@ def _compared_episodes_only(raw: Raw) -> Raw:
     return raw | {"episodes": [episode | {"rehearsed": False} for episode in raw["episodes"]]}
 
 
+@step("batch.planned", since=2)
+def _compared_as_played(raw: Raw) -> Raw:
+    """Version 3 says what the format added to a reward and whom a replayed success replaces; version 2 knew neither."""
+    return raw | {
+        "episodes": [episode | {"format_term": 0.0, "replaces": None} for episode in raw["episodes"]]
+    }
+
+
 @step("run.forked", since=1)
 def _as_its_parent(raw: Raw) -> Raw:
     """Version 2 says under which settings the fork goes on; no command ever wrote version 1."""
