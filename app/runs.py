@@ -28,6 +28,7 @@ from events.continual import ContinualStream
 from events.jetstream import JetStreamLog
 from events.joined import JoinedStream, OwnLog, RunLog
 from learner.recipes import DEFAULT
+from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
 from storage.readmodel.database import ReadModel
 
@@ -84,10 +85,12 @@ class RunHandle:
 
     @cached_property
     def blobs(self) -> BlobStore:
-        """The run's blobs; a fork's prefix names its parent's, which are only read."""
+        """The run's blobs. Only read: those of its archive, and its parent's, which a fork's prefix names."""
+        archived = () if self.archive is None else archive_blobs(self.archive).folders
+        parents = () if self.parent is None else self.parent.blobs.folders
         return BlobStore(
             self.folder / "blobs",
-            also=() if self.parent is None else self.parent.blobs.folders,
+            also=(*archived, *parents),
             full_wait_s=self.settings.storage.full_wait_s,
         )
 
@@ -143,6 +146,11 @@ class RunHandle:
         """Folder that the beginning of the run's log is moved to while it goes on; None: it all stays in the broker."""
         chosen = self.settings.storage.archive
         return self.home / Path(chosen).expanduser() / self.name if chosen else None
+
+    @property
+    def wants_archiver(self) -> bool:
+        """Whether there is work for the role `archiver`."""
+        return bool(self.settings.storage.archive or self.settings.storage.keep_page_episodes)
 
     def _whole(self, stream: JetStreamLog) -> OwnLog:
         """What the run recorded, wherever it is now.

@@ -60,6 +60,12 @@ def _compared_as_played(raw: Raw) -> Raw:
     }
 
 
+@step("blob.released", since=1)
+def _never_a_page(raw: Raw) -> Raw:
+    """Version 2 says whether it was a snapshot of a page; before it only weights, checkpoints and folds were let go of."""
+    return raw | {"page": False}
+
+
 @step("run.forked", since=1)
 def _as_its_parent(raw: Raw) -> Raw:
     """Version 2 says under which settings the fork goes on; no command ever wrote version 1."""

@@ -136,6 +136,11 @@ def _print_detail(detail: EpisodeDetail) -> None:
         ],
         empty="No step yet.",
     )
+    if detail.pages_released:
+        print_text(
+            f"pages of {detail.pages_released} steps were let go of since (storage.keep_page_episodes); their fingerprints "
+            "stand in the log, and an archive may have them"
+        )
     for verdict in detail.verdicts:
         print_text(
             f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from recorded_home import make_home
 from synthetic_run import FINGERPRINT, Told
 from typer.testing import CliRunner
 
+import app.archiving as lasting
 import app.importing as importing
 from app.archiving import ArchivingHeldUp, keep_archiving
 from app.cli import app
@@ -26,12 +28,13 @@ from app.import_plan import plan_import
 from app.runs import RunHandle, open_run
 from app.sources import ArchiveSource, open_source
 from app.worker import BEYOND_RESTART
-from core.errors import CorruptEvent, ForeignLog, SettingsError
+from core.errors import CorruptEvent, DiskFull, ForeignLog, SettingsError
 from core.settings import Settings
 from events.archive.checking import check_archive
 from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveReadOnly
 from events.archive.log import ArchiveLog
 from events.archive.manifest import is_archive, load, segment_path
+from events.archive.writer import ArchiveWriter
 from events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
 from events.chain import RollingDigest
 from events.codec import decode
@@ -315,6 +318,36 @@ class TestLasting:
             with pytest.raises(ArchivingHeldUp, match="run held goes on, but is not archived any further"):
                 await keep_archiving(fork, log, publisher)
         assert not issubclass(ArchivingHeldUp, BEYOND_RESTART)
+
+    async def test_a_full_disk_of_the_archive_is_waited_for(
+        self, handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        overrides = (f"storage.archive={tmp_path}", "storage.segment_bytes=100")
+        await fork_run(handle, at=20, name="full", overrides=overrides, said=lambda _: None)
+        fork = open_run("full", home=handle.home)
+        append, tries = ArchiveWriter.append, 0
+
+        def full_at_first(self: ArchiveWriter, batch: Sequence[Stored]) -> None:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise DiskFull("no space left on device")
+            append(self, batch)
+
+        monkeypatch.setattr(ArchiveWriter, "append", full_at_first)
+        monkeypatch.setattr(lasting, "ROOM_S", 0.01)
+        async with (
+            asyncio.timeout(60),
+            fork.connect_log("archiver") as log,
+            Publisher(log, producer="archiver.1", code_rev="t", settings=QUICK) as publisher,
+        ):
+            going = asyncio.create_task(keep_archiving(fork, log, publisher))
+            while await log.last_under("run.full.storage.archiver.>") is None:
+                assert not going.done(), going
+                await asyncio.sleep(0.05)
+            going.cancel()
+            await asyncio.gather(going, return_exceptions=True)
+        assert tries > 2
 
 
 def digest_at(folder: Path, position: int) -> str:
