@@ -84,7 +84,9 @@ def select(
 ) -> None:
     """Let the base policy attempt every task of a recipe, and keep those it solves at least once.
 
-    Example: hindcast task select --attempts 16 --out tasks.toml && hindcast start --recipe arpo --config tasks.toml
+    A run takes them with `hindcast start --config`, an evaluation with `hindcast eval --tasks`.
+
+    Example: hindcast task select --attempts 16 --out tasks.toml
     """
     from actors.curriculum.pool import configured_pool
     from app.bootstrap import task_sources
