@@ -1,12 +1,14 @@
-"""Archiving a run: on request into any folder, or for good while it goes on (`storage.archive`)."""
+"""Archiving a run: on request into any folder, or for good while it goes on (`storage.archive`); its pages with it."""
 
 import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import structlog
+
 from app.runs import RunHandle
 from app.sources import Source
-from core.errors import ForeignLog, HindcastError, SettingsError
+from core.errors import DiskFull, ForeignLog, HindcastError, SettingsError
 from events.archive.errors import ArchiveDamaged
 from events.archive.format import START
 from events.archive.reading import ArchiveReader
@@ -18,9 +20,17 @@ from events.joined import RunLog
 from events.publisher import Publisher
 from storage.archiving import Archiver, ArchiveReport
 from storage.moving import Mover, OpenEpisodes
+from storage.page_keeping import PRODUCER as PAGES
+from storage.page_keeping import PageKeeper
 
 LEASES_KEPT = 10
-"""Events stay in the broker for so many leases: whoever might still end an episode of theirs has given up by then."""
+"""Events stay in the broker for so many leases: whoever might still end an episode of theirs has given up by then.
+
+As long a page may be stored before an event names it.
+"""
+ROOM_S = 10.0
+"""Between two tries to write to a full disk."""
+logger = structlog.get_logger(__name__)
 
 
 class ArchivingHeldUp(HindcastError):
@@ -73,44 +83,104 @@ async def archive_source(
 
 
 async def keep_archiving(handle: RunHandle, log: RunLog, publisher: Publisher) -> None:
-    """Archive a run's own log for ever and let the broker forget what is old; cancel it to stop. Role `archiver`.
+    """What the role `archiver` does, for ever; cancel it to stop.
 
-    Of a fork only what it recorded itself: its prefix is its parent's business.
+    Where `storage.archive` names a folder: archive the run's own log and let the broker forget what is old. Of a fork only
+    what it recorded itself: its prefix is its parent's business. Where `storage.keep_page_episodes` says so: let go of
+    snapshots of pages, also while the archive waits for room.
 
     Raises:
         ArchivingHeldUp: the archive is damaged, or another log's: a person must look; the log only grows meanwhile.
-        ArchiveBusy, CorruptEvent, DiskFull: see `Archiver`.
+        ArchiveBusy, CorruptEvent: see `Archiver`.
 
     """
-    if handle.archive is None:
-        raise SettingsError("storage.archive is empty: there is nothing for an archiver to do")
+    settings, archivers = handle.settings.storage, _Current()
+    if not handle.wants_archiver:
+        raise SettingsError(
+            "storage.archive is empty and storage.keep_page_episodes is 0: there is nothing for an archiver to do"
+        )
     try:
-        async with handle.connect_stream("archiver") as stream:
-            writer = await asyncio.to_thread(
-                ArchiveWriter.open,
-                handle.archive,
-                run=handle.name,
-                first=handle.first,
-                digest=await _digest_before(stream),
-                lineage=log.lineage,
-                segment_bytes=handle.settings.storage.segment_bytes,
-            )
-            try:
-                await _archive_and_move(handle, log, stream, writer, publisher)
-            finally:
-                await asyncio.to_thread(writer.close)
-    except* (ArchiveDamaged, ForeignLog) as group:
-        raise ArchivingHeldUp(
-            f"run {handle.name} goes on, but is not archived any further and stays in the broker: {group.exceptions[0]}"
-        ) from group
+        async with asyncio.TaskGroup() as tasks:
+            if handle.archive is not None:
+                tasks.create_task(_keep_an_archive(handle, handle.archive, log, publisher, archivers))
+            if settings.keep_page_episodes:
+                tasks.create_task(_keep_pages(handle, log, archivers))
+    except* ArchivingHeldUp as group:
+        raise group.exceptions[0] from None
+
+
+class _Current:
+    """The archiver at work; None between two of them."""
+
+    archiver: Archiver | None = None
+
+
+async def _keep_pages(handle: RunHandle, log: RunLog, archivers: _Current) -> None:
+    async with Publisher(
+        log, producer=f"{PAGES}.1", code_rev=handle.code_rev, settings=handle.settings.log
+    ) as publisher:
+        keeper = PageKeeper(
+            log,
+            handle.blobs,
+            publisher,
+            handle.settings,
+            first=handle.first,
+            unnamed_s=LEASES_KEPT * handle.settings.curriculum.lease_s,
+            copies=(lambda: archivers.archiver) if handle.archive is not None else None,
+        )
+        await keeper.keep_on()
+
+
+async def _keep_an_archive(
+    handle: RunHandle, folder: Path, log: RunLog, publisher: Publisher, archivers: _Current
+) -> None:
+    """Archive and move; where the archive's disk is full, wait: the run goes on until its own disks or its log are."""
+    while True:
+        try:
+            await _archive_while_there_is_room(handle, folder, log, publisher, archivers)
+        except* (ArchiveDamaged, ForeignLog) as group:
+            raise ArchivingHeldUp(
+                f"run {handle.name} goes on, but is not archived any further and stays in the broker: "
+                f"{group.exceptions[0]}"
+            ) from group
+        except* DiskFull as group:
+            archivers.archiver = None
+            logger.error("the archive waits for room; the run goes on", reason=str(group.exceptions[0]))
+        await asyncio.sleep(ROOM_S)
+
+
+async def _archive_while_there_is_room(
+    handle: RunHandle, folder: Path, log: RunLog, publisher: Publisher, archivers: _Current
+) -> None:
+    async with handle.connect_stream("archiver") as stream:
+        writer = await asyncio.to_thread(
+            ArchiveWriter.open,
+            folder,
+            run=handle.name,
+            first=handle.first,
+            digest=await _digest_before(stream),
+            lineage=log.lineage,
+            segment_bytes=handle.settings.storage.segment_bytes,
+        )
+        try:
+            await _archive_and_move(handle, log, stream, writer, publisher, archivers)
+        finally:
+            await asyncio.to_thread(writer.close)
 
 
 async def _archive_and_move(
-    handle: RunHandle, log: RunLog, stream: JetStreamLog, writer: ArchiveWriter, publisher: Publisher
+    handle: RunHandle,
+    log: RunLog,
+    stream: JetStreamLog,
+    writer: ArchiveWriter,
+    publisher: Publisher,
+    archivers: _Current,
 ) -> None:
     settings, open_episodes = handle.settings, OpenEpisodes()
     await asyncio.to_thread(_recall, writer, open_episodes, after=stream.began - 1)
-    archiver = Archiver(stream, handle.blobs, writer, pages=True, watch=open_episodes.take)
+    archiver = archivers.archiver = Archiver(
+        stream, handle.blobs, writer, pages=True, watch=open_episodes.take
+    )
     mover = Mover(
         log,
         stream,

@@ -248,11 +248,11 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Move the beginning of the log to an archive."""
+    """Move the beginning of the log to an archive, let go of old pages."""
     from app.archiving import keep_archiving
 
     async with opened("archiver", name) as (handle, log, publisher):
-        ready(str(handle.archive))
+        ready(str(handle.archive or ""))
         await until_stopped(keep_archiving(handle, log, publisher), stop)
 
 

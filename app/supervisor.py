@@ -242,18 +242,18 @@ def main() -> int:
         return run_bus(name, folder)
     supervisor = Supervisor(name, lambda: (sys.executable, "-m", "app.worker", role, name), folder=folder)
     supervisor.catch_signals()
-    if role == "archiver" and not _is_archived(supervisor, folder.parent):
+    if role == "archiver" and not _has_work_for_an_archiver(supervisor, folder.parent):
         supervisor.idle()
         return 0
     return supervisor.run()
 
 
-def _is_archived(supervisor: Supervisor, home: Path) -> bool:
+def _has_work_for_an_archiver(supervisor: Supervisor, home: Path) -> bool:
     """Whether the run asks for an archiver, once the bus has opened it; without, no worker takes up memory."""
     while not supervisor.is_stopping():
         ready = read_json(home / "ready.json")
         if ready is not None and pid_alive(int(ready["bus_pid"])):
-            return bool(ready.get("archive"))
+            return bool(ready.get("archiver"))
         time.sleep(POLL_S)
     return False
 

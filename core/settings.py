@@ -219,6 +219,9 @@ class StorageSettings(Section):
     """Folder that the log is moved to while the run goes on, into one of the run's name; empty: it stays in the broker."""
     keep_live_events: Annotated[int, Field(ge=1000)] = 1_000_000
     """Latest events that stay in the broker whatever is archived."""
+    keep_page_episodes: Annotated[int, Field(ge=0)] = 0
+    """Ended episodes, the latest ones, whose snapshots of pages are kept beside the log; 0: those of all. What an archive
+    has copied (`storage.archive`) stays in it."""
 
 
 class TelemetrySettings(Section):

@@ -33,7 +33,7 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "learner": ("learner", "storage", "notice", "snapshot"),
     "control": ("control", "dispute"),
     "projector": (),
-    "archiver": ("storage", "notice"),
+    "archiver": ("storage", "notice", "snapshot"),
     "reader": (),
     "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
     "repairer": ("storage",),

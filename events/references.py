@@ -30,7 +30,10 @@ def blobs_in(envelope: Envelope) -> list[Named]:
     """The blobs that an event names, `blob.released` included."""
     if MARK not in memoryview(envelope.payload).tobytes():
         return []
-    return list(_walk("", msgspec.msgpack.decode(envelope.payload)))
+    payload = msgspec.msgpack.decode(envelope.payload)
+    if envelope.type == RELEASING:
+        return [named._replace(page=payload.get("page", False)) for named in _walk("", payload)]
+    return list(_walk("", payload))
 
 
 def _walk(field: str, value: Any) -> Iterator[Named]:

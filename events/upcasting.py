@@ -52,6 +52,12 @@ def _compared_episodes_only(raw: Raw) -> Raw:
     return raw | {"episodes": [episode | {"rehearsed": False} for episode in raw["episodes"]]}
 
 
+@step("blob.released", since=1)
+def _never_a_page(raw: Raw) -> Raw:
+    """Version 2 says whether it was a snapshot of a page; before it only weights, checkpoints and folds were let go of."""
+    return raw | {"page": False}
+
+
 @step("run.forked", since=1)
 def _as_its_parent(raw: Raw) -> Raw:
     """Version 2 says under which settings the fork goes on; no command ever wrote version 1."""

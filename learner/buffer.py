@@ -349,6 +349,8 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
 
 
 def _release(state: BufferState, fact: BlobReleased) -> None:
+    if fact.page:
+        return  # none of ours; another episode may show the same page again
     state.released.pop(fact.blob.sha256, None)
     state.released[fact.blob.sha256] = fact.blob
     if len(state.released) > RELEASED_KEPT:

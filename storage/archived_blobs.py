@@ -1,7 +1,8 @@
 """The blobs of an archive: those that its events name and do not let go of again.
 
 A blob that is named and released before it was ever copied is passed over; one that is released later leaves the archive
-too, so that an archive of months does not keep every version of the weights.
+too, so that an archive of months does not keep every version of the weights. Not so a snapshot of a page: the run lets go
+of those to keep its own disk free (`storage.pages`), and the archive is where they are found afterwards.
 """
 
 from collections.abc import Callable, Iterable
@@ -30,7 +31,8 @@ class Needs:
         for blob, page in blobs_in(envelope):
             if envelope.type == RELEASING:
                 self.wanted.pop(blob.sha256, None)
-                self.released[blob.sha256] = blob
+                if not page:
+                    self.released[blob.sha256] = blob
             elif self._pages or not page:
                 self.released.pop(blob.sha256, None)
                 named = NamedBlob(sha256=blob.sha256, size=blob.size, position=position)

@@ -23,7 +23,7 @@ from events.archive.reading import ArchiveReader
 from events.archive.writer import ArchiveWriter
 from events.chain import ChainChecker
 from events.codec import decode_envelope
-from events.envelope import Envelope, Stored
+from events.envelope import BlobRef, Envelope, Stored
 from events.log import EventLog, LogIdentity
 from events.reader import Bookmark, check_log
 from storage.archived_blobs import Copied, Needs, settle
@@ -100,6 +100,15 @@ class Archiver:
         self._blobs = msgspec.structs.replace(noted, pages=pages)
         self._needs = Needs(pages=pages, wanted=noted.missing)
         self._stopping = Event()
+
+    @property
+    def settled(self) -> int:
+        """Position up to which the blobs that events name were looked for, and copied."""
+        return self._blobs.through
+
+    def has_copied(self, ref: BlobRef) -> bool:
+        """Whether the archive holds a blob."""
+        return self._target.has(ref)
 
     async def run(self, *, follow: bool) -> None:
         """Archive up to where the log ends now, or for ever; cancel it to stop. What was taken in stays, and is noted.

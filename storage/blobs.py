@@ -1,7 +1,8 @@
 """Content kept beside the log, named by its digest: page snapshots, weights, checkpoints.
 
 A blob is durable before an event names it (file and folders synced, then renamed), stored once however often it is put,
-readable by its owner alone, and never trusted: its bytes are checked against its name when they are read.
+readable by its owner alone, and never trusted: its bytes are checked against its name when they are read. A file's time
+says when its content was put last.
 Letting go of a blob is an event (`blob.released`); an audit accepts a released blob, never a missing one.
 Where a disk is full `put` waits for room (`storage.full_wait_s`) and leaves nothing behind if none comes. What a killed
 process had not finished stays in the folder `UNFINISHED` until somebody calls `sweep`; no other process can be hurt by
@@ -90,7 +91,7 @@ class BlobStore:
 
     def _store(self, ref: BlobRef, content: bytes) -> None:
         place = self._place(ref)
-        if not (place.is_file() and place.stat().st_size == ref.size):
+        if not _renew(place, ref):
             self._make_folders(place.parent)
             with self._unfinished(ref) as (temporary, file):
                 file.write(content)
@@ -130,6 +131,24 @@ class BlobStore:
                 path.unlink()
                 swept += 1
         return swept
+
+    def keep(self, ref: BlobRef) -> None:
+        """Have another run's blob in our own folder too, whatever becomes of it there: a link where the disk allows it.
+
+        Raises:
+            BlobMissing, BlobCorrupt, DiskFull.
+
+        """
+        content, place, own = self.get(ref), self._find(ref), self._place(ref)
+        if place == own:
+            return
+        self._make_folders(own.parent)
+        try:
+            own.hardlink_to(place)
+        except OSError:  # another disk, one without links, or it was let go of since
+            self.put(content)
+        else:
+            _sync_folder(own.parent)
 
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked.
@@ -177,6 +196,25 @@ class BlobStore:
         """Delete a blob of our own; nothing happens if it is gone already. Append `blob.released` first."""
         self._place(ref).unlink(missing_ok=True)
 
+    def own_since(self, ref: BlobRef) -> float | None:
+        """When a blob of our own was put last, in seconds since 1970; None: there is none."""
+        try:
+            return self._place(ref).stat().st_mtime
+        except FileNotFoundError:
+            return None
+
+    def release_unless_renewed(self, ref: BlobRef, *, since: float) -> bool:
+        """Delete a blob of our own unless it was put again after `since`; returns whether it is gone.
+
+        Whoever puts a blob names it in an event a moment later: another process may be about to.
+        """
+        place = self._place(ref)
+        with suppress(FileNotFoundError), _locked(place.parent, fcntl.LOCK_EX):
+            if place.stat().st_mtime > since:
+                return False
+            place.unlink()
+        return True
+
     def _find(self, ref: BlobRef) -> Path:
         """Where the blob lies, here or with another run; here where it lies nowhere."""
         own = self._place(ref)
@@ -206,9 +244,32 @@ class BlobStore:
 
     def _missing(self, ref: BlobRef) -> BlobMissing:
         return BlobMissing(
-            f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {self._folder}, though an event names it. Was the folder "
-            "moved or cleaned? Restore it from a backup."
+            f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {self._folder}, though an event names it. Unless an event let go of "
+            "it (hindcast audit knows), the folder was moved or cleaned: restore it from a backup."
         )
+
+
+def _renew(place: Path, ref: BlobRef) -> bool:
+    """Note that a blob is put again, so that nobody who thinks it unused deletes it; False: it is not there."""
+    try:
+        with _locked(place.parent, fcntl.LOCK_SH):
+            if place.stat().st_size != ref.size:
+                return False
+            os.utime(place)
+            return True
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def _locked(folder: Path, how: int) -> Iterator[None]:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # a disk without locks
+            fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _sync_folder(folder: Path) -> None:

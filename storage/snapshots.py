@@ -22,7 +22,7 @@ from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog, Unkn
 from events.catalogue import SnapshotSaved
 from events.codec import UNDECODABLE, decode
 from events.envelope import BlobRef, Stored
-from events.log import EventLog
+from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.reader import Bookmark, check_log
 from events.subjects import subject_of
@@ -126,8 +126,14 @@ async def append_snapshot(
     position_digest: bytes,
     log_digest: bytes = b"",
 ) -> int:
-    """Record that a state stands in a blob, which is durable already; returns the event's position."""
-    before = await log.last_under(subject_of(log.run, SnapshotSaved, key=kind.projection))
+    """Record that a state stands in a blob, which is durable already; returns the event's position.
+
+    Raises:
+        ExpectationFailed: another process of the same role has recorded one meanwhile.
+
+    """
+    subject = subject_of(log.run, SnapshotSaved, key=kind.projection)
+    before = await log.last_under(subject)
     fact = SnapshotSaved(
         projection=kind.projection,
         position=position,
@@ -137,7 +143,8 @@ async def append_snapshot(
         previous=before.position if before else 0,
         blob=blob,
     )
-    return await publisher.decide(fact, entity=kind.projection)
+    expect = Expectation(subject=subject, last=fact.previous)
+    return await publisher.decide(fact, entity=kind.projection, expect=expect)
 
 
 async def standings(log: EventLog, blobs: BlobStore, kind: Kind[S]) -> AsyncGenerator[Standing[S], None]:

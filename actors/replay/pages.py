@@ -15,7 +15,10 @@ from core.observation import Node, Page
 from core.rendering.lines import render_line
 from events.envelope import BlobRef
 
-GONE = "the recorded page itself is gone: its blob was released or removed; only its fingerprint is left"
+GONE = (
+    "the recorded page itself is gone: its blob was let go of (storage.keep_page_episodes) or removed; only its fingerprint "
+    "is left"
+)
 CONTEXT_LINES = 1
 """Lines around each change."""
 

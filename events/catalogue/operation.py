@@ -35,12 +35,14 @@ class EventDeadLettered(Fact, frozen=True, kw_only=True):
     error: str
 
 
-@fact("blob.released", family="storage")
+@fact("blob.released", family="storage", version=2)
 class BlobReleased(Fact, frozen=True, kw_only=True):
     """A blob was let go of by a retention rule; audit accepts its absence."""
 
     blob: BlobRef
     reason: str
+    page: bool = False
+    """Whether it is a snapshot of a page: an archive that has copied it keeps it."""
 
 
 @fact("snapshot.saved", family="snapshot")
@@ -48,7 +50,7 @@ class SnapshotSaved(Fact, frozen=True, kw_only=True):
     """The state of a fold stands in a blob: a faster start, never the truth."""
 
     projection: str
-    """Whose state: `learner`, `curriculum`. The newest one is the last event under the projection's own subject."""
+    """Whose state: `learner`, `curriculum`, `pages`. The newest one is the last event under the projection's own subject."""
     position: int
     """The log is folded up to here."""
     schema: str

@@ -118,6 +118,8 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     final_url: str | None
     detail: str | None
     steps: tuple[StepRow, ...]
+    pages_released: int
+    """Steps whose snapshot of the page was let go of since."""
     verdicts: tuple[VerdictRow, ...]
     batches: tuple[TrainedIn, ...]
 

@@ -187,10 +187,21 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
         select(steps).where(holding(steps, position), steps.c.episode == episode).order_by(steps.c.position)
     )
     judged = select(verdicts).where(holding(verdicts, position), verdicts.c.episode == episode)
+    seen = taken.with_only_columns(steps.c.position.label("seen_at"), steps.c.observation_blob).subquery()
+    gone = select(func.count(seen.c.seen_at.distinct())).join(
+        notices,
+        and_(
+            holding(notices, position),
+            notices.c.type == "blob.released",
+            notices.c.about == seen.c.observation_blob,
+            notices.c.position > seen.c.seen_at,
+        ),
+    )
     return EpisodeDetail(
         episode=found[0],
         **own,
         steps=tuple(answers(connection, taken, StepRow)),
+        pages_released=connection.scalars(gone).one(),
         verdicts=tuple(answers(connection, judged.order_by(verdicts.c.position), VerdictRow)),
         batches=_trained_in(connection, episode, position),
     )

@@ -411,8 +411,7 @@ class LogMachine(RuleBasedStateMachine):
 
     async def continue_fork(self, log: JoinedLog, count: int) -> None:
         """The first facts of a fork; an episode that ended in the prefix cannot end again."""
-        ancestor = log.lineage[-1]
-        prefix = await read_all(log)
+        ancestor, prefix = log.lineage[-1], await read_all(log)
         publisher = Publisher(
             log, producer="fork.1", code_rev="t", settings=SETTINGS, randomness=self.random.randbytes
         )

@@ -4,8 +4,10 @@ import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 from archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, write_archive
+from bare_step import bare_step
 
 import storage.archiving as archiving
 from core.errors import CorruptEvent, ForeignLog
@@ -144,6 +146,22 @@ class TestDamage:
 
 
 class TestBlobs:
+    async def test_a_page_that_the_run_lets_go_of_stays_in_the_archive_and_is_missed_in_no_later_one(
+        self, made: Bench
+    ) -> None:
+        page = made.blobs.put(b"page")
+        await made.append(msgspec.structs.replace(bare_step("ep", 0), observation=page))
+        await made.archive()
+        await made.append(BlobReleased(blob=page, reason="old", page=True))
+        made.blobs.release(page)
+        await made.archive()
+        assert made.kept.has(page)
+        assert not check_whole(made.folder).defects
+        later = Bench(made.memory, made.folder.parent / "later")
+        later.blobs = made.blobs
+        assert (await later.archive()).missing == ()
+        assert not check_whole(later.folder).defects
+
     async def test_what_is_named_is_copied_and_what_was_let_go_of_before_is_not(self, made: Bench) -> None:
         old, new = made.saved(b"old"), made.saved(b"new", update=2)
         await made.append(old, new, release(old.blob))
@@ -250,7 +268,7 @@ async def test_who_asks_for_one_entity_reads_only_the_segment_that_holds_it(made
         assert found is not None
         assert found.position == position
     assert await log.last_under(f"run.{RUN}.episode_end.ep_99") is None
-    assert await log.last_before(f"run.{RUN}.episode_end.ep_20", until=19) is None
+    assert await log.last_under(f"run.{RUN}.episode_end.ep_20", until=19) is None
     with pytest.raises(ArchiveDamaged):
         await log.last_under(f"run.{RUN}.episode_end.ep_{segments[1].first}")
     held.write_bytes(whole)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -17,27 +18,30 @@ from recorded_home import make_home
 from synthetic_run import FINGERPRINT, Told
 from typer.testing import CliRunner
 
+import app.archiving as lasting
 import app.importing as importing
 from app.archiving import ArchivingHeldUp, keep_archiving
 from app.cli import app
 from app.configuration import resolve
 from app.forking import fork_run
 from app.import_plan import plan_import
-from app.runs import RunHandle, open_run
+from app.runs import IMPORTING, RunHandle, open_run
 from app.sources import ArchiveSource, open_source
 from app.worker import BEYOND_RESTART
-from core.errors import CorruptEvent, ForeignLog, SettingsError
+from core.errors import CorruptEvent, DiskFull, ForeignLog, SettingsError
 from core.settings import Settings
 from events.archive.checking import check_archive
 from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveReadOnly
 from events.archive.log import ArchiveLog
 from events.archive.manifest import is_archive, load, segment_path
+from events.archive.writer import ArchiveWriter
 from events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
 from events.chain import RollingDigest
-from events.codec import decode
-from events.envelope import Record, Stored
+from events.codec import decode, decode_envelope
+from events.envelope import BlobRef, Record, Stored
 from events.log import Ancestor, EventLog
 from events.publisher import Publisher
+from events.references import blobs_in
 from storage.blobs import BlobStore
 
 RUN = "tale"
@@ -90,6 +94,11 @@ def answer(home: Path, *arguments: str) -> Any:
     result = invoke(home, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout.splitlines()[-1])
+
+
+def named_in(folder: Path) -> list[BlobRef]:
+    """The blobs that an archive's events name."""
+    return [blob for stored in all_of(folder) for blob, _ in blobs_in(decode_envelope(stored))]
 
 
 async def stored_in(log: EventLog) -> list[tuple[int, str, str, bytes]]:
@@ -206,6 +215,26 @@ class TestImported:
         async with open_run(RUN).connect_log() as there, handle.connect_log() as here:
             assert await stored_in(there) == await stored_in(here)
 
+    async def test_interrupted_at_its_very_end_it_is_done(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The run has its settings, and only the note that it was being filled is left over."""
+        monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
+        written = importing.write_down
+
+        def dying(run: RunHandle) -> None:
+            written(run)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(importing, "write_down", dying)
+        with pytest.raises(KeyboardInterrupt):
+            await bring(folder)
+        assert (tmp_path / "home" / "runs" / RUN / IMPORTING).exists()
+        async with open_run(RUN).connect_log() as log:
+            assert await stored_in(log) == plain(all_of(folder))
+        with pytest.raises(SettingsError, match="there is a run 'tale'"):
+            await bring(folder)
+
     async def test_a_stream_that_nobody_knows_of_is_left_alone(
         self, folder: Path, handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -245,7 +274,10 @@ class TestImported:
             assert await stored_in(there) == await stored_in(here)
         monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "beside"))
         await bring(folder)
+        saved = next(ref for ref in named_in(folder) if open_run(RUN).blobs.get(ref) == b"a checkpoint")
+        open_run(RUN).blobs.release(saved)
         assert (await bring(place)).ancestors == (), "the parent is there already"
+        assert open_run("branch").blobs.get(saved) == b"a checkpoint", "though the parent has let go of it"
         async with open_run("branch").connect_log() as there:
             assert len(await stored_in(there)) == shown["last"]
 
@@ -315,6 +347,36 @@ class TestLasting:
             with pytest.raises(ArchivingHeldUp, match="run held goes on, but is not archived any further"):
                 await keep_archiving(fork, log, publisher)
         assert not issubclass(ArchivingHeldUp, BEYOND_RESTART)
+
+    async def test_a_full_disk_of_the_archive_is_waited_for(
+        self, handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        overrides = (f"storage.archive={tmp_path}", "storage.segment_bytes=100")
+        await fork_run(handle, at=20, name="full", overrides=overrides, said=lambda _: None)
+        fork = open_run("full", home=handle.home)
+        append, tries = ArchiveWriter.append, 0
+
+        def full_at_first(self: ArchiveWriter, batch: Sequence[Stored]) -> None:
+            nonlocal tries
+            tries += 1
+            if tries < 3:
+                raise DiskFull("no space left on device")
+            append(self, batch)
+
+        monkeypatch.setattr(ArchiveWriter, "append", full_at_first)
+        monkeypatch.setattr(lasting, "ROOM_S", 0.01)
+        async with (
+            asyncio.timeout(60),
+            fork.connect_log("archiver") as log,
+            Publisher(log, producer="archiver.1", code_rev="t", settings=QUICK) as publisher,
+        ):
+            going = asyncio.create_task(keep_archiving(fork, log, publisher))
+            while await log.last_under("run.full.storage.archiver.>") is None:
+                assert not going.done(), going
+                await asyncio.sleep(0.05)
+            going.cancel()
+            await asyncio.gather(going, return_exceptions=True)
+        assert tries > 2
 
 
 def digest_at(folder: Path, position: int) -> str:
