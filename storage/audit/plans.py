@@ -153,7 +153,7 @@ class Plans(Check):
 
     def _check_use(self, event: Event, fact: dict[str, Any]) -> None:
         cloning = fact["algorithm"] == CLONING
-        own = Counter(planned["episode"] for planned in fact["episodes"] if not planned["rehearsed"])
+        own = Counter(planned["episode"] for planned in fact["episodes"] if not planned.get("rehearsed"))
         for planned in fact["episodes"]:
             self._check_episode(event, planned, fact["as_of"])
         for name in own:
@@ -186,7 +186,7 @@ class Plans(Check):
         rewards = [reward for _, outcome, reward in episode.verdicts if outcome != "undecided"]
         if planned["reward"] not in rewards:
             self.defect(event, f"no judge gave {name} this reward", rewards or "a verdict", planned["reward"])
-        if planned["rehearsed"]:
+        if planned.get("rehearsed"):
             before = episode.uses or episode.swept_at
             self.require(before, event, f"it rehearses {name}, which was not used up before")
             self.require(
@@ -200,7 +200,7 @@ class Plans(Check):
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
         """To the bit: they are computed alike on every machine."""
         groups: dict[str, dict[str, float]] = {}
-        compared = [planned for planned in fact["episodes"] if not planned["rehearsed"]]
+        compared = [planned for planned in fact["episodes"] if not planned.get("rehearsed")]
         for planned in compared:
             groups.setdefault(planned["group"], {})[planned["episode"]] = planned["reward"]
         expected = {
