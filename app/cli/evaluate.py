@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import PLACES, Json, RunOption
+from app.cli.options import PLACES, Json, SourceOption
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
 from app.sources import Source, open_source
@@ -38,7 +38,7 @@ def evaluate_policy(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
     ] = None,
-    run: RunOption = None,
+    run: SourceOption = None,
     as_of: Annotated[
         str | None,
         typer.Option(

@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress
 
 from app.cli.bars import progress_bar
-from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
+from app.cli.options import AsOf, Environment, Family, Json, Limit, SourceOption
 from app.cli.output import print_json, print_table, print_text, rate, shorten
 from app.cli.reading import asking, position_at
 from app.configuration import resolve
@@ -24,7 +24,7 @@ INSTRUCTION_WIDTH = 60
 
 @app.command("list")
 def list_all(
-    run: RunOption = None,
+    run: SourceOption = None,
     environment: Environment = None,
     family: Family = None,
     state: Annotated[str | None, typer.Option(help="proposed, admitted, rejected or unlisted.")] = None,

@@ -159,7 +159,7 @@ class Plans(Check):
         own = Counter(
             planned["episode"]
             for planned in fact["episodes"]
-            if not planned["rehearsed"] and planned["replaces"] is None
+            if not planned.get("rehearsed") and planned.get("replaces") is None
         )
         for planned in fact["episodes"]:
             self._check_episode(event, planned, fact["as_of"])
@@ -183,7 +183,7 @@ class Plans(Check):
         if not self._episodes.is_seen(episode):
             return
         self.require(episode.origin != "evaluation", event, f"it trains on {name}, which is an evaluation")
-        if planned["replaces"] is None:
+        if planned.get("replaces") is None:
             same = planned["group"] == episode.group
             self.require(same, event, f"group of {name}", episode.group, planned["group"])
         ended = episode.end == "episode.ended" and episode.ended_at <= as_of
@@ -193,7 +193,7 @@ class Plans(Check):
         rewards = [reward for _, outcome, reward in episode.verdicts if outcome != "undecided"]
         if planned["reward"] not in rewards:
             self.defect(event, f"no judge gave {name} this reward", rewards or "a verdict", planned["reward"])
-        if planned["rehearsed"]:
+        if planned.get("rehearsed"):
             before = episode.uses or episode.swept_at
             self.require(before, event, f"it rehearses {name}, which was not used up before")
             self.require(
@@ -207,9 +207,9 @@ class Plans(Check):
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
         """To the bit: they are computed alike on every machine."""
         groups: dict[str, dict[str, float]] = {}
-        compared = [planned for planned in fact["episodes"] if not planned["rehearsed"]]
+        compared = [planned for planned in fact["episodes"] if not planned.get("rehearsed")]
         for planned in compared:
-            reward = planned["reward"] + planned["format_term"]
+            reward = planned["reward"] + planned.get("format_term", 0.0)
             groups.setdefault(planned["group"], {})[planned["episode"]] = reward
         expected = {
             (group, name): advantage

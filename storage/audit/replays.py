@@ -19,25 +19,27 @@ def check_replays(check: Check, event: Event, episodes: Episodes) -> None:
     """All replays of one `batch.planned`, before its own use of episodes is counted."""
     compared = _compared(event)
     for planned in compared.values():
-        if planned["replaces"] is not None:
+        if planned.get("replaces") is not None:
             _check_source(check, event, episodes, planned)
     groups: dict[str, list[Planned]] = defaultdict(list)
     for planned in compared.values():
         groups[planned["group"]].append(planned)
     for name, members in groups.items():
-        replays = [planned for planned in members if planned["replaces"] is not None]
+        replays = [planned for planned in members if planned.get("replaces") is not None]
         check.require(len(replays) < 2, event, f"replays into group {name}", "1 at most", len(replays))
         if len(replays) == 1:
             _check_trigger(check, event, episodes, members, replays[0])
     for planned in event.payload["episodes"]:
-        odd = planned["rehearsed"] and (planned["replaces"] is not None or planned["format_term"] != 0)
+        odd = planned.get("rehearsed") and (
+            planned.get("replaces") is not None or planned.get("format_term", 0.0) != 0
+        )
         check.require(not odd, event, f"{planned['episode']} is rehearsed, and compared as well")
 
 
 def check_format_terms(check: Check, event: Event, episodes: Episodes) -> None:
     """Each episode with an unparsable action loses the same in its batch, the others lose nothing."""
     compared = _compared(event).values()
-    terms = {planned["format_term"] for planned in compared} - {0.0}
+    terms = {planned.get("format_term", 0.0) for planned in compared} - {0.0}
     if not terms:
         return
     if len(terms) > 1 or max(terms) > 0:
@@ -49,11 +51,11 @@ def check_format_terms(check: Check, event: Event, episodes: Episodes) -> None:
             continue
         expected = min(terms) if episode.unparsable else 0.0
         check.require(
-            planned["format_term"] == expected,
+            planned.get("format_term", 0.0) == expected,
             event,
             f"format term of {planned['episode']}",
             expected,
-            planned["format_term"],
+            planned.get("format_term", 0.0),
         )
 
 
@@ -62,7 +64,7 @@ def _compared(event: Event) -> dict[tuple[str, str], Planned]:
     return {
         (planned["group"], planned["episode"]): planned
         for planned in event.payload["episodes"]
-        if not planned["rehearsed"]
+        if not planned.get("rehearsed")
     }
 
 

@@ -87,7 +87,7 @@ runs = _versioned(
     *_text("goal", "finished_reason", "parent"),
     *_integer("run_seed", "phase", "started_ns", "started_position", "forked_at"),
 )
-"""One row: the run. `state`: started, resumed, finished, sealed."""
+"""One row for each run whose events stand in the log: the run, and of a fork its ancestors. `state`: started, resumed, finished, sealed."""
 
 tasks = _versioned(
     "tasks",

@@ -187,9 +187,9 @@ class Connection:
                 await self._travel()
                 yield batch
 
-    async def last_under(self, subject: str) -> Stored | None:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         await self._travel()
-        return await self._broker.last_under(subject)
+        return await self._broker.last_under(subject, until=until)
 
     async def identity(self) -> LogIdentity:
         await self._travel()

@@ -118,13 +118,6 @@ def _of_task(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
     return asked.edge("derived from", [Found(Ref("task", (row["parent"],))) for row in rows])
 
 
-def _of_verdict(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
-    if above is not None:
-        return []  # it is shown below its episode
-    about = asked.connection.scalar(select(verdicts.c.episode).where(verdicts.c.position == ref.key[0]))
-    return asked.edge("about", [Found(Ref("episode", (about,)))])
-
-
 def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
     (batch,) = ref.key
     (row,) = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch == batch))
@@ -234,7 +227,6 @@ SOURCES: dict[str, Callable[[Asked, Ref, Ref | None], list[Edge]]] = {
     "step": _of_step,
     "episode": _of_episode,
     "task": _of_task,
-    "verdict": _of_verdict,
     "batch": _of_batch,
     "update": _of_update,
     "policy": _of_policy,
