@@ -23,7 +23,8 @@ from storage.audit.witnesses import Witness
 
 SHOWN = 50
 """Defects printed as text; `--json` has more."""
-WIDTH = 200
+WIDTH = 400
+"""Of a value in a defect: room for an error with its way out."""
 
 app = typer.Typer()
 

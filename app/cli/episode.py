@@ -148,6 +148,8 @@ def _print_detail(detail: EpisodeDetail) -> None:
     for batch in detail.batches:
         updates = ", ".join(map(str, batch.updates)) or "none yet"
         how = "rehearsed" if batch.rehearsed else "trained"
+        if batch.replaces is not None:
+            how = f"replayed in place of {batch.replaces}"
         more = f", {batch.epochs} times each sample" if batch.epochs > 1 else ""
         what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training on it"
         print_text(f"batch {batch.batch} at position {batch.position}: {what}")

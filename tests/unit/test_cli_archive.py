@@ -155,6 +155,7 @@ class TestAsked:
         path.write_bytes(content)
         result = invoke(tmp_path, "archive", "check", str(place))
         assert (result.exit_code, "DAMAGED" in result.stdout) == (1, True)
+        assert "The archiver drops them" not in result.stdout, "of what is altered it drops nothing"
         assert isinstance(invoke(tmp_path, "import", str(place)).exception, ArchiveDamaged)
 
     def test_ctrl_c_ends_following_in_good_order(self, handle: RunHandle, tmp_path: Path) -> None:

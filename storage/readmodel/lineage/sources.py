@@ -134,13 +134,16 @@ def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
             edges += asked.edge(relation, [Found(Ref("policy", (model, version)))])
     hidden = above is not None and above.kind == "update"  # which lists its own share of them
     mine = select(
-        batch_episodes.c.episode, *(batch_episodes.c[name] for name in ("reward", "advantage", "samples"))
+        batch_episodes.c.episode,
+        *(batch_episodes.c[name] for name in ("reward", "advantage", "samples", "replaces")),
     ).where(asked.holds(batch_episodes), batch_episodes.c.batch == batch)
     ordered = mine.order_by(batch_episodes.c.place)
     share = ("reward", "advantage", "samples")
     first = batch_episodes.c.epoch == 0
+    replayed = batch_episodes.c.replaces.is_not(None)
     for relation, part, told in (
-        ("trained on", and_(batch_episodes.c.trained, first), share),
+        ("trained on", and_(batch_episodes.c.trained, first, ~replayed), share),
+        ("replayed", and_(replayed, first), (*share, "replaces")),
         ("rehearsed", and_(batch_episodes.c.rehearsed, first), share),
         ("used up", and_(~batch_episodes.c.trained, ~batch_episodes.c.rehearsed), ()),
     ):
