@@ -184,6 +184,15 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
         )
+    if 0 < learner.dual_clip <= 1:
+        found.append(
+            f"learner.dual_clip = {learner.dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"
+        )
+    if learner.algorithm != "grpo" and (learner.success_replay != "off" or learner.format_penalty):
+        found.append(
+            f"learner.success_replay and learner.format_penalty shape what groups are compared by, and learner.algorithm = "
+            f"{learner.algorithm!r} compares none: leave them off"
+        )
     if settings.storage.database:
         try:
             parse(settings.storage.database)
@@ -191,6 +200,13 @@ def find_conflicts(settings: Settings) -> list[str]:
             found.append(str(error))
     if settings.telemetry.otlp_endpoint:
         found += _endpoint_conflicts(settings.telemetry.otlp_endpoint)
+    for task in curriculum.tasks:
+        family, _, seed = task.rpartition(":")
+        if family.partition("/")[0] not in curriculum.environments or not seed.isdecimal():
+            found.append(
+                f"curriculum.tasks names {task!r}: a task is written environment/family:seed, with an environment of "
+                f"curriculum.environments ({', '.join(curriculum.environments)})"
+            )
     for family in curriculum.families:
         environment, slash, name = family.partition("/")
         if not (slash and name and environment in curriculum.environments):

@@ -7,7 +7,7 @@ The same actor and judge as in training, on a log in memory: nothing is recorded
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from actors.judge.role import run_judge
 from app.sites import store_running
 from core.settings import Settings
 from core.statistics import wilson
+from core.task import Task
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested
 from events.memory import MemoryLog
 from events.publisher import Publisher
@@ -92,6 +93,29 @@ def plan_requests(
     ]
 
 
+def plan_attempts(
+    tasks: Sequence[Task], *, attempts: int, temperature: float, lease_s: float
+) -> list[EpisodeRequested]:
+    """One request per attempt at each task: all tasks once, then all again."""
+    return [
+        EpisodeRequested(
+            episode=f"attempt_{task.id}_{number}",
+            task=task,
+            group=f"attempt_{task.id}_{number}",
+            member=0,
+            group_size=1,
+            attempt=0,
+            origin="evaluation",
+            temperature=temperature,
+            phase=0,
+            min_version=0,
+            lease_s=lease_s,
+        )
+        for number in range(attempts)
+        for task in tasks
+    ]
+
+
 async def evaluate(
     requests: Sequence[EpisodeRequested],
     *,
@@ -102,11 +126,24 @@ async def evaluate(
     settings: Settings,
     said: Callable[[int, int], None] = lambda _done, _successes: None,
 ) -> EvaluationReport:
+    """Play and judge every request: see `play`."""
+    tally = await play(requests, folder=folder, weights=weights, settings=settings, said=said)
+    return tally.report(suite=suite, policy=policy)
+
+
+async def play(
+    requests: Sequence[EpisodeRequested],
+    *,
+    folder: Path,
+    weights: Path | None,
+    settings: Settings,
+    said: Callable[[int, int], None] = lambda _done, _successes: None,
+) -> "Tally":
     """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress."""
     engine = await asyncio.to_thread(InProcessEngine, folder, settings.policy)
     log = MemoryLog("evaluation")
     stop = asyncio.Event()
-    tally = _Tally(requests)
+    tally = Tally(requests)
     with tempfile.TemporaryDirectory() as scratch:
         async with (
             engine,
@@ -153,16 +190,18 @@ async def evaluate(
                     if tally.done == len(requests):
                         break
             stop.set()
-    return tally.report(suite=suite, policy=policy)
+    return tally
 
 
-class _Tally:
+class Tally:
     """What the episodes came to."""
 
     def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
         self._requests = {request.episode: request for request in requests}
         self._verdicts: dict[str, list[bool]] = defaultdict(list)
         self._steps: list[int] = []
+        self.by_task: dict[str, list[bool]] = defaultdict(list)
+        """Verdicts by the task's id."""
         self.lost = 0
 
     @property
@@ -184,8 +223,9 @@ class _Tally:
                 if judgment.outcome == "undecided":
                     self.lost += 1
                 else:
-                    family = self._requests[episode].task.family
-                    self._verdicts[family].append(judgment.outcome == "success")
+                    task = self._requests[episode].task
+                    self._verdicts[task.family].append(judgment.outcome == "success")
+                    self.by_task[task.id].append(judgment.outcome == "success")
             case EpisodeAbandoned(episode=episode):
                 request = self._requests[episode]
                 if request.attempt + 1 < ATTEMPTS:
@@ -197,8 +237,13 @@ class _Tally:
                 self.lost += 1
         return None
 
+    def count(self, tasks: Iterable[Task]) -> FamilyResult:
+        """Success on these tasks."""
+        return _result([verdict for task in tasks for verdict in self.by_task.get(task.id, ())])
+
     def report(self, *, suite: str, policy: str) -> EvaluationReport:
-        by_task = {family: _result(verdicts) for family, verdicts in sorted(self._verdicts.items())}
+        """Success of all, and by family."""
+        families = {family: _result(verdicts) for family, verdicts in sorted(self._verdicts.items())}
         whole = _result([verdict for verdicts in self._verdicts.values() for verdict in verdicts])
         return EvaluationReport(
             policy=policy,
@@ -209,7 +254,7 @@ class _Tally:
             episodes=whole.episodes,
             lost=self.lost,
             mean_steps=round(sum(self._steps) / max(1, len(self._steps)), 2),
-            by_task=by_task,
+            by_task=families,
         )
 
 

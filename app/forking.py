@@ -4,7 +4,7 @@
                                       │
     fork's stream, from P + 1:     run.forked, then the ends of what was under way, then whatever the fork does
 
-Nothing of the parent is copied but the blobs that the fork cannot start without: the parent may let go of them. What was
+Of the parent only those weights, checkpoints and snapshots are taken over that it may let go of: they are linked. What was
 under way at P will be ended by nobody of the fork, so its first events do it: open episodes are abandoned (the curriculum
 asks for them again), ended ones that may still be trained on and that one of the fork's judges has not spoken about are
 judged by it. The fork becomes a run of its home last: where this is interrupted, the same command does it again.
@@ -14,52 +14,48 @@ import asyncio
 import importlib.metadata
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from actors.judge.base import OutOfTime, reach_judgment, undecided, verdict_key
+from actors.judge.base import judge_in_time, verdict_key
 from actors.judge.judges import JUDGES
 from actors.judge.role import configured_judges
-from actors.leases import LeaseBook
 from actors.recording import decide_if_absent
 from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
+from app.fork_prefix import Prefix, fold_prefix
 from app.import_plan import HERE
 from app.opening import PACKAGES
 from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
-from core.errors import ExpectationFailed, ForeignLog, SettingsError
+from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, SettingsError
 from core.models.policy import policy_folder
-from core.task import Task
 from events.beginning import beginning
 from events.catalogue import (
-    BatchPlanned,
+    BlobReleased,
     EpisodeAbandoned,
     EpisodeEnded,
     EpisodeJudged,
-    EpisodeRequested,
     RunForked,
     RunStarted,
-    SamplesSwept,
 )
 from events.codec import decode
-from events.envelope import BlobRef, Fact, Recorded
+from events.envelope import BlobRef, Fact
 from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.reader import read
 from events.subjects import family_wildcard
-from learner.buffer import ReplayBuffer
 from learner.numerics import fingerprint
 from learner.restoring import recompute_weights
 from learner.state import BufferState
-from storage.blobs import BlobStore
+from storage.readmodel.address import parse
 
 FIXED = ("policy.base", "log.url")
 """What a fork cannot choose: the weights of the prefix belong to the one, its stream lies with its parent's."""
 FORKED = "forked"
 """Reason that the episodes under way are abandoned for."""
+RELEASED = "the run that it was forked from has let go of it"
 
 
 class Forked(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,63 +77,6 @@ class Forked(msgspec.Struct, frozen=True, kw_only=True):
     """Verdicts given at the fork, on episodes that had ended without one of its judges."""
     recomputed: int
     """Updates computed again, since the parent had let go of the weights; 0 where they were there."""
-
-
-@dataclass(slots=True)
-class Prefix:
-    """What a log says up to the fork, as far as the fork has to act on it."""
-
-    buffer: BufferState
-    leases: LeaseBook = field(default_factory=LeaseBook)
-    tasks: dict[str, Task] = field(default_factory=dict)
-    unjudged: dict[str, Recorded] = field(default_factory=dict)
-    """Ends by episode, as long as it may be trained on, or not every judge of the run has spoken."""
-    spoken: dict[str, set[str]] = field(default_factory=dict)
-    """Names of those who have, by episode of `unjudged`."""
-
-
-async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
-    """Fold a log up to `at`.
-
-    Raises:
-        ForeignLog: it does not begin with run.started, or not reach so far.
-
-    """
-    projection = ReplayBuffer()
-    prefix = Prefix(projection.initial())
-    async with aclosing(read(log, after=0, until=at, strict=True)) as recordeds:
-        async for recorded in recordeds:
-            prefix.buffer = projection.apply(prefix.buffer, recorded)
-            prefix.leases.apply(recorded)
-            _take(prefix, recorded)
-    _forget(prefix)
-    if prefix.buffer.started is None or prefix.buffer.position != at:
-        raise ForeignLog(
-            f"run {log.run} cannot be forked at position {at}: its log goes up to {prefix.buffer.position}. "
-            f"Run: hindcast run show {log.run}"
-        )
-    return prefix
-
-
-def _take(prefix: Prefix, recorded: Recorded) -> None:
-    match recorded.fact:
-        case EpisodeRequested() as fact:
-            prefix.tasks[fact.task.id] = fact.task
-        case EpisodeEnded() as fact:
-            prefix.unjudged[fact.episode] = recorded
-        case EpisodeJudged() as fact if fact.episode in prefix.unjudged:
-            spoken = prefix.spoken.setdefault(fact.episode, set())
-            spoken.add(fact.judge.name)
-        case BatchPlanned() | SamplesSwept():
-            _forget(prefix)
-
-
-def _forget(prefix: Prefix) -> None:
-    """Let go of what nobody needs to judge any more: judged, and no longer among what may be trained on."""
-    judges = set(prefix.buffer.settings.judge.judges)
-    for episode in [name for name in prefix.unjudged if name not in prefix.buffer.episodes]:
-        if prefix.spoken.get(episode, set()) >= judges:
-            del prefix.unjudged[episode], prefix.spoken[episode]
 
 
 async def fork_run(
@@ -162,6 +101,7 @@ async def fork_run(
         parent = parent.parent  # up to there its log is that run's
     async with parent.connect_log() as log:
         owner = next((ancestor.run for ancestor in log.lineage if at <= ancestor.until), log.run)
+        ancestors = {log.run, *(ancestor.run for ancestor in log.lineage)}
         recipe = (await beginning(log)).recipe
         prefix = await fold_prefix(log, at=at)
     archive = str(parent.folder.absolute()) if isinstance(parent, ArchiveSource) else ""
@@ -169,10 +109,12 @@ async def fork_run(
     resolved = settings_of_fork(prefix.buffer, overrides, recipe=recipe, here=here)
     home = parent.home if isinstance(parent, RunHandle) else home_folder()
     origin = Fork(parent=owner, at=at, archive=archive)
-    fork = plan_run(resolved, name=name, home=home, fork=origin)
-    recomputed = await _keep_blobs(fork, prefix.buffer, said)
+    fork = plan_run(resolved, name=name, home=home, fork=origin, ancestors=ancestors)
+    gone, recomputed = await _keep_blobs(fork, prefix.buffer, said)
     async with fork.connect_log("admin") as log, _publisher(fork, log) as publisher:
         await _begin(fork, log, publisher, prefix.buffer)
+    async with fork.connect_log("learner") as log, _publisher(fork, log) as publisher:
+        await _release(gone, log, publisher, at=at)
     async with fork.connect_log("curriculum") as log, _publisher(fork, log) as publisher:
         abandoned = await _abandon(prefix, publisher)
     async with fork.connect_log("judge") as log, _publisher(fork, log) as publisher:
@@ -211,8 +153,14 @@ def settings_of_fork(
                     f"--set {key}: a fork has its parent's ({parents.values.get(key)!r}). Start a new run for another one: "
                     "hindcast start --run NEW_NAME --set …"
                 )
-    elsewhere = Layer(source="hindcast fork", values=dict(here))
+    own = {"storage.database": ""} if _is_file(parents.values.get("storage.database")) else {}
+    elsewhere = Layer(source="hindcast fork", values=own | dict(here))
     return merge([parents, elsewhere, *chosen], recipe=recipe)
+
+
+def _is_file(database: Any) -> bool:
+    """Whether a database holds the read model of one run alone."""
+    return bool(database) and parse(str(database)).get_backend_name() == "sqlite"
 
 
 def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]]:
@@ -222,33 +170,45 @@ def changes(state: BufferState, resolved: Resolved) -> dict[str, tuple[Any, Any]
     return {key: (then[key], value) for key, value in now.items() if then[key] != value}
 
 
-async def _keep_blobs(fork: RunHandle, state: BufferState, said: Callable[[str], None]) -> int:
-    """Have what the fork starts from in its own folder; how many updates were computed again for it."""
+async def _keep_blobs(
+    fork: RunHandle, state: BufferState, said: Callable[[str], None]
+) -> tuple[list[BlobRef], int]:
+    """Have in the fork's own folder what its prefix says is kept, whatever the parent lets go of from now on.
+
+    Returns what the parent has let go of already, and how many updates were computed again since that was among it
+    which actors sample from at the start.
+
+    Raises:
+        BlobMissing, BlobCorrupt: the base policy is not there or damaged.
+
+    """
     assert state.started is not None
-    blobs = fork.blobs
-    wanted = [state.started.base_policy, *(saved.blob for saved in state.checkpoints)]
+    blobs, gone, damaged = fork.blobs, dict[str, BlobRef](), set[str]()
+    await asyncio.to_thread(blobs.keep, state.started.base_policy)
+    wanted = [published.weights for published in state.weights.values()]
+    wanted += [saved.blob for saved in state.checkpoints]
     wanted += [saved.blob for kept in state.snapshots.values() for saved in kept]
-    published = state.weights.get(state.version)
-    if published is not None:
-        wanted.append(published.weights)
     for ref in wanted:
-        if blobs.has(ref):
-            await asyncio.to_thread(_copy, blobs, ref)
-    if published is None or blobs.has(published.weights):
-        return 0
+        try:
+            await asyncio.to_thread(blobs.keep, ref)
+        except BlobMissing:
+            gone[ref.sha256] = ref
+        except BlobCorrupt as error:
+            damaged.add(ref.sha256)
+            said(f"not taken over: {error}")
+    published = state.weights.get(state.version)
+    if published is None or published.weights.sha256 not in gone.keys() | damaged:
+        return list(gone.values()), 0
     said(
-        f"the parent has let go of the weights of version {state.version}: they are computed again from the log"
+        f"the parent does not have the weights of version {state.version} any more: they are computed again from the log"
     )
     async with fork.connect_log("admin") as log:
         weights, recomputed = await recompute_weights(
             log, blobs, policy=policy_folder(state.settings.policy.base)
         )
     await asyncio.to_thread(blobs.put, weights)
-    return recomputed
-
-
-def _copy(blobs: BlobStore, ref: BlobRef) -> None:
-    blobs.put(blobs.get(ref))
+    gone.pop(published.weights.sha256, None)
+    return list(gone.values()), recomputed
 
 
 def _publisher(fork: RunHandle, log: EventLog) -> Publisher:
@@ -301,6 +261,16 @@ def _same_fork(begun: Fact, fact: RunForked) -> bool:
     return (begun.parent, begun.at_position, begun.parent_digest, begun.start.settings) == origin
 
 
+async def _release(gone: Sequence[BlobRef], log: EventLog, publisher: Publisher, *, at: int) -> None:
+    """Say of what the prefix keeps and the parent has let go of since that nobody has it; an interrupted try may have."""
+    async with aclosing(read(log, after=at)) as recordeds:
+        said = {r.fact.blob.sha256 async for r in recordeds if isinstance(r.fact, BlobReleased)}
+    for ref in gone:
+        if ref.sha256 not in said:
+            fact = BlobReleased(blob=ref, reason=RELEASED)
+            await publisher.decide(fact, entity=ref.sha256)
+
+
 async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
     """End what was requested and had not ended."""
     open_ones = prefix.leases.all_open()
@@ -325,14 +295,12 @@ async def _judge(fork: RunHandle, prefix: Prefix, publisher: Publisher) -> int:
                 continue
             ended = recorded.fact
             assert isinstance(ended, EpisodeEnded)
-            timeout_s = fork.settings.judge.timeout_s
-            try:
-                task = prefix.tasks.get(ended.task_id)
-                judgment = await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
-            except OutOfTime:
-                judgment = undecided(
-                    f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)"
-                )
+            judgment = await judge_in_time(
+                judge,
+                prefix.tasks.get(ended.task_id),
+                ended.evidence,
+                timeout_s=fork.settings.judge.timeout_s,
+            )
             fact = EpisodeJudged(
                 episode=episode, task_id=ended.task_id, judge=judge.identity, judgment=judgment
             )

@@ -42,6 +42,8 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     folder: Path
     parts: tuple[Part, ...]
     needs: Needs
+    kept: Needs
+    """The same without snapshots of pages."""
     events: int
 
     @property
@@ -59,6 +61,7 @@ class _Gathered:
         self.bytes: dict[int, int] = {}
         """Content of the events that each run recorded, by the position of its beginning."""
         self.needs = Needs(pages=True)
+        self.kept = Needs(pages=False)
         self._at = 0
 
     def take(self, stored: Stored, envelope: Envelope) -> None:
@@ -69,6 +72,7 @@ class _Gathered:
         size = len(stored.data) + len(stored.subject) + len(stored.id)
         self.bytes[self._at] = self.bytes.get(self._at, 0) + size
         self.needs.take(stored.position, envelope)
+        self.kept.take(stored.position, envelope)
 
 
 def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> Plan:
@@ -107,7 +111,9 @@ def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> Plan:
             )
         handle, changed = _handle(home, run, start, size_bytes=gathered.bytes.get(first, 0), known=known)
         parts.append(Part(handle=handle, first=first, last=last, changed=changed, known=known))
-    return Plan(folder=folder, parts=tuple(parts), needs=gathered.needs, events=report.events)
+    return Plan(
+        folder=folder, parts=tuple(parts), needs=gathered.needs, kept=gathered.kept, events=report.events
+    )
 
 
 def _stretches(manifest: Manifest) -> list[tuple[str, int, int | None]]:

@@ -18,9 +18,9 @@ import msgspec
 
 from app.configuration import describe_value
 from app.import_plan import Part, Plan
-from app.processes import read_json, write_json
-from app.runs import IMPORTING, list_runs, write_down
-from core.errors import CorruptEvent, ForeignLog
+from app.processes import write_json
+from app.runs import IMPORTING, Filling, list_runs, unfinished, write_down
+from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog
 from events.archive.format import split
 from events.archive.log import ArchiveLog
 from events.archive.manifest import NamedBlob
@@ -73,9 +73,11 @@ async def carry_out(
                 f"the archive in {plan.folder} nor this home has that run. Import its archive first."
             )
         missing += len(await _copy_blobs(plan, part, copied, on_blob))
+        if part.handle.fork is not None:
+            missing += await asyncio.to_thread(_keep_blobs, plan, part, copied)
         appended += await fill_stream(plan.folder, part, on_event)
         write_down(part.handle)
-        (part.handle.folder / IMPORTING).unlink()
+        (part.handle.folder / IMPORTING).unlink(missing_ok=True)
     run = plan.run
     return Imported(
         run=run.handle.name,
@@ -109,6 +111,26 @@ async def _copy_blobs(
         stop.set()
 
 
+def _keep_blobs(plan: Plan, part: Part, copied: Copied) -> int:
+    """Have in a fork's own folder what its prefix says is kept, as forking does: its parent here may let go of it, or has.
+
+    Returns how many are nowhere. Blocking.
+    """
+    own, archived, missing = part.handle.blobs, archive_blobs(plan.folder), 0
+    for named in plan.kept.wanted.values():
+        if named.position >= part.first:
+            continue
+        try:
+            own.keep(named.ref)
+        except (BlobMissing, BlobCorrupt):
+            try:
+                own.put(archived.get(named.ref))
+                copied.copied += 1
+            except (BlobMissing, BlobCorrupt):
+                missing += 1
+    return missing
+
+
 async def fill_stream(folder: Path, part: Part, on_event: Callable[[int], None]) -> int:
     """Append what a run's stream lacks, and compare the whole of it with the archive; how many events that were.
 
@@ -122,13 +144,14 @@ async def fill_stream(folder: Path, part: Part, on_event: Callable[[int], None])
     async with handle.connect("importer") as importer, handle.connect("admin") as admin:
         log = JetStreamLog(importer, handle.name, settings)
         begun = await _has_begun(log)
-        if begun and read_json(note) is None:
+        if begun and unfinished(handle.folder) is None:
             raise ForeignLog(
                 f"the broker of {handle.home} holds a log of a run {handle.name!r} already, though this home knows no such "
                 "run. Set HINDCAST_HOME to another folder, or restore that run's folder."
             )
-        if read_json(note) is None:
-            write_json(note, {"archive": str(folder.absolute())})
+        if unfinished(handle.folder) is None:
+            place = str(folder.absolute())
+            write_json(note, msgspec.to_builtins(Filling(archive=place, command=f"hindcast import {place}")))
         await JetStreamLog.create_or_open(admin, handle.name, settings, first=part.first)
         last = (await log.identity()).last
         if last > part.last or await fingerprint(log, part.first, last) != await fingerprint(

@@ -1,6 +1,6 @@
 """`hindcast rejudge`: another judge over the stored evidence of a run."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 
 import msgspec
@@ -13,6 +13,8 @@ from app.launch import read_launch
 from app.processes import WORKING, list_processes
 from app.runs import RunHandle
 from app.sources import Source
+from core.errors import SettingsError
+from events.catalogue import EpisodeJudged
 from events.log import EventLog
 from events.publisher import Publisher
 from storage.readmodel.projector import run_projector
@@ -62,6 +64,7 @@ async def rejudge(
 
     Raises:
         NoSuchEpisode, CorruptEvent, …: see `recorded_episodes`.
+        SettingsError: `against` was given, and is nobody who has spoken.
         LogFull, BrokerUnreachable: a verdict could not be appended.
 
     """
@@ -78,6 +81,11 @@ async def rejudge(
             )
 
         verdicts = await read_verdicts(log, judges={old, judge.identity.name})
+        if against is not None and not any(_of(against, said) for said in verdicts.values()):
+            raise SettingsError(
+                f"a judge {against!r} has given no verdict in run {source.name}: there is nothing to compare with. Who has "
+                f"spoken: hindcast episode show EPISODE --run {source.name}"
+            )
 
         async def work(episode: RecordedEpisode) -> SecondOpinion | None:
             opinion = await second_opinion(judge, episode, verdicts, against=old, timeout_s=timeout_s)
@@ -108,6 +116,10 @@ async def rejudge(
         saved=sum(saved),
         already=len(saved) - sum(saved),
     )
+
+
+def _of(judge: str, said: Sequence[EpisodeJudged]) -> bool:
+    return any(verdict.judge.name == judge for verdict in said)
 
 
 async def _show(run: RunHandle, log: EventLog) -> None:

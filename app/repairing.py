@@ -18,8 +18,8 @@ import msgspec
 
 from app.import_plan import Part
 from app.importing import fill_stream, fingerprint
-from app.processes import read_json, write_json
-from app.runs import IMPORTING, RunHandle
+from app.processes import write_json
+from app.runs import IMPORTING, Filling, RunHandle, unfinished
 from app.start import check_home_is_free
 from app.witnesses import forget_noted
 from core.errors import ForeignLog, HindcastError
@@ -81,45 +81,57 @@ async def repair_log(
 
     """
     check_home_is_free(handle.home)
-    chains = ChainChecker()
+    chains = ChainChecker(after=load(archive).first - 1)
     report = await asyncio.to_thread(_check, handle, archive, chains, on_event)
-    first = 1 if handle.fork is None else handle.fork.at + 1
+    first = handle.first
     note = handle.folder / IMPORTING
-    findings, laid_aside = Findings(), None
+    findings = Findings()
     async with handle.connect("repairer") as connection:
         stream = JetStreamLog(connection, handle.name, handle.settings.log)
-        begun = read_json(note)
+        begun = unfinished(handle.folder)
         if begun is None:
             findings = await inspect(stream, ArchiveLog(archive), report, chains)
             laid_aside = await asyncio.to_thread(_lay_aside, handle, findings.displaced)
             await asyncio.to_thread(_save, handle, archive, findings.following)
-            write_json(note, {"archive": str(archive.absolute()), "displaced": laid_aside})
+            place = archive.absolute()
+            begun = Filling(
+                archive=str(place),
+                command=f"hindcast repair {handle.name} --from {place}",
+                repair=True,
+                displaced=len(findings.displaced),
+                displaced_file=laid_aside,
+            )
+            write_json(note, msgspec.to_builtins(begun))
             await stream.delete()
-        else:
-            laid_aside = begun.get("displaced")
-            if not await _is_beginning(stream, archive, first=first):
-                await stream.delete()
+        elif not await _is_beginning(stream, archive, first=first):
+            await stream.delete()
     last = report.last + len(findings.following)
     part = Part(handle=handle, first=first, last=last, changed={}, known=True)
     await fill_stream(archive, part, on_event)
-    note.unlink()
+    await _record(handle, LogRepaired(first=first, last=last, reason=reason))
     forget_noted(handle)
-    async with handle.connect_log("repairer") as log:
-        fact = LogRepaired(first=first, last=last, reason=reason)
-        async with Publisher(
-            log, producer="repair.1", code_rev=handle.code_rev, settings=handle.settings.log
-        ) as publisher:
-            await publisher.publish(fact, entity=handle.name)
+    note.unlink()
     return Repaired(
         run=handle.name,
         first=first,
         last=last,
         restored=last - first + 1 - findings.same - len(findings.following),
         saved=len(findings.following),
-        displaced=len(findings.displaced),
-        displaced_file=laid_aside,
+        displaced=begun.displaced,
+        displaced_file=begun.displaced_file,
         lost_after=findings.lost_after,
     )
+
+
+async def _record(handle: RunHandle, fact: LogRepaired) -> None:
+    """Say so in the new stream, while nobody else can open it: a repair without a word of it is done again."""
+    settings = handle.settings.log
+    async with handle.connect("repairer") as connection:
+        log = await JetStreamLog.open(connection, handle.name, settings)
+        async with Publisher(
+            log, producer="repair.1", code_rev=handle.code_rev, settings=settings
+        ) as publisher:
+            await publisher.decide(fact, entity=handle.name)
 
 
 def _check(
@@ -131,9 +143,10 @@ def _check(
         raise ForeignLog(
             f"the archive in {archive} is run {manifest.run!r}'s, not {handle.name!r}'s. Nothing was changed."
         )
-    if manifest.first != 1:
+    if manifest.first > handle.first:
         raise ForeignLog(
-            f"the archive in {archive} begins with position {manifest.first}: a log can only be made anew from its beginning"
+            f"the archive in {archive} begins with position {manifest.first}, the run's own events with {handle.first}: a log "
+            "can only be made anew from its beginning. Nothing was changed."
         )
 
     def take(stored: Stored, envelope: Envelope) -> None:

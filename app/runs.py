@@ -7,7 +7,7 @@ HINDCAST_HOME (default .hindcast)
 """
 
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +23,7 @@ from app.revision import code_revision
 from app.supervisor import home_folder
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
+from events.archive.manifest import is_archive
 from events.connection import Connection, connect
 from events.continual import ContinualStream
 from events.jetstream import JetStreamLog
@@ -35,7 +36,7 @@ from storage.readmodel.database import ReadModel
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
 IMPORTING = "importing.json"
-"""There while a run's stream is filled from an archive: which one."""
+"""There while a run's stream is filled from an archive: which one, and by which command."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 """A run's name stands in subjects, folders and schema names."""
 
@@ -105,7 +106,17 @@ class RunHandle:
         if self.fork is None:
             return None
         if self.fork.archive:
+            if not is_archive(Path(self.fork.archive)):
+                raise NoSuchRun(
+                    f"run {self.name} is a fork of {self.fork.parent}, read from the archive in {self.fork.archive}, which is not "
+                    f"there any more. Put it back, or write where it is now into {self.folder / FORK_FILE}"
+                )
             return ArchiveSource(Path(self.fork.archive))
+        if self.fork.parent not in list_runs(self.home):
+            raise NoSuchRun(
+                f"run {self.name} is a fork of {self.fork.parent}, whose log and blobs it reads, but there is no such run in "
+                f"{self.home} any more. Restore its folder, or import its archive: hindcast import DIR"
+            )
         return open_run(self.fork.parent, home=self.home)
 
     @property
@@ -171,11 +182,11 @@ class RunHandle:
     @asynccontextmanager
     async def connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
         """What the broker holds of the run's own log; see `connect_log` for all of it."""
-        filling = read_json(self.folder / IMPORTING)
+        filling = unfinished(self.folder)
         if filling is not None:
             raise ForeignLog(
-                f"the log of run {self.name} is being filled from the archive in {filling['archive']}, or that was "
-                "interrupted: the same command (hindcast import, hindcast repair) goes on with it."
+                f"the log of run {self.name} is being filled from the archive in {filling.archive}, or that was interrupted. "
+                f"Go on with: {filling.command}"
             )
         settings = self.settings.log
         async with self.connect(role) as connection:
@@ -200,6 +211,28 @@ class RunHandle:
 def run_folder(home: Path, name: str) -> Path:
     """Where a run's files lie, whether or not it exists."""
     return home / "runs" / name
+
+
+class Filling(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream is being filled from an archive, or that was interrupted."""
+
+    archive: str
+    command: str
+    """What goes on with it."""
+    repair: bool = False
+    """The run was there before; else it is imported."""
+    displaced: int = 0
+    """Of a repair: how many events were laid aside …"""
+    displaced_file: str | None = None
+    """… and where."""
+
+
+def unfinished(folder: Path) -> Filling | None:
+    """What is left to be done in a run's folder. An import is done once the run has its settings, which come last."""
+    note = read_json(folder / IMPORTING)
+    filling = None if note is None else msgspec.convert(note, Filling)
+    done = filling is not None and not filling.repair and (folder / SETTINGS_FILE).exists()
+    return None if done else filling
 
 
 def list_runs(home: Path) -> list[str]:
@@ -247,14 +280,25 @@ def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None
 
     """
     handle = plan_run(resolved, name=name, home=home)
+    filling = unfinished(handle.folder)
+    if filling is not None:
+        raise SettingsError(
+            f"a run {handle.name!r} is being imported into {handle.home}, or that was interrupted. Go on with: "
+            f"{filling.command}    Or choose another name."
+        )
     write_down(handle)
     return handle
 
 
 def plan_run(
-    resolved: Resolved, *, name: str | None = None, home: Path | None = None, fork: Fork | None = None
+    resolved: Resolved,
+    *,
+    name: str | None = None,
+    home: Path | None = None,
+    fork: Fork | None = None,
+    ancestors: Collection[str] = (),
 ) -> RunHandle:
-    """The same, before anything of it is there.
+    """The same, before anything of it is there. `ancestors`: runs of which it is a fork, wherever they are.
 
     Raises:
         SettingsError: the name is taken or cannot be one.
@@ -263,11 +307,16 @@ def plan_run(
     home = home or home_folder()
     taken = set(list_runs(home))
     if name is None:
-        number = 1 + max((int(t[4:]) for t in taken if re.fullmatch(r"run-\d{1,9}", t)), default=0)
+        used = taken | set(ancestors)
+        number = 1 + max((int(t[4:]) for t in used if re.fullmatch(r"run-\d{1,9}", t)), default=0)
         name = f"run-{number}"
     if not RUN_NAME.fullmatch(name):
         raise SettingsError(
-            f"--run {name!r} cannot be a run's name: small letters, digits, `-` and `_`, 48 at most, a letter or digit first"
+            f"{name!r} cannot be a run's name: small letters, digits, `-` and `_`, 48 at most, a letter or digit first"
+        )
+    if name in ancestors:
+        raise SettingsError(
+            f"a fork cannot be named {name!r}: events of a run of that name stand in its log. Choose another name with --name."
         )
     if name in taken:
         raise SettingsError(

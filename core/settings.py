@@ -66,6 +66,9 @@ class CurriculumSettings(Section):
     """Sites that tasks come from."""
     families: tuple[str, ...] = ()
     """Task families, as `store/find_price`; empty: the recipe's default set of every environment."""
+    tasks: tuple[str, ...] = ()
+    """Single tasks by family and seed, as `store/find_price:3`, instead of `families`; `hindcast task select` finds those
+    that can be learned; empty: the families' tasks."""
     task_pool: Count = 64
     """Distinct tasks per family that the run draws from."""
     group_size: Count = 8
@@ -150,7 +153,20 @@ class LearnerSettings(Section):
     clip_low: Annotated[float, Field(gt=0, lt=1)] = 0.2
     """Lower clip of the ratio."""
     clip_high: Annotated[float, Field(gt=0)] = 0.28
-    """Upper clip of the ratio."""
+    """Upper clip of the ratio; higher than the lower one lets unlikely tokens rise faster than likely ones fall (ARPO)."""
+    dual_clip: Annotated[float, Field(ge=0)] = 0.0
+    """Most that one token of a negative advantage weighs, times that advantage; above 1 (ARPO's option: 3); 0: no bound."""
+    format_penalty: Annotated[float, Field(ge=0)] = 0.0
+    """Taken once from the reward of an episode with an unparsable action, in `grpo` (ARPO: 1 in the paper, .5 as
+    released); 0: none."""
+    success_replay: Literal["off", "random", "first"] = "off"
+    """Where all of a group failed, a stored success of its task stands in for one member of `grpo`: a random one (ARPO's
+    paper) or the first (as released)."""
+    replay_memory: Count = 8
+    """Successes stored per task for `success_replay`, the latest ones."""
+    replay_correction: Literal["behaviour", "recomputed"] = "behaviour"
+    """What a replayed success is compared with: its own log-probabilities under `correction`, or recomputed ones, so that
+    its ratio begins at 1 (as ARPO was released)."""
     kl_coefficient: Annotated[float, Field(ge=0)] = 0.01
     """Weight of the k3 estimate of KL to the reference policy."""
     cloning_coefficient: Annotated[float, Field(ge=0)] = 0.0

@@ -49,7 +49,7 @@ class ContinualStream:
         live = await self._look()
         if live <= self._first or expect.last >= live:
             return await self._stream.append(batch, expect=expect)
-        archived = await self._archived(self._first).last_before(expect.subject, until=live - 1)
+        archived = await self._archived(self._first).last_under(expect.subject, until=live - 1)
         before = archived.position if archived else 0
         if archived is not None and [record.id for record in batch] == [archived.id]:
             return [before]  # it is repeated by somebody who did not hear that it was stored
@@ -93,12 +93,13 @@ class ContinualStream:
                 if position + 1 >= await self._look():
                     raise
 
-    async def last_under(self, subject: str) -> Stored | None:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         """See `EventLog.last_under`. What is long ago is looked for in the archive, segment by segment."""
-        found = await self._stream.last_under(subject)
+        found = await self._stream.last_under(subject, until=until)
         if found is not None or await self._look() <= self._first:
             return found
-        return await self._archived(self._first).last_under(subject)
+        moved = self._live - 1 if until is None else min(until, self._live - 1)
+        return await self._archived(self._first).last_under(subject, until=moved)
 
     async def identity(self) -> LogIdentity:
         """See `EventLog.identity`."""

@@ -97,6 +97,12 @@ class JetStreamLog:
             await log._api.call("STREAM.CREATE", log._config() | beginning)
         else:
             await log._verify(info)
+            began = int(info["config"].get("first_seq") or 1)
+            if began != first:
+                raise ForeignLog(
+                    f"the stream {log._api.stream} exists already, but its first event stands or will stand at position {began} "
+                    f"and not at {first}: a fork of that name was made or begun. Choose another run name."
+                )
             if info["config"]["max_bytes"] != settings.max_bytes:
                 await log.resize(settings.max_bytes)
         return log
@@ -233,9 +239,12 @@ class JetStreamLog:
                 patience = patience or self._api.patience()
                 await self._api.pause(patience, error)
 
-    async def last_under(self, subject: str) -> Stored | None:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         """See `EventLog.last_under`."""
-        return await self._api.first_under({"last_by_subj": subject})
+        last = await self._api.first_under({"last_by_subj": subject})
+        if last is None or until is None or last.position <= until:
+            return last
+        return await self._api.last_up_to(subject, until=until)
 
     async def identity(self) -> LogIdentity:
         """See `EventLog.identity`."""

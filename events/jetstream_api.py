@@ -16,6 +16,7 @@ from core.errors import BrokerUnreachable, HindcastError
 from events.connection import Connection, Unanswered
 from events.envelope import Stored
 from events.headers import parse_headers, status_in
+from events.subjects import matches
 
 CALL_S = 5.0
 """One request."""
@@ -28,6 +29,9 @@ TRACEPARENT = "traceparent"
 STREAM_NOT_FOUND = 10059
 UNAVAILABLE = 503
 """JetStream is starting, or has no leader: ask again."""
+TOO_MANY = "413"
+"""Status of an answer that would be longer than the broker gives at once."""
+LOOK_BACK_EVENTS = 500
 
 
 class ApiError(HindcastError):
@@ -38,6 +42,10 @@ class ApiError(HindcastError):
             f"the broker refused {request}: {text} (JetStream error {code}). Is its disk full, or its JetStream limited?"
         )
         self.code = code
+
+
+class TooManySubjects(HindcastError):
+    """More subjects fall under a wildcard than the broker gives the last events of at once."""
 
 
 class DeliveryNumbers(NamedTuple):
@@ -171,6 +179,35 @@ class StreamApi:
         request: dict[str, Any] = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
         if subject is not None:
             request["next_by_subj"] = subject
+        return await self._several(request)
+
+    async def last_up_to(self, subject: str, *, until: int) -> Stored | None:
+        """The last stored message under a subject or wildcard up to a position; the stream goes on behind it."""
+        if until < 1:
+            return None  # to the broker 0 means no bound
+        try:
+            found = await self._several({"multi_last": [subject], "up_to_seq": until})
+        except TooManySubjects:
+            return await self._look_back(subject, until=until)
+        return max(found, key=lambda stored: stored.position, default=None)
+
+    async def _look_back(self, subject: str, *, until: int) -> Stored | None:
+        while until > 0:
+            start = max(1, until - LOOK_BACK_EVENTS + 1)
+            found: list[Stored] = []
+            position = start - 1
+            while position < until and (
+                batch := await self.ranged(start=position + 1, limit=until - position)
+            ):
+                found += batch
+                position = batch[-1].position
+            for stored in reversed(found):
+                if stored.position <= until and matches(subject, stored.subject):
+                    return stored
+            until = start - 1
+        return None
+
+    async def _several(self, request: dict[str, Any]) -> list[Stored]:
         patience = self.patience()
         while True:
             try:
@@ -188,6 +225,10 @@ class StreamApi:
                 await answers.ended.wait()
         except (NatsError, TimeoutError) as error:
             raise Unanswered(str(error) or type(error).__name__) from error
+        if answers.status == TOO_MANY:
+            raise TooManySubjects(
+                f"more subjects of {self.stream} were asked for than the broker gives at once"
+            )
         if answers.status not in ("204", "404"):
             raise Unanswered(f"direct get was answered with status {answers.status}")
         return answers.taken

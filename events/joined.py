@@ -16,9 +16,7 @@ from events.jetstream_consumers import Served
 from events.log import Ancestor, EventLog, Expectation, LogIdentity
 from events.publisher import Publisher
 from events.queue import QueueSource, WorkQueue
-from events.subjects import matches, of_run
-
-SCAN_EVENTS = 500
+from events.subjects import of_run
 
 
 class GrowingLog(EventLog, QueueSource, Protocol):
@@ -52,7 +50,7 @@ class JoinedLog:
         """See `EventLog.append`. An expectation speaks of both parts: what the older one holds is created already."""
         if expect is None or expect.last > self._at:
             return await self._newer.append(batch, expect=expect)
-        last = await self._last_before(expect.subject)
+        last = await self._last_in_older(expect.subject, until=self._at)
         before = last.position if last else 0
         if before != expect.last:
             raise ExpectationFailed(
@@ -86,25 +84,17 @@ class JoinedLog:
             async for batch in batches:
                 yield batch
 
-    async def last_under(self, subject: str) -> Stored | None:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         """See `EventLog.last_under`."""
-        return await self._newer.last_under(subject) or await self._last_before(subject)
+        if until is None or until > self._at:
+            found = await self._newer.last_under(subject, until=until)
+            if found is not None:
+                return found
+        return await self._last_in_older(subject, until=self._at if until is None else min(until, self._at))
 
-    async def _last_before(self, subject: str) -> Stored | None:
-        """The last event of the older part under a subject: asked for, or looked for where that log has gone on since."""
-        under = of_run(subject, self._older.run)
-        last = await self._older.last_under(under)
-        if last is None or last.position <= self._at:
-            return last
-        end = self._at
-        while end > 0:
-            start = max(0, end - SCAN_EVENTS)
-            found = await self._older.read(after=start, limit=end - start)
-            for stored in reversed(found):
-                if stored.position <= end and matches(_any_run(under), _any_run(stored.subject)):
-                    return stored
-            end = start
-        return None
+    async def _last_in_older(self, subject: str, *, until: int) -> Stored | None:
+        """The same event under the name of the older part's run; that may have gone on, and has the same subjects then."""
+        return await self._older.last_under(of_run(subject, self._older.run), until=until)
 
     async def identity(self) -> LogIdentity:
         """See `EventLog.identity`.
@@ -153,7 +143,3 @@ class JoinedStream(JoinedLog):
 
 RunLog = OwnLog | JoinedStream
 """The log of a run that processes work on."""
-
-
-def _any_run(subject: str) -> str:
-    return of_run(subject, "-")

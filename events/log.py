@@ -71,8 +71,8 @@ class EventLog(Protocol):
         """All events following `after`, then new ones as they come, in batches, for ever."""
         ...
 
-    async def last_under(self, subject: str) -> Stored | None:
-        """The last event under a subject or wildcard, or None."""
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """The last event under a subject or wildcard, or None; `until`: of those up to that position."""
         ...
 
     async def identity(self) -> LogIdentity:

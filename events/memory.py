@@ -184,9 +184,18 @@ class MemoryLog:
             self, name, state, subject=family_wildcard(self._run, family), dead_letters=dead_letters
         )
 
-    async def last_under(self, subject: str) -> Stored | None:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         """See `EventLog.last_under`."""
         position = self._position_under(subject)
+        if until is not None and position > until:
+            return next(
+                (
+                    s
+                    for s in reversed(self._events[: max(0, until - self._before)])
+                    if matches(subject, s.subject)
+                ),
+                None,
+            )
         return self._events[position - self._before - 1] if position else None
 
     async def identity(self) -> LogIdentity:

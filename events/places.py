@@ -109,11 +109,18 @@ class Landmarks:
         known = self.positions.get(place.noun, {})
         number = max(known, default=None) if place.number is None else place.number
         if number is None or number not in known:
-            there_are = f"there are {min(known)} to {max(known)}" if known else "there is none yet"
+            there_are = what_there_is(min(known, default=None), max(known, default=None))
             if place.noun == "batch" and known:
                 there_are += " whose weights are published"
             raise NoSuchPlace(f"the log has no {place}: {there_are}. Positions can be given, too.")
         return known[number]
+
+
+def what_there_is(lowest: int | None, highest: int | None) -> str:
+    """The numbers of a kind, as an error says them; None: there is none."""
+    if lowest is None:
+        return "there is none yet"
+    return f"there is only {lowest}" if lowest == highest else f"there are {lowest} to {highest}"
 
 
 async def position_of(log: EventLog, place: Place) -> int:

@@ -52,6 +52,14 @@ def _compared_episodes_only(raw: Raw) -> Raw:
     return raw | {"episodes": [episode | {"rehearsed": False} for episode in raw["episodes"]]}
 
 
+@step("batch.planned", since=2)
+def _compared_as_played(raw: Raw) -> Raw:
+    """Version 3 says what the format added to a reward and whom a replayed success replaces; version 2 knew neither."""
+    return raw | {
+        "episodes": [episode | {"format_term": 0.0, "replaces": None} for episode in raw["episodes"]]
+    }
+
+
 @step("blob.released", since=1)
 def _never_a_page(raw: Raw) -> Raw:
     """Version 2 says whether it was a snapshot of a page; before it only weights, checkpoints and folds were let go of."""

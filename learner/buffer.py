@@ -41,6 +41,7 @@ from events.catalogue import (
 from events.envelope import Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
+from learner.replays import count_replays
 from learner.settling import forget_settled, remember, resolve, settle
 from learner.state import BufferState
 from learner.verdicts import change_judge, take_verdict
@@ -140,6 +141,8 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
             f"{recorded.envelope.code_rev}: go on with that revision, or start a new run."
         ) from error
     state.resolved = resolved
+    if state.settings.learner.success_replay == "off":
+        state.stored.clear()
     for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
         _weigh(state, episode)
 
@@ -175,6 +178,7 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
         id=fact.episode,
         origin=fact.origin,
         family=f"{fact.task.environment}/{fact.task.family}",
+        task=fact.task.id,
         group=fact.group,
         member=fact.member,
         attempt=fact.attempt,
@@ -210,6 +214,7 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
             f"Run: hindcast episode show {fact.episode}"
         )
     episode.steps += 1
+    episode.unparsable |= fact.action is None
     versions = unpack_ids(fact.versions)
     if len(versions):
         oldest = int(versions.min())
@@ -291,23 +296,26 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
         settings=state.settings.learner,
         samples=samples,
         succeeded=[known[planned.episode].succeeded for planned in fact.episodes],
+        replays=count_replays(state, fact.episodes),
     )
     state.batches = fact.batch + 1
     _use_up(state, fact)
 
 
 def _plannable(state: BufferState) -> dict[str, Episode]:
-    """What a plan may name: episodes that are not used up, and remembered ones.
+    """What a plan may name: episodes that are not used up, and remembered or stored ones.
 
     One that was swept from a group that is not used up is both, and only what is remembered still has its steps.
     """
-    remembered = {episode.id: episode for latest in state.successes.values() for episode in latest}
-    return state.episodes | remembered
+    kept = (*state.successes.values(), *state.stored.values())
+    return state.episodes | {episode.id: episode for latest in kept for episode in latest}
 
 
 def _use_up(state: BufferState, fact: BatchPlanned) -> None:
     """Groups are compared once; in cloning an episode takes part in several batches."""
-    planned = dict.fromkeys(planned.episode for planned in fact.episodes if not planned.rehearsed)
+    planned = dict.fromkeys(
+        planned.episode for planned in fact.episodes if not planned.rehearsed and planned.replaces is None
+    )
     if fact.algorithm != "cloning":
         for name in (*planned, *fact.consumed):
             if name in state.episodes:

@@ -55,6 +55,7 @@ class Episode:
     origin: str
     family: str
     """Environment and task family, as `store/find_price`."""
+    task: str
     group: str
     member: int
     attempt: int
@@ -64,6 +65,8 @@ class Episode:
     steps: int = 0
     oldest_version: int | None = None
     """Lowest policy version that sampled a token of it."""
+    unparsable: bool = False
+    """Whether an answer of it was no action."""
     ended: bool = False
     gone: str | None = None
     """Why it will never end: reason of its abandonment or cancellation."""
@@ -76,7 +79,7 @@ class Episode:
     """Of the other judges, by name."""
     swept: bool = False
     uses: int = 0
-    """Batches it was trained in."""
+    """Batches it was trained in; of a stored success, groups that it was replayed into."""
 
     @property
     def decided(self) -> bool:
@@ -103,6 +106,15 @@ class Group:
     """Nothing more is to be expected of any member."""
 
 
+class Replay(NamedTuple):
+    """How worn a stored success is when it is replayed."""
+
+    age: int
+    """Versions since the oldest of its tokens was sampled."""
+    uses: int
+    """Groups that it was replayed into so far, those of this batch included."""
+
+
 @dataclass(slots=True)
 class Batch:
     """A planned batch whose weights are not published yet."""
@@ -118,5 +130,7 @@ class Batch:
     """In training order."""
     succeeded: list[bool]
     """Per planned episode."""
+    replays: dict[str, Replay] = field(default_factory=dict)
+    """Of the stored successes among them, by episode."""
     done: int = 0
     """Mini-batches computed so far, skipped ones included."""

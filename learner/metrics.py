@@ -1,6 +1,6 @@
 """What an update has to say for itself: figures over its mini-batch, and four numbers per sample."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import fsum
 
 import numpy as np
@@ -9,6 +9,7 @@ from core.arrays import pack_floats, unpack_ids
 from core.correction import effective_sample_size
 from events.catalogue.training import PlannedEpisode, SampleReport
 from learner.algorithms.base import SampleLoss, SampleTerms
+from learner.episodes import Replay
 
 
 def sample_report(terms: Sequence[SampleTerms], losses: Sequence[SampleLoss]) -> SampleReport:
@@ -29,6 +30,7 @@ def update_metrics(
     losses: Sequence[SampleLoss],
     episodes: Sequence[PlannedEpisode],
     *,
+    replays: Mapping[str, Replay] | None = None,
     version: int,
     gradient_norm: float,
     learning_rate: float,
@@ -40,6 +42,9 @@ def update_metrics(
     `effective_sample_size` and `ratio_mean` concern pi_prox / mu and pi / mu; `mismatch_kl` and `mismatch_max` compare
     recorded with recomputed log-probabilities of tokens that were sampled from this very version: what sampler and
     learner disagree about at equal weights.
+
+    `replays`: of the batch's replayed successes; None: success replay is off, and nothing is said about it. They take
+    part like any member, but what says how fresh and how good the run's own episodes are leaves them out.
     """
     rehearsed = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.rehearsed]
     compared = [episode for episode in episodes if not episode.rehearsed]
@@ -51,6 +56,11 @@ def update_metrics(
     kept = sum(int(term.correction.kept.sum()) for term in terms)
     versions = np.concatenate([_versions(term) for term in terms])
     fresh = np.log(ratios[versions == version])
+    replayed = {episode.episode for episode in compared if episode.replaces is not None}
+    own = [episode for episode in compared if episode.replaces is None]
+    ages = version - np.concatenate(
+        [_versions(term) for term in terms if term.sample.episode not in replayed] or [np.array([version])]
+    )
     return {
         "loss": fsum(float(loss.loss) for loss in losses) + rehearsal_loss,
         "policy_loss": fsum(loss.policy for loss in losses),
@@ -64,16 +74,28 @@ def update_metrics(
         "effective_sample_size": effective_sample_size(ratios),
         "mismatch_kl": float(np.mean(np.exp(fresh) - fresh - 1)) if len(fresh) else 0.0,
         "mismatch_max": float(np.max(np.abs(fresh))) if len(fresh) else 0.0,
-        "staleness_mean": float(np.mean(version - versions)),
-        "staleness_max": float(np.max(version - versions)),
+        "staleness_mean": float(np.mean(ages)),
+        "staleness_max": float(np.max(ages)),
         "gradient_norm": gradient_norm,
         "learning_rate": learning_rate,
-        "reward_mean": fsum(episode.reward for episode in compared) / len(compared),
+        "reward_mean": fsum(episode.reward for episode in own) / max(1, len(own)),
         "episodes": float(len(compared)),
         "samples": float(len(terms)),
         "rehearsed_samples": float(len(rehearsed)),
         "tokens": float(tokens),
         "prompt_tokens": float(sum(term.sample.length for term in terms) - tokens),
+        **({} if replays is None else _replay_metrics(compared, replays)),
+    }
+
+
+def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, Replay]) -> dict[str, float]:
+    """How many of the compared are replays; mean age in versions and mean use count of those, 0 where there are none."""
+    worn = [replays[episode.episode] for episode in compared if episode.replaces is not None]
+    count = max(1, len(worn))
+    return {
+        "replayed_episodes": float(len(worn)),
+        "replay_age": sum(replay.age for replay in worn) / count,
+        "replay_uses": sum(replay.uses for replay in worn) / count,
     }
 
 

@@ -20,6 +20,7 @@ from core.staleness import is_stale
 from events.catalogue import BatchPlanned, SamplesSwept
 from events.catalogue.training import PlannedEpisode
 from learner.episodes import Episode, Group
+from learner.replays import Compared, compared_as
 from learner.state import BufferState
 
 REFERENCE_VERSION = 0
@@ -30,8 +31,11 @@ class Entry(NamedTuple):
     """One episode as it is planned."""
 
     episode: Episode
+    group: str
     advantage: float
     rehearsed: bool = False
+    format_term: float = 0.0
+    replaces: str | None = None
 
 
 def config_digest(recorded: Mapping[str, Any]) -> str:
@@ -53,7 +57,8 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
     - `stale`: a fresh online episode with a token from more than `max_staleness` versions ago. Demonstrations and
       cloning are old by design and never stale.
     - `undecided`: the training judge could not tell.
-    - `agreed`: a complete group whose members all got the same reward; `alone`: one without a second decided member.
+    - `agreed`: a complete group whose members all got the same reward, with no success to replay into it; `alone`: one
+      without a second decided member.
     - `unsuccessful` (cloning): there is nothing to imitate. `empty`: it ended without a step.
     - `late`: it ended after its group had been used up.
 
@@ -69,7 +74,7 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
         swept = {name for names in reasons.values() for name in names}
         for group_id in state.complete:
             members = [m for m in _trainable(state, state.groups[group_id]) if m.id not in swept]
-            if members and not is_informative([member.reward for member in members]):
+            if members and not _differ(compared_as(state, members, settings.learner)):
                 reason = "agreed" if len(members) > 1 else "alone"
                 reasons.setdefault(reason, []).extend(member.id for member in members)
     return [
@@ -115,6 +120,10 @@ def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
     return _plan_cloning(state, settings)
 
 
+def _differ(compared: Sequence[Compared]) -> bool:
+    return is_informative([one.reward for one in compared])
+
+
 def _trainable(state: BufferState, group: Group) -> list[Episode]:
     """The members that can be trained on, by index."""
     members = (state.episodes[group.members[index]] for index in sorted(group.members))
@@ -122,13 +131,15 @@ def _trainable(state: BufferState, group: Group) -> list[Episode]:
 
 
 def _plan_groups(state: BufferState, settings: Settings) -> BatchPlanned | None:
-    chosen: list[list[Episode]] = []
+    chosen: list[list[Compared]] = []
     consumed: list[str] = []
     for group_id in state.complete:
         group = state.groups[group_id]
         members = _trainable(state, group)
-        if is_informative([member.reward for member in members]):
-            chosen.append(members)
+        compared = compared_as(state, members, settings.learner)
+        if _differ(compared):
+            chosen.append(compared)
+            consumed += [one.replaces for one in compared if one.replaces is not None]
         else:
             consumed += [member.id for member in members]
         consumed += [
@@ -138,14 +149,8 @@ def _plan_groups(state: BufferState, settings: Settings) -> BatchPlanned | None:
             break
     else:
         return None
-    compared = [
-        [
-            Entry(member, advantage)
-            for member, advantage in zip(members, group_advantages([m.reward for m in members]), strict=True)
-        ]
-        for members in chosen
-    ]
-    parts = _cut(compared, settings.learner.minibatches) * settings.learner.epochs
+    units = [_entries(compared) for compared in chosen]
+    parts = _cut(units, settings.learner.minibatches) * settings.learner.epochs
     each = settings.learner.rehearsal_episodes
     rehearsed = rehearsal(state, each * len(parts))
     return _as_fact(
@@ -156,6 +161,16 @@ def _plan_groups(state: BufferState, settings: Settings) -> BatchPlanned | None:
         reference_version=REFERENCE_VERSION if settings.learner.kl_coefficient > 0 else None,
         proximal_version=state.version,
     )
+
+
+def _entries(compared: Sequence[Compared]) -> list[Entry]:
+    """A group with the advantages of its members, those that a replay replaced left out."""
+    group = next(one.episode.group for one in compared if one.replaces is None)
+    advantages = group_advantages([one.reward for one in compared])
+    return [
+        Entry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
+        for one, advantage in zip(compared, advantages, strict=True)
+    ]
 
 
 def _leaves_nothing(episode: Episode) -> bool:
@@ -175,7 +190,7 @@ def rehearsal(state: BufferState, count: int) -> list[Entry]:
         )
     ]
     drawn.sort(key=lambda one: one[:2])
-    return [Entry(episode, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]
+    return [Entry(episode, episode.group, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]
 
 
 def _cut(units: Sequence[Sequence[Entry]], count: int) -> list[list[Entry]]:
@@ -205,7 +220,7 @@ def _plan_cloning(state: BufferState, settings: Settings) -> BatchPlanned | None
     planned: list[list[Entry]] = []
     samples = 0
     for episode in pool:
-        planned.append([Entry(episode, 1.0)])
+        planned.append([Entry(episode, episode.group, 1.0)])
         samples += len(episode.samples)
         if samples >= settings.learner.cloning_batch:
             return _as_fact(
@@ -242,11 +257,13 @@ def _as_fact(
         episodes=tuple(
             PlannedEpisode(
                 episode=entry.episode.id,
-                group=entry.episode.group,
+                group=entry.group,
                 reward=entry.episode.reward,
                 advantage=entry.advantage,
                 samples=len(entry.episode.samples),
                 rehearsed=entry.rehearsed,
+                format_term=entry.format_term,
+                replaces=entry.replaces,
             )
             for entry in entries
         ),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from learner.episodes import Episode
+from learner.replays import store_success
 from learner.state import BufferState
 
 
@@ -63,7 +64,11 @@ def settle(state: BufferState, group_id: str) -> None:
 
 
 def remember(state: BufferState, episode: Episode) -> None:
-    """A success that was compared, or agreed with its group, may be rehearsed: first in, first out, per family."""
+    """A success that was compared, or agreed with its group, may be rehearsed: first in, first out, per family.
+
+    Apart from that it may be replayed where all fail at its task.
+    """
+    store_success(state, episode)
     settings = state.settings.learner
     if settings.rehearsal_episodes == 0 or not (episode.decided and episode.succeeded and episode.samples):
         return

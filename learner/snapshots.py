@@ -15,11 +15,14 @@ from storage.snapshots import Kind
 RULES = (
     "learner.buffer",
     "learner.settling",
+    "learner.replays",
     "learner.verdicts",
     "learner.state",
     "learner.episodes",
+    "core.advantages",
     "core.arrays",
     "core.evidence",
+    "core.seeds",
     "events.chain",
     "events.upcasting",
 )

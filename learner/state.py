@@ -41,6 +41,8 @@ class BufferState:
     """Groups that are used up, and `requests` then, oldest first: as long as a request may still come for them."""
     successes: dict[str, list[Episode]] = field(default_factory=dict)
     """Remembered for rehearsal, by family, oldest first; they entered when their group had been used up."""
+    stored: dict[str, list[Episode]] = field(default_factory=dict)
+    """For success replay, by task, oldest first; they entered when they were used up, so never before their own batch."""
 
     version: int = 0
     """Latest published policy version."""

@@ -52,6 +52,7 @@ def sample_terms(
     episodes: list[EpisodePart] = []
     advantages: list[float] = []
     rehearsed: list[bool] = []
+    anew: list[bool] = []
     ordered: list[Sample] = []
     for index in range(part.first_episode, part.end_episode):
         planned = plan.episodes[index]
@@ -60,6 +61,9 @@ def sample_terms(
         episodes.append(EpisodePart(tokens, batch.succeeded[index], planned.rehearsed))
         advantages += [planned.advantage] * planned.samples
         rehearsed += [planned.rehearsed] * planned.samples
+        anew += [
+            planned.replaces is not None and settings.replay_correction == "recomputed"
+        ] * planned.samples
         ordered += own
     shares, cloning_shares = algorithm.shares(episodes)
     proximals, references = iter(proximal or ()), iter(reference or ())
@@ -68,7 +72,7 @@ def sample_terms(
         behaviour = _behaviour(sample)
         corrected = proximal is not None and not rehearsed[index]
         prox = next(proximals) if corrected else behaviour
-        kind: CorrectionKind = settings.correction if corrected else "none"
+        kind: CorrectionKind = settings.correction if corrected and not anew[index] else "none"
         terms.append(
             SampleTerms(
                 sample=sample,

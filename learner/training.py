@@ -24,7 +24,7 @@ from events.catalogue.training import PlannedEpisode
 from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import SampleLoss, SampleTerms
-from learner.episodes import Batch, Sample
+from learner.episodes import Batch, Replay, Sample
 from learner.heap import give_back_freed
 from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
@@ -101,6 +101,8 @@ class Training:
         self.digest = state_digest(self._model, self._optimizer)
         """Of weights and optimiser state."""
         self._plan: BatchPlanned | None = None
+        self._replays: dict[str, Replay] | None = None
+        """Of the batch begun; None where success replay is off."""
         self._parts: list[Minibatch] = []
         self._terms: list[list[SampleTerms]] = []
         self._beginning = NO_TIME
@@ -121,6 +123,7 @@ class Training:
         began = Clocks.now()
         self._plan = plan
         self._settings = batch.settings
+        self._replays = None if batch.settings.success_replay == "off" else batch.replays
         algorithm = algorithm_for(batch.settings)
         self._algorithm = algorithm
         self._parts = minibatches_of(plan)
@@ -215,7 +218,13 @@ class Training:
             after=self.digest,
             inputs=inputs_digest(terms),
             metrics=update_metrics(
-                terms, losses, episodes, version=self._plan.version, gradient_norm=norm, learning_rate=rate
+                terms,
+                losses,
+                episodes,
+                replays=self._replays,
+                version=self._plan.version,
+                gradient_norm=norm,
+                learning_rate=rate,
             ),
             samples=sample_report(terms, losses),
             duration_ms=(taken.wall_s + beginning.wall_s) * 1000,

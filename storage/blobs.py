@@ -132,6 +132,24 @@ class BlobStore:
                 swept += 1
         return swept
 
+    def keep(self, ref: BlobRef) -> None:
+        """Have another run's blob in our own folder too, whatever becomes of it there: a link where the disk allows it.
+
+        Raises:
+            BlobMissing, BlobCorrupt, DiskFull.
+
+        """
+        content, place, own = self.get(ref), self._find(ref), self._place(ref)
+        if place == own:
+            return
+        self._make_folders(own.parent)
+        try:
+            own.hardlink_to(place)
+        except OSError:  # another disk, one without links, or it was let go of since
+            self.put(content)
+        else:
+            _sync_folder(own.parent)
+
     def get(self, ref: BlobRef) -> bytes:
         """The content, checked.
 

@@ -176,8 +176,8 @@ class ArchivedLog(MemoryLog):
         async for batch in self._archive.tail(after=after):
             yield batch
 
-    async def last_under(self, subject: str) -> Stored | None:
-        return await self._archive.last_under(subject)
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        return await self._archive.last_under(subject, until=until)
 
     async def identity(self) -> LogIdentity:
         return await self._archive.identity()

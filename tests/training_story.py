@@ -77,6 +77,8 @@ class Member(NamedTuple):
     version: int = 0
     tokens: int = 4
     origin: str = "online"
+    unparsable: bool = False
+    """Whether its first answer is no action."""
 
 
 class Told(NamedTuple):
@@ -121,12 +123,13 @@ class Story:
         )
         return Told("app", RUN, fact)
 
-    def group(self, *members: Member, name: str | None = None) -> list[Told]:
-        """A group from requests to verdicts."""
+    def group(self, *members: Member, name: str | None = None, seed: int | None = None) -> list[Told]:
+        """A group from requests to verdicts. `seed`: of its task; by default a task of its own."""
         group = name or f"group_{self.groups}"
         self.groups += 1
+        number = self.groups if seed is None else seed
         task = Task(
-            environment="store", family="find", seed=self.groups, instruction="find it", goal={}, max_steps=9
+            environment="store", family="find", seed=number, instruction="find it", goal={}, max_steps=9
         )
         told = [
             self.request(task, group, index, len(members), member) for index, member in enumerate(members)
@@ -198,7 +201,7 @@ class Story:
             logprobs=pack_floats(logprobs.numpy()),
             versions=pack_ids([member.version] * len(action)),
             sampling=Sampling(temperature=1.0, max_tokens=64, seed=1),
-            action=Action(name="Wait"),
+            action=None if member.unparsable and index == 0 else Action(name="Wait"),
         )
 
 

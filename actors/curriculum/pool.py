@@ -12,13 +12,15 @@ Pool = dict[str, dict[str, Task]]
 
 
 def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSettings) -> Pool:
-    """Tasks of the settings' families (the usual ones of every environment where none is named), seeds 0, 1, 2 …
+    """The settings' tasks, or those of its families (the usual ones of every environment where none is named), seeds 0, 1, 2 …
 
     Raises:
         SettingsError: an environment or a family does not exist, or there is none at all.
 
     """
     environments = {name: _source(sources, name) for name in settings.environments}
+    if settings.tasks:
+        return _named_pool(environments, settings.tasks)
     known = [f"{name}/{family}" for name, source in environments.items() for family in source.families()]
     usual = [f"{name}/{family}" for name, source in environments.items() for family in source.usual()]
     unknown = [family for family in settings.families if family not in known]
@@ -38,6 +40,26 @@ def configured_pool(sources: Mapping[str, TaskSource], settings: CurriculumSetti
         source = environments[environment]
         pool[family] = _by_id(source.task(name, seed) for seed in range(settings.task_pool))
     return pool
+
+
+def _named_pool(environments: Mapping[str, TaskSource], names: Iterable[str]) -> Pool:
+    """Single tasks by name, as `task_name` gives them."""
+    pool: Pool = {}
+    for name in names:
+        family, _, seed = name.rpartition(":")
+        environment, _, kind = family.partition("/")
+        if environment not in environments:
+            raise SettingsError(
+                f"curriculum.tasks names {name!r}, which is of none of curriculum.environments: {', '.join(environments)}"
+            )
+        task = environments[environment].task(kind, int(seed))
+        pool.setdefault(family, {})[task.id] = task
+    return pool
+
+
+def task_name(task: Task) -> str:
+    """How `curriculum.tasks` names a task: `store/find_price:3`."""
+    return f"{task.environment}/{task.family}:{task.seed}"
 
 
 def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]], *, wanted: int) -> Pool:

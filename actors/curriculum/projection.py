@@ -5,7 +5,7 @@ from typing import Self
 from actors.curriculum.groups import Group, Member
 from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
 from actors.leases import FAMILIES as LEASE_FAMILIES
-from core.advantages import is_informative
+from core.advantages import SUCCESS_RESULT, failed_altogether, is_informative
 from core.settings import CurriculumSettings, LearnerSettings, Settings
 from core.staleness import is_stale
 from events.catalogue import (
@@ -59,6 +59,8 @@ class CurriculumProjection:
         self._max_attempts = curriculum.max_attempts
         self._eta = learner.max_staleness
         self._compares = learner.algorithm != "cloning"
+        self._replays = self._compares and learner.success_replay != "off"
+        self._shapes = self._compares and learner.format_penalty > 0
         self._judge = judge
 
     @classmethod
@@ -70,7 +72,8 @@ class CurriculumProjection:
     def conditions(self) -> str:
         """The settings that the state depends on, in words: states under others are not comparable."""
         return (
-            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, judge {self._judge}"
+            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, replays {self._replays}, "
+            f"shapes {self._shapes}, judge {self._judge}"
         )
 
     def initial(self) -> CurriculumState:
@@ -259,7 +262,7 @@ class CurriculumProjection:
         if group.unfinished or group.standing("trained"):
             return
         decided = [member for member in group.members if member.standing == "decided"]
-        hopeful = is_informative([member.reward for member in decided]) if self._compares else bool(decided)
+        hopeful = self._may_teach(state, group, decided) if self._compares else bool(decided)
         if hopeful and group.batch is None:
             return
         for member in decided:
@@ -268,6 +271,19 @@ class CurriculumProjection:
             if member.episode is not None:
                 state.places.pop(member.episode, None)
         state.groups.pop(group.id, None)
+
+    def _may_teach(self, state: CurriculumState, group: Group, decided: list[Member]) -> bool:
+        """Whether the learner may compare the group; where it does not after all, its sweep says so.
+
+        What the format adds is in the steps, which are not read here; that a success of the task is in the learner's
+        store follows from its tally but for the moment until that one is used up.
+        """
+        rewards = [member.reward for member in decided]
+        if is_informative(rewards) or (self._shapes and len(decided) > 1):
+            return True
+        if not (self._replays and failed_altogether(rewards)):
+            return False
+        return state.tasks[group.task.id].reward - sum(rewards) > SUCCESS_RESULT
 
     def _too_old(self, state: CurriculumState, member: Member) -> bool:
         """Whether the learner's sweep will take it; what is cloned is old by design."""

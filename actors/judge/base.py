@@ -70,6 +70,19 @@ async def reach_judgment(
     return judgment
 
 
+def too_slow(judge: Judge, timeout_s: float) -> Judgment:
+    """The judgment of a judge that took longer."""
+    return undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
+
+
+async def judge_in_time(judge: Judge, task: Task | None, evidence: Evidence, *, timeout_s: float) -> Judgment:
+    """What the judge says; `undecided` also where it is too slow. For those who record no waits."""
+    try:
+        return await reach_judgment(judge, task, evidence, timeout_s=timeout_s)
+    except OutOfTime:
+        return too_slow(judge, timeout_s)
+
+
 def _failed(judge: Judge, error: Exception) -> str:
     text = str(error) if isinstance(error, HindcastError) else f"{type(error).__name__}: {error}"
     return f"{judge.identity.name} could not evaluate the evidence ({text})"

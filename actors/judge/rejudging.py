@@ -10,7 +10,7 @@ from contextlib import aclosing
 
 import msgspec
 
-from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
+from actors.judge.base import Judge, judge_in_time, verdict_key
 from actors.replay.recorded import RecordedEpisode
 from core.errors import ExpectationFailed
 from core.evidence import Judgment
@@ -85,10 +85,7 @@ async def second_opinion(
     earlier = verdicts.get(episode.name, ())
     if not isinstance(episode.end, EpisodeEnded):
         return None
-    try:
-        new = await reach_judgment(judge, episode.request.task, episode.end.evidence, timeout_s=timeout_s)
-    except OutOfTime:
-        new = undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
+    new = await judge_in_time(judge, episode.request.task, episode.end.evidence, timeout_s=timeout_s)
     return SecondOpinion(
         episode=episode.name,
         family=episode.family,

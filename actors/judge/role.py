@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from actors.judge.base import Judge, OutOfTime, reach_judgment, undecided, verdict_key
+from actors.judge.base import Judge, OutOfTime, reach_judgment, too_slow, undecided, verdict_key
 from actors.judge.judges import JUDGES
 from actors.judge.tasks import TaskMemory
 from actors.spans import judged, judging
@@ -174,4 +174,4 @@ class _JudgeRole:
                 causation=recorded.envelope.id,
                 correlation=ended.episode,
             )
-            return undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
+            return too_slow(judge, timeout_s)

@@ -19,7 +19,7 @@ from app.bench.comparison import interval_of_mean
 CHUNK = 250
 """Events that are timed at once."""
 CHUNKS_AT = 20
-"""Chunks before each size that its cost is taken from: within the smaller half of the smallest, which begins with tasks."""
+"""Chunks before each size that its cost is taken from, at most; none from its first half, which may begin with tasks."""
 MICROSECONDS = 1e6
 
 
@@ -73,7 +73,7 @@ class Costs:
 
     def at(self, size: int) -> list[float]:
         """Microseconds per event of the chunks just before `size`."""
-        before = [chunk for chunk in self.chunks if chunk[0] <= size][-CHUNKS_AT:]
+        before = [chunk for chunk in self.chunks if size / 2 < chunk[0] <= size][-CHUNKS_AT:]
         return [cpu_s / events * MICROSECONDS for _, events, cpu_s in before]
 
     def growth(self, name: str, sizes: Sequence[int]) -> list[Figure]:

@@ -180,9 +180,11 @@ class LongLog:
         """Episodes of one task, the first of which succeeds, in the order in which actors would bring them."""
         version, size = self._state.version, self._settings.curriculum.group_size
         prototype = self._prototypes[number % PROTOTYPES]
-        group, best = f"g{number:09}", ""
-        for role, name, fact in prototype:
-            episode = f"ep_{number:09}_{name[-6:]}"
+        group, best = self._new_id("group"), ""
+        ids: dict[str, str] = {}
+        for role, entity, fact in prototype:
+            name = entity.partition(".")[0]
+            episode = ids.get(name) or ids.setdefault(name, self._new_id("ep"))
             changes: dict[str, Any] = {"episode": episode}
             match fact:
                 case EpisodeRequested():
@@ -196,7 +198,6 @@ class LongLog:
                 case EpisodeEnded():
                     changes |= {"task_id": task.id, "policy_versions": (version, version)}
                 case EpisodeJudged():
-                    episode = f"ep_{number:09}_{name.partition('.')[0][-6:]}"
                     good = episode == best
                     judgment = msgspec.structs.replace(
                         fact.judgment, outcome="success" if good else "failure", reward=float(good)
@@ -207,6 +208,10 @@ class LongLog:
                 case _ if not hasattr(fact, "episode"):
                     continue
             yield Said(role, episode, msgspec.structs.replace(fact, **changes))
+
+    def _new_id(self, prefix: str) -> str:
+        """In no order, as identifiers are: indexes grow everywhere at once."""
+        return f"{prefix}_{self._random.getrandbits(48):012x}"
 
     def _train(self) -> Iterator[Said]:
         """What the learner does about it, in its order."""

@@ -31,7 +31,7 @@ from events.reader import Checker
 from learner.buffer import ReplayBuffer
 from storage.checkpoints import Counters, save_checkpoint
 from storage.readmodel.database import ReadModel
-from storage.readmodel.filling import fill
+from storage.readmodel.filling import BATCH_EVENTS, fill
 from storage.readmodel.lineage import lineage
 from storage.readmodel.queries import run_summary
 from storage.readmodel.tables import batch_episodes, updates
@@ -146,7 +146,7 @@ async def _fold_and_append(events: Iterator[Stored], log: JetStreamLog, *, said:
 
 
 class Metered:
-    """A log that notes the processor time of this process between the batches that are read from it."""
+    """A log that notes the processor time of this process as it is read, about a transaction of the tables at a time."""
 
     def __init__(self, log: EventLog, costs: Costs) -> None:
         self.run = log.run
@@ -162,7 +162,7 @@ class Metered:
         async with aclosing(self._log.tail(after=after)) as batches:
             async for batch in batches:
                 yield batch
-                if (position := batch[-1].position) - reached >= CHUNK:
+                if (position := batch[-1].position) - reached >= BATCH_EVENTS:
                     now = time.process_time()
                     self._costs.add(position, position - reached, now - began)
                     began, reached = now, position

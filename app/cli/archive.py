@@ -155,7 +155,7 @@ def _print_check(found: WholeCheck) -> None:
         f"({log.bytes / MIB:.1f} MiB), {found.blobs} blobs ({found.blob_bytes / MIB:.1f} MiB)"
         f"{'' if found.pages else ', pages left out'}"
     )
-    if log.unfinished_bytes:
+    if log.unfinished_bytes and not log.defects:
         print_text(
             f"behind position {log.last} stand {log.unfinished_bytes} bytes that are no whole frame: what a crash left, or what "
             "is being written now. The archiver drops them and goes on there."

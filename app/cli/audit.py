@@ -9,7 +9,7 @@ import typer
 
 from app.archives import ArchiveSource
 from app.cli.bars import progress_bar
-from app.cli.options import Json, RunName
+from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text, shorten
 from app.runs import RunHandle
 from app.sources import Source, open_source
@@ -23,14 +23,15 @@ from storage.audit.witnesses import Witness
 
 SHOWN = 50
 """Defects printed as text; `--json` has more."""
-WIDTH = 200
+WIDTH = 400
+"""Of a value in a defect: room for an error with its way out."""
 
 app = typer.Typer()
 
 
 @app.command("audit")
 def audit_run(
-    run: RunName = None,
+    run: SourceName = None,
     blobs: Annotated[
         Depth,
         typer.Option("--blobs", help="full: digests of all bytes; exist: only whether they are there; none."),

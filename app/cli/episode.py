@@ -5,7 +5,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
+from app.cli.options import AsOf, Environment, Family, Json, Limit, SourceOption
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.cli.reading import asking, position_at
 from storage.readmodel.answers import EpisodeDetail
@@ -18,7 +18,7 @@ ANSWER_WIDTH = 60
 
 @app.command("list")
 def list_all(
-    run: RunOption = None,
+    run: SourceOption = None,
     state: Annotated[
         str | None, typer.Option(help="requested, started, ended, abandoned or cancelled.")
     ] = None,
@@ -82,7 +82,7 @@ def list_all(
 @app.command("show")
 def show_one(
     episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
-    run: RunOption = None,
+    run: SourceOption = None,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
@@ -148,6 +148,8 @@ def _print_detail(detail: EpisodeDetail) -> None:
     for batch in detail.batches:
         updates = ", ".join(map(str, batch.updates)) or "none yet"
         how = "rehearsed" if batch.rehearsed else "trained"
+        if batch.replaces is not None:
+            how = f"replayed in place of {batch.replaces}"
         more = f", {batch.epochs} times each sample" if batch.epochs > 1 else ""
         what = f"{how} in updates {updates}{more}" if batch.epochs else "used up without training on it"
         print_text(f"batch {batch.batch} at position {batch.position}: {what}")

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import PLACES, Json, RunOption
+from app.cli.options import PLACES, Json, SourceOption
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
 from app.sources import Source, open_source
@@ -30,11 +30,15 @@ def evaluate_policy(
     suite: Annotated[str, typer.Option(help="Which tasks: store, miniwob, miniwob-all.")] = "store",
     episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
+    tasks: Annotated[
+        Path | None,
+        typer.Option(help="Instead of a suite: the tasks of a settings file, as task select writes it."),
+    ] = None,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
     ] = None,
-    run: RunOption = None,
+    run: SourceOption = None,
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -47,21 +51,36 @@ def evaluate_policy(
 
     Example: hindcast eval --policy latest --suite store --episodes 200 --json
     """
+    from actors.curriculum.pool import configured_pool
     from app.bootstrap import task_sources
-    from app.evaluation import evaluate, plan_requests
+    from app.evaluation import evaluate, plan_attempts, plan_requests
 
     if suite not in SUITES:
         raise SettingsError(f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}")
-    settings = resolve(overrides=overrides or []).settings
-    source = task_sources(settings)[SUITES[suite]]
+    settings = resolve(file=tasks, overrides=overrides or []).settings
+    sources = task_sources(settings)
+    source = sources[SUITES[suite]]
     folder, weights, name = _find_policy(policy, settings, run, as_of)
-    requests = plan_requests(
-        source,
-        episodes=episodes,
-        families=family or (source.families() if suite.endswith("-all") else ()),
-        temperature=temperature,
-        lease_s=settings.curriculum.lease_s,
-    )
+    if tasks is not None:
+        if not settings.curriculum.tasks:
+            raise SettingsError(f"--tasks {tasks} names no curriculum.tasks. Run: hindcast task select")
+        suite = tasks.name
+        pool = configured_pool(sources, settings.curriculum)
+        chosen = [task for named in pool.values() for task in named.values()]
+        requests = plan_attempts(
+            chosen,
+            attempts=-(-episodes // len(chosen)),
+            temperature=temperature,
+            lease_s=settings.curriculum.lease_s,
+        )[:episodes]
+    else:
+        requests = plan_requests(
+            source,
+            episodes=episodes,
+            families=family or (source.families() if suite.endswith("-all") else ()),
+            temperature=temperature,
+            lease_s=settings.curriculum.lease_s,
+        )
     with progress_bar(as_json=as_json) as bar:
         task = bar.add_task(f"{name} on {suite}", total=episodes)
         said: Callable[[int, int], None] = lambda done, _: bar.update(task, completed=done)  # noqa: E731

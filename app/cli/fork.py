@@ -46,9 +46,8 @@ def fork(
 
     Example: hindcast fork run-1 --at update=40 --name colder --set learner.kl_coefficient=0.1
     """
-    from app.forking import fork_run  # loads torch: only once it is needed
-
     parent, place = open_source(run), parse_place(at)
+    from app.forking import fork_run  # loads torch: only once it is needed
 
     async def work() -> "Forked":
         async with parent.connect_log() as log:

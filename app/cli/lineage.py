@@ -1,11 +1,11 @@
 """`hindcast lineage step / episode / batch / update / task / policy`."""
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, RunOption
+from app.cli.options import AsOf, Json, SourceOption
 from app.cli.output import print_json, print_text
 from app.cli.reading import asking, position_at
 from app.cli.trees import lines
@@ -56,176 +56,101 @@ def _answer(kind: str, name: str, question: Question) -> None:
         print_text(line)
 
 
-@app.command("step")
-def of_step(
-    name: Annotated[str, typer.Argument(metavar="STEP", help="EPISODE/INDEX or its position in the log.")],
-    run: RunOption = None,
-    backward: Backward = False,
-    forward: Forward = False,
-    depth: Depth = DEPTH,
-    limit: Entries = LIMIT,
-    everything: Everything = False,
-    as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
-    """A step: the page it saw, the versions that sampled its tokens; the updates that trained on it.
+class Kind(NamedTuple):
+    """A kind of thing that can be asked about."""
+
+    name: str
+    metavar: str
+    help: str
+    """Of the argument."""
+    text: str
+    """Of the command: what is found in both directions, and an example."""
+
+
+KINDS = (
+    Kind(
+        "step",
+        "STEP",
+        "EPISODE/INDEX or its position in the log.",
+        """A step: the page it saw, the versions that sampled its tokens; the updates that trained on it.
 
     Example: hindcast lineage step ep_9f2c41d07ab3/0 --backward
-    """
-    question = Question(
-        run=run,
-        backward=backward,
-        forward=forward,
-        depth=depth,
-        limit=None if everything else limit,
-        as_of=as_of,
-        as_json=as_json,
-    )
-    _answer("step", name, question)
-
-
-@app.command("episode")
-def of_episode(
-    name: Annotated[
-        str, typer.Argument(metavar="EPISODE", help="The episode's id or a unique beginning of it.")
-    ],
-    run: RunOption = None,
-    backward: Backward = False,
-    forward: Forward = False,
-    depth: Depth = DEPTH,
-    limit: Entries = LIMIT,
-    everything: Everything = False,
-    as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
-    """An episode: its task and steps; its verdicts, the batches and updates it went into.
+    """,
+    ),
+    Kind(
+        "episode",
+        "EPISODE",
+        "The episode's id or a unique beginning of it.",
+        """An episode: its task and steps; its verdicts, the batches and updates it went into.
 
     Example: hindcast lineage episode ep_9f2c --forward --json
-    """
-    question = Question(
-        run=run,
-        backward=backward,
-        forward=forward,
-        depth=depth,
-        limit=None if everything else limit,
-        as_of=as_of,
-        as_json=as_json,
-    )
-    _answer("episode", name, question)
-
-
-@app.command("batch")
-def of_batch(
-    name: Annotated[str, typer.Argument(metavar="BATCH", help="Number of the batch.")],
-    run: RunOption = None,
-    backward: Backward = False,
-    forward: Forward = False,
-    depth: Depth = DEPTH,
-    limit: Entries = LIMIT,
-    everything: Everything = False,
-    as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
-    """A batch: its settings, the weights it began with, its episodes; the updates computed from it.
+    """,
+    ),
+    Kind(
+        "batch",
+        "BATCH",
+        "Number of the batch.",
+        """A batch: its settings, the weights it began with, its episodes; the updates computed from it.
 
     Example: hindcast lineage batch 4 --as-of 5000
-    """
-    question = Question(
-        run=run,
-        backward=backward,
-        forward=forward,
-        depth=depth,
-        limit=None if everything else limit,
-        as_of=as_of,
-        as_json=as_json,
-    )
-    _answer("batch", name, question)
-
-
-@app.command("update")
-def of_update(
-    name: Annotated[
-        str,
-        typer.Argument(
-            metavar="UPDATE", help="Number of the update; MODEL/NUMBER for another model than the policy."
-        ),
-    ],
-    run: RunOption = None,
-    backward: Backward = False,
-    forward: Forward = False,
-    depth: Depth = DEPTH,
-    limit: Entries = LIMIT,
-    everything: Everything = False,
-    as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
-    """An update: its batch and samples, down to pages and verdicts; the policy version it was first published in.
+    """,
+    ),
+    Kind(
+        "update",
+        "UPDATE",
+        "Number of the update; MODEL/NUMBER for another model than the policy.",
+        """An update: its batch and samples, down to pages and verdicts; the policy version it was first published in.
 
     Example: hindcast lineage update 12 --backward --depth 4
-    """
-    question = Question(
-        run=run,
-        backward=backward,
-        forward=forward,
-        depth=depth,
-        limit=None if everything else limit,
-        as_of=as_of,
-        as_json=as_json,
-    )
-    _answer("update", name, question)
-
-
-@app.command("task")
-def of_task(
-    name: Annotated[str, typer.Argument(metavar="TASK", help="The task's id or a unique beginning of it.")],
-    run: RunOption = None,
-    backward: Backward = False,
-    forward: Forward = False,
-    depth: Depth = DEPTH,
-    limit: Entries = LIMIT,
-    everything: Everything = False,
-    as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
-    """A task: those it was derived from; those derived from it, its episodes and what was trained on them.
+    """,
+    ),
+    Kind(
+        "task",
+        "TASK",
+        "The task's id or a unique beginning of it.",
+        """A task: those it was derived from; those derived from it, its episodes and what was trained on them.
 
     Example: hindcast lineage task task_5be0 --forward --all
-    """
-    question = Question(
-        run=run,
-        backward=backward,
-        forward=forward,
-        depth=depth,
-        limit=None if everything else limit,
-        as_of=as_of,
-        as_json=as_json,
-    )
-    _answer("task", name, question)
-
-
-@app.command("policy")
-def of_policy(
-    name: Annotated[str, typer.Argument(metavar="POLICY", help="Number of the version, or `latest`.")],
-    run: RunOption = None,
-    backward: Backward = False,
-    forward: Forward = False,
-    depth: Depth = DEPTH,
-    limit: Entries = LIMIT,
-    everything: Everything = False,
-    as_of: AsOf = None,
-    as_json: Json = False,
-) -> None:
-    """A policy version: the updates that made it; who adopted it, the episodes it sampled, the batches it began.
+    """,
+    ),
+    Kind(
+        "policy",
+        "POLICY",
+        "Number of the version, or `latest`.",
+        """A policy version: the updates that made it; who adopted it, the episodes it sampled, the batches it began.
 
     Example: hindcast lineage policy latest --json
-    """
-    question = Question(
-        run=run,
-        backward=backward,
-        forward=forward,
-        depth=depth,
-        limit=None if everything else limit,
-        as_of=as_of,
-        as_json=as_json,
-    )
-    _answer("policy", name, question)
+    """,
+    ),
+)
+
+
+def _add(kind: Kind) -> None:
+    """The command of a kind: all take the same options."""
+
+    @app.command(kind.name, help=kind.text)
+    def _of_kind(
+        name: Annotated[str, typer.Argument(metavar=kind.metavar, help=kind.help)],
+        run: SourceOption = None,
+        backward: Backward = False,
+        forward: Forward = False,
+        depth: Depth = DEPTH,
+        limit: Entries = LIMIT,
+        everything: Everything = False,
+        as_of: AsOf = None,
+        as_json: Json = False,
+    ) -> None:
+        question = Question(
+            run=run,
+            backward=backward,
+            forward=forward,
+            depth=depth,
+            limit=None if everything else limit,
+            as_of=as_of,
+            as_json=as_json,
+        )
+        _answer(kind.name, name, question)
+
+
+for _kind in KINDS:
+    _add(_kind)

@@ -9,7 +9,7 @@ import typer
 from actors.judge.judges import JUDGES, judge_named
 from actors.judge.rejudging import NO_VERDICT, Agreement, SecondOpinion
 from app.cli.bars import progress_bar
-from app.cli.options import Json, RunName
+from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_table, print_text
 from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.rejudging import RejudgeReport, rejudge
@@ -24,7 +24,7 @@ OUTCOMES = ("success", "failure", "undecided")
 
 @app.command("rejudge")
 def rejudge_run(
-    run: RunName = None,
+    run: SourceName = None,
     judge: Annotated[
         str | None,
         typer.Option(help=f"Who judges: {', '.join(sorted(JUDGES))}; by default the one that training uses."),

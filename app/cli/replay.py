@@ -7,7 +7,7 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import Json, RunName
+from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_table, print_text
 from app.cli.selecting import All, Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.replay.steps import EpisodeReplay, StepsReport, replay_steps
@@ -29,7 +29,7 @@ SHOWN_LINES = 12
 
 @app.command("steps")
 def replay_steps_of(
-    run: RunName = None,
+    run: SourceName = None,
     episode: Episode = None,
     episodes: Episodes = None,
     every: All = False,
@@ -65,7 +65,7 @@ def replay_steps_of(
 
 @app.command("sampling")
 def replay_sampling_of(
-    run: RunName = None,
+    run: SourceName = None,
     episode: Episode = None,
     episodes: Episodes = None,
     every: All = False,

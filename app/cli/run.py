@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, RunName
+from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
 from app.cli.reading import asking, position_at
 from app.runs import list_runs, open_run, run_folder
@@ -29,15 +29,22 @@ def list_all(as_json: Json = False) -> None:
     if as_json:
         print_json({"home": str(home), "runs": found})
         return
-    heads = ("run", "recipe", "state", "policy", "updates", "episodes", "position", "note")
-    rows = [[entry.get(head) for head in heads] for entry in found]
+    heads = ("run", "fork of", "recipe", "state", "policy", "updates", "episodes", "position", "note")
+    rows = [[_fork_of(entry) if head == "fork of" else entry.get(head) for head in heads] for entry in found]
     print_table(heads, rows, empty=f"No run in {home} yet. Run: hindcast start")
+
+
+def _fork_of(entry: dict[str, Any]) -> str | None:
+    return f"{entry['parent']} at {entry['forked_at']}" if entry.get("parent") else None
 
 
 def _overview(name: str) -> dict[str, Any]:
     """A run in one line, as far as its read model tells."""
+    known: dict[str, Any] = {"run": name, "folder": str(run_folder(home_folder(), name))}
     try:
         run = open_run(name)
+        if run.fork is not None:
+            known |= {"parent": run.fork.parent, "forked_at": run.fork.at}
         model = run.read_model()
         try:
             with model.reading() as connection:
@@ -45,10 +52,8 @@ def _overview(name: str) -> dict[str, Any]:
         finally:
             model.close()
     except HindcastError as error:
-        return {"run": name, "folder": str(run_folder(home_folder(), name)), "note": str(error)}
-    return {
-        "run": name,
-        "folder": str(run.folder),
+        return known | {"note": str(error)}
+    return known | {
         "recipe": summary.recipe,
         "state": summary.state,
         "policy": summary.policy_version,
@@ -60,7 +65,7 @@ def _overview(name: str) -> dict[str, Any]:
 
 
 @app.command("show")
-def show_one(run: RunName = None, as_of: AsOf = None, as_json: Json = False) -> None:
+def show_one(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
     """Show one run in numbers: episodes, updates, success with its interval, throughput.
 
     Example: hindcast run show run-1 --as-of update=40
@@ -130,6 +135,11 @@ def compare(
     if other is None and chosen.fork is None:
         raise SettingsError(f"run {run} is no fork: name the run it is to be compared with")
     base = other or (chosen.fork.parent if chosen.fork else None)
+    if other is None and chosen.fork is not None and chosen.fork.archive:
+        raise SettingsError(
+            f"run {run} is a fork of {base}, which is in the archive in {chosen.fork.archive} and no run of this home. To "
+            f"compare the two: hindcast import {chosen.fork.archive}, hindcast rebuild {base}, hindcast run compare {run} {base}"
+        )
     with asking(base) as left, asking(run) as right:
         found = compare_runs(left, right)
     if as_json:
@@ -144,9 +154,7 @@ COMPARED = ("loss", "kl", "entropy_estimate", "gradient_norm", "ratio_mean")
 
 def _print_comparison(found: Comparison) -> None:
     left, right = found.left, found.right
-    where = (
-        "not forks of each other" if found.parted_at is None else f"one log up to position {found.parted_at}"
-    )
+    where = "no common beginning" if found.parted_at is None else f"one log up to position {found.parted_at}"
     print_text(f"{left} ({found.left_updates} updates) and {right} ({found.right_updates} updates): {where}")
     print_text("")
     print_table(

@@ -1,14 +1,17 @@
-"""`hindcast task list` and `hindcast task solve`."""
+"""`hindcast task list`, `hindcast task select` and `hindcast task solve`."""
 
 import asyncio
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 from rich.progress import Progress
 
-from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption
+from app.cli.bars import progress_bar
+from app.cli.options import AsOf, Environment, Family, Json, Limit, SourceOption
 from app.cli.output import print_json, print_table, print_text, rate, shorten
 from app.cli.reading import asking, position_at
 from app.configuration import resolve
@@ -21,7 +24,7 @@ INSTRUCTION_WIDTH = 60
 
 @app.command("list")
 def list_all(
-    run: RunOption = None,
+    run: SourceOption = None,
     environment: Environment = None,
     family: Family = None,
     state: Annotated[str | None, typer.Option(help="proposed, admitted, rejected or unlisted.")] = None,
@@ -62,6 +65,87 @@ def list_all(
         ],
         empty="No such task.",
     )
+
+
+@app.command("select")
+def select(
+    out: Annotated[
+        Path, typer.Option(help="Settings file to write; the held-out tasks go beside it.")
+    ] = Path("tasks.toml"),
+    attempts: Annotated[int, typer.Option(min=1, help="Attempts at each task.")] = 16,
+    held_out: Annotated[
+        float, typer.Option(min=0.0, max=0.9, help="Share of the kept tasks that is not trained on.")
+    ] = 0.25,
+    recipe: Annotated[str, typer.Option(help="Whose families the tasks are taken from.")] = "arpo",
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; repeatable.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Let the base policy attempt every task of a recipe, and keep those it solves at least once.
+
+    A run takes them with `hindcast start --config`, an evaluation with `hindcast eval --tasks`.
+
+    Example: hindcast task select --attempts 16 --out tasks.toml
+    """
+    from actors.curriculum.pool import configured_pool
+    from app.bootstrap import task_sources
+    from app.task_selection import held_out_file, select_tasks, settings_file
+    from core.errors import SettingsError
+    from core.models.policy import policy_folder
+
+    settings = resolve(recipe=recipe, overrides=overrides or []).settings
+    if out.exists() or held_out_file(out).exists():
+        raise SettingsError(f"{out} or {held_out_file(out)} exists; name another file with --out")
+    pool = configured_pool(task_sources(settings), settings.curriculum)
+    tasks = [task for family in pool.values() for task in family.values()]
+    with progress_bar(as_json=as_json) as bar:
+        shown = bar.add_task(f"{len(tasks)} tasks", total=len(tasks) * attempts)
+        said: Callable[[int, int], None] = lambda done, _: bar.update(shown, completed=done)  # noqa: E731
+        found = asyncio.run(
+            select_tasks(
+                tasks,
+                attempts=attempts,
+                held_out=held_out,
+                folder=policy_folder(settings.policy.base),
+                settings=settings,
+                said=said,
+            )
+        )
+    inside, outside = found.names(held_out=False), found.names(held_out=True)
+    if not inside:
+        raise SettingsError(
+            f"none of {len(tasks)} tasks was solved in {attempts} attempts: nothing can be learned from them. Try other "
+            "families (--set curriculum.families=…), more attempts, or a policy that was cloned on them first"
+        )
+    out.write_text(settings_file(inside, recipe=recipe))
+    if outside:
+        held_out_file(out).write_text(settings_file(outside, recipe=recipe))
+    if as_json:
+        print_json(msgspec.to_builtins(found))
+        return
+    print_table(
+        ("task", "solved", "of", "kept"),
+        [
+            (
+                one.task,
+                one.successes,
+                one.attempts,
+                "held out" if one.held_out else "yes" if one.kept else "no",
+            )
+            for one in found.tasks
+        ],
+        empty="No task.",
+    )
+    for name, part, listed in (
+        ("in-domain", found.in_domain, inside),
+        ("out-of-domain", found.out_of_domain, outside),
+    ):
+        if listed:
+            print_text(
+                f"{name}: {len(listed)} tasks, {part.rate:.1%} [{part.low:.1%}, {part.high:.1%}] n={part.episodes}"
+            )
+    print_text(f"Run: hindcast start --recipe {recipe} --config {out}")
 
 
 @app.command("solve")

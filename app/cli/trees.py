@@ -217,7 +217,7 @@ def _origins(origins: Origins) -> str:
 def _reach(reach: Reach) -> str:
     if reach.first_policy is None:
         return f"in training since update {reach.first_update}; in no published policy yet"
-    first = f"since update {reach.first_update}, " if reach.first_update is not None else ""
+    first = f"since update {reach.first_update}, " if reach.first_update is not None else "of "
     only = reach.first_policy == reach.newest_policy
     versions = (
         f"policy {reach.first_policy}" if only else f"policy {reach.first_policy} to {reach.newest_policy}"

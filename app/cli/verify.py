@@ -13,7 +13,7 @@ from app.cli.output import print_fields, print_json, print_table, print_text
 from app.sources import Source, open_source
 from core.errors import NoSuchPlace, ReplayDiverged
 from events.log import EventLog
-from events.places import END, parse_place, position_of
+from events.places import END, Place, parse_place, position_of
 
 if TYPE_CHECKING:
     from events.catalogue.run import Fingerprint
@@ -30,8 +30,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What of a run is to be verified, and how."""
 
     run: str
-    since: str | None
-    until: str
+    since: Place | None
+    until: Place
     tolerance: float | None
     processes: int
 
@@ -77,7 +77,13 @@ def verify_run(
     Example: hindcast verify run-1 --from checkpoint=40 --parallel 2 --json
     """
     source = open_source(run)
-    asked = Asked(run=run or source.name, since=since, until=until, tolerance=tolerance, processes=parallel)
+    asked = Asked(
+        run=run or source.name,
+        since=None if since is None else parse_place(since),
+        until=parse_place(until),
+        tolerance=tolerance,
+        processes=parallel,
+    )
     report = asyncio.run(_verify(source, asked, as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))
@@ -114,9 +120,8 @@ async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyRepo
 
 async def _places(log: EventLog, asked: Asked) -> tuple[int, int | None]:
     """Positions to begin and to end at; an end of None: wherever the log ends."""
-    until = parse_place(asked.until)
-    end = None if until == END else await position_of(log, until)
-    begin = 0 if asked.since is None else await position_of(log, parse_place(asked.since))
+    end = None if asked.until == END else await position_of(log, asked.until)
+    begin = 0 if asked.since is None else await position_of(log, asked.since)
     if end is not None and begin >= end:
         raise NoSuchPlace(
             f"--from {asked.since} is position {begin}, --until {asked.until} is position {end}: there is nothing in between"

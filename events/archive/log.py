@@ -90,14 +90,9 @@ class ArchiveLog:
             elif await asyncio.to_thread(self._reader.refresh) == position:
                 await asyncio.sleep(POLL_S)
 
-    async def last_under(self, subject: str) -> Stored | None:
-        """See `EventLog.last_under`. Reads only segments that may hold such an event, from the last one back."""
-        await asyncio.to_thread(self._reader.refresh)
-        return await asyncio.to_thread(self._last_under, subject, None)
-
-    async def last_before(self, subject: str, *, until: int) -> Stored | None:
-        """The same among the events up to a position."""
-        if until > self._reader.last:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """See `EventLog.last_under`. Reads only segments that may hold such an event, from there back."""
+        if until is None or until > self._reader.last:
             await asyncio.to_thread(self._reader.refresh)
         return await asyncio.to_thread(self._last_under, subject, until)
 

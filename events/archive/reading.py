@@ -53,6 +53,8 @@ class ArchiveReader:
         """By first position: what closed segments hold; None where only they themselves tell."""
         self._hashed: tuple[int, int, set[int]] = (0, 0, set())
         """Of the open segment: its first position, up to which byte it is hashed, the hashes of its subjects."""
+        self._hashed_up_to: tuple[int, int, set[int]] = (0, 0, set())
+        """Of a segment: its first position, up to which one it is hashed, the hashes of its subjects."""
 
     @property
     def manifest(self) -> Manifest:
@@ -118,7 +120,8 @@ class ArchiveReader:
         while last >= self.first:
             with self._lock:
                 first = self._segment_of(last)
-                frames = self._frames_around(last)[1] if self._may_hold(first, family, wanted) else []
+                may_hold = self._may_hold(first, family, wanted, until=last)
+                frames = self._frames_around(last)[1] if may_hold else []
             for frame in reversed(frames):
                 if frame.first <= last:
                     with self._lock:
@@ -126,19 +129,36 @@ class ArchiveReader:
                     yield from (stored for stored in reversed(events) if stored.position <= last)
             last = first - 1
 
-    def _may_hold(self, first: int, family: str | None, wanted: int | None) -> bool:
-        """Whether a segment may hold an event of a family, and of a subject by its hash."""
+    def _may_hold(self, first: int, family: str | None, wanted: int | None, *, until: int) -> bool:
+        """Whether a segment may hold an event of a family, and of a subject by its hash, up to a position."""
         if first == self._manifest.next:
-            return wanted is None or wanted in self._open_hashes()
-        index = bisect_left(self._manifest.segments, first, key=lambda segment: segment.first)
-        if family is not None and family not in self._manifest.segments[index].families:
-            return False
-        if wanted is None:
-            return True
+            last, found = self.last, wanted is None or wanted in self._open_hashes()
+        else:
+            index = bisect_left(self._manifest.segments, first, key=lambda segment: segment.first)
+            last = self._manifest.segments[index].last
+            if family is not None and family not in self._manifest.segments[index].families:
+                return False
+            found = wanted is None or self._closed_may_hold(first, wanted)
+        return found and (wanted is None or last <= until or wanted in self._hashes_up_to(first, until))
+
+    def _closed_may_hold(self, first: int, wanted: int) -> bool:
         if first not in self._indexes:
             self._indexes[first] = load_index(self.folder, first)
         hashes = self._indexes[first]
         return hashes is None or holds(hashes, wanted)
+
+    def _hashes_up_to(self, first: int, until: int) -> set[int]:
+        """Of a segment's subjects up to a place in its midst: a fork asks again and again up to where it was left."""
+        if self._hashed_up_to[:2] != (first, until):
+            frames = [frame for frame in self._frames_around(until)[1] if frame.first <= until]
+            taken = (stored for frame in frames for stored in self._decode(first, frame))
+            subjects = (stored.subject for stored in taken if stored.position <= until)
+            self._hashed_up_to = (
+                first,
+                until,
+                {hash_of(subject) for subject in subjects if is_indexed(subject)},
+            )
+        return self._hashed_up_to[2]
 
     def _open_hashes(self) -> set[int]:
         """Of the open segment's subjects; looked through once, then only what is new."""

@@ -12,15 +12,20 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     episode: str
     group: str
     reward: float
+    """Of the verdict: the task result alone."""
     advantage: float
     """As computed from the verdicts at `as_of`."""
     samples: int
     """How many of the batch's samples are its steps, consecutive in the plan."""
     rehearsed: bool = False
     """A remembered success that is only imitated: it is compared with nobody, and its advantage is 0."""
+    format_term: float = 0.0
+    """Added to the reward before the group is compared: below 0 for an unparsable action."""
+    replaces: str | None = None
+    """The member of `group` that this stored success of an earlier group stands in for; that one is `consumed`."""
 
 
-@fact("batch.planned", family="learner", version=2)
+@fact("batch.planned", family="learner", version=3)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
     """What the next updates will be computed from, fixed beforehand."""
 

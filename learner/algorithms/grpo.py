@@ -4,7 +4,8 @@
 
 rho = pi / pi_prox with pi_prox at the start of the batch, A from the rewards of the group, w the off-policy correction
 (`core.correction`), KL the k3 estimate to the policy that RL started from. `loss_mean = "token"` takes one mean over
-all tokens instead of the three nested ones, as the released code does. Optionally a cloning term on the batch's
+all tokens instead of the three nested ones, as the released code does. `dual_clip` c bounds what a token of a negative
+advantage loses: max(min(…), c A). Optionally a cloning term on the batch's
 successful steps anchors what the policy can already do, and one on remembered successes of all families (rehearsal)
 what its groups no longer teach, since all their members succeed.
 """
@@ -57,7 +58,13 @@ class Grpo:
         ratio = torch.exp(log_probs - torch.from_numpy(terms.proximal))
         plain = ratio * terms.advantage
         clipped = torch.clamp(ratio, low, high) * terms.advantage
-        policy = -torch.from_numpy(terms.correction.weights) * torch.minimum(plain, clipped)
+        surrogate = torch.minimum(plain, clipped)
+        is_clipped = (clipped < plain).detach()
+        if settings.dual_clip > 0 and terms.advantage < 0:
+            bound = settings.dual_clip * terms.advantage
+            is_clipped |= plain.detach() < bound
+            surrogate = torch.clamp(surrogate, min=bound)
+        policy = -torch.from_numpy(terms.correction.weights) * surrogate
         total = policy
         kl = torch.zeros_like(log_probs)
         if terms.reference is not None:
@@ -68,7 +75,6 @@ class Grpo:
         if terms.cloning_share > 0:
             loss = loss - terms.cloning_share * log_probs.sum()
         with torch.no_grad():
-            is_clipped = clipped < plain
             kept = torch.from_numpy(terms.correction.kept)
             surprisal = float(-log_probs.sum())
             return SampleLoss(

@@ -30,7 +30,7 @@ class Episode:
 
     __slots__ = (
         "end", "ended_at", "group", "high", "low", "number", "origin", "owner", "requested_at", "started_at",
-        "steps", "swept_at", "task", "trainable", "uses", "verdicts",
+        "steps", "swept_at", "task", "trainable", "unparsable", "uses", "verdicts",
     )  # fmt: skip
 
     def __init__(self, number: int) -> None:
@@ -45,6 +45,8 @@ class Episode:
         self.steps = 0
         self.trainable = 0
         """Steps with at least one token."""
+        self.unparsable = False
+        """Whether an answer of it was no action."""
         self.low: int | None = None
         self.high: int | None = None
         self.end = ""
@@ -155,6 +157,7 @@ class Episodes(Check):
         if fact["index"] != episode.steps and self.is_seen(episode):
             self.defect(event, f"a step of {name} is missing or out of order", episode.steps, fact["index"])
         episode.steps = fact["index"] + 1
+        episode.unparsable |= fact["action"] is None
         if episode.end == "episode.ended":
             self.defect(event, f"a step of {name} after its end", "", f"end at position {episode.ended_at}")
         self._check_tokens(event, fact, episode)

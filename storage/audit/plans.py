@@ -16,6 +16,7 @@ from storage.audit.episodes import Episode, Episodes
 from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 from storage.audit.policies import Policies
+from storage.audit.replays import check_format_terms, check_replays
 
 POSITION_BYTES = 8
 DIGEST_BYTES = 8
@@ -79,6 +80,8 @@ class Plans(Check):
         )
         sizes = self._check_counts(event, fact)
         self._check_samples(event, fact)
+        check_replays(self, event, self._episodes)
+        check_format_terms(self, event, self._episodes)
         self._check_use(event, fact)
         if fact["algorithm"] == COMPARING:
             self._check_advantages(event, fact)
@@ -153,7 +156,11 @@ class Plans(Check):
 
     def _check_use(self, event: Event, fact: dict[str, Any]) -> None:
         cloning = fact["algorithm"] == CLONING
-        own = Counter(planned["episode"] for planned in fact["episodes"] if not planned["rehearsed"])
+        own = Counter(
+            planned["episode"]
+            for planned in fact["episodes"]
+            if not planned.get("rehearsed") and planned.get("replaces") is None
+        )
         for planned in fact["episodes"]:
             self._check_episode(event, planned, fact["as_of"])
         for name in own:
@@ -176,9 +183,9 @@ class Plans(Check):
         if not self._episodes.is_seen(episode):
             return
         self.require(episode.origin != "evaluation", event, f"it trains on {name}, which is an evaluation")
-        self.require(
-            planned["group"] == episode.group, event, f"group of {name}", episode.group, planned["group"]
-        )
+        if planned.get("replaces") is None:
+            same = planned["group"] == episode.group
+            self.require(same, event, f"group of {name}", episode.group, planned["group"])
         ended = episode.end == "episode.ended" and episode.ended_at <= as_of
         self.require(
             ended, event, f"it trains on {name}, which had not ended", "episode.ended", episode.end or "open"
@@ -186,7 +193,7 @@ class Plans(Check):
         rewards = [reward for _, outcome, reward in episode.verdicts if outcome != "undecided"]
         if planned["reward"] not in rewards:
             self.defect(event, f"no judge gave {name} this reward", rewards or "a verdict", planned["reward"])
-        if planned["rehearsed"]:
+        if planned.get("rehearsed"):
             before = episode.uses or episode.swept_at
             self.require(before, event, f"it rehearses {name}, which was not used up before")
             self.require(
@@ -200,20 +207,20 @@ class Plans(Check):
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
         """To the bit: they are computed alike on every machine."""
         groups: dict[str, dict[str, float]] = {}
-        compared = [planned for planned in fact["episodes"] if not planned["rehearsed"]]
+        compared = [planned for planned in fact["episodes"] if not planned.get("rehearsed")]
         for planned in compared:
-            groups.setdefault(planned["group"], {})[planned["episode"]] = planned["reward"]
+            reward = planned["reward"] + planned.get("format_term", 0.0)
+            groups.setdefault(planned["group"], {})[planned["episode"]] = reward
         expected = {
-            name: advantage
-            for rewards in groups.values()
+            (group, name): advantage
+            for group, rewards in groups.items()
             for name, advantage in zip(rewards, group_advantages(list(rewards.values())), strict=True)
         }
         for planned in compared:
             name, found = planned["episode"], planned["advantage"]
-            if found != expected[name]:
-                self.defect(
-                    event, f"the advantage of {name} does not follow from its group", expected[name], found
-                )
+            due = expected[planned["group"], name]
+            if found != due:
+                self.defect(event, f"the advantage of {name} does not follow from its group", due, found)
                 return
 
     def _use_up(self, event: Event, name: str) -> None:

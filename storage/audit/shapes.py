@@ -126,9 +126,10 @@ def _structure(info: described.Type) -> Rule:
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not dict:
             return f"is of type {type(value).__name__}, not a map"
-        get = value.get
+        get, due = value.get, len(value)
         for name, types, rule in fields:
             item = get(name, MISSING)
+            due -= item is not MISSING
             if type(item) in types:
                 continue
             if item is MISSING:
@@ -136,8 +137,8 @@ def _structure(info: described.Type) -> Rule:
             wrong = f"is of type {type(item).__name__}" if rule is None else rule(item, refs)
             if wrong is not None:
                 return f"{name} {wrong}"
-        if len(value) > len(known) and (beside := value.keys() - known):
-            return f"holds {sorted(map(str, beside))[0]!r}, which this version does not have"
+        if due:
+            return f"holds {sorted(map(str, value.keys() - known))[0]!r}, which this version does not have"
         return None
 
     return check

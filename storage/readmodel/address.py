@@ -13,8 +13,6 @@ from sqlalchemy.exc import ArgumentError, NoSuchModuleError
 
 from core.errors import SettingsError
 
-CACHE_KIB = 32 * 1024
-"""Pages of a long run's indexes that are kept at hand: with the usual 2 MiB the cost of an event rises with the run."""
 BUSY_TIMEOUT_MS = 10_000
 """How long another writer of the same SQLite file is waited for."""
 POSTGRESQL: dict[str, Any] = {
@@ -111,15 +109,13 @@ def schema_name(run: str, suffix: str = "") -> str:
 def _set_up_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
     # Left to itself the driver begins a transaction only before a change, so two SELECTs of one reading could disagree.
     connection.isolation_level = None
-    kept = ("journal_mode=WAL", "synchronous=NORMAL", f"cache_size=-{CACHE_KIB}")
-    for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", *kept):
+    for pragma in (f"busy_timeout={BUSY_TIMEOUT_MS}", "journal_mode=WAL", "synchronous=NORMAL"):
         connection.execute(f"PRAGMA {pragma}")
 
 
 def _set_up_scratch(connection: sqlite3.Connection, record: Any) -> None:
     _set_up_sqlite(connection, record)
-    for pragma in ("journal_mode=MEMORY", "synchronous=OFF"):
-        connection.execute(f"PRAGMA {pragma}")
+    connection.execute("PRAGMA synchronous=OFF")
 
 
 def _begin(connection: Connection) -> None:

@@ -98,6 +98,8 @@ class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):
     trained: bool
     rehearsed: bool
     """Only imitated, as a remembered success. Neither: used up without being trained on."""
+    replaces: str | None
+    """As a replayed success: the member that it stood in for."""
     epochs: int
     """How often its samples were gone through."""
     samples: int | None

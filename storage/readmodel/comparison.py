@@ -4,16 +4,18 @@ Only reads. Rates stand with their intervals, and so do differences of rates.
 """
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import Connection, select
+from pydantic import ValidationError
+from sqlalchemy import Connection, func, select
 
+from core.settings import Settings
 from core.statistics import difference
 from storage.readmodel.answers import Success, VersionSuccess
-from storage.readmodel.asking import of_this_run, position_of
-from storage.readmodel.queries import run_summary, success_by_version
-from storage.readmodel.tables import runs, updates
+from storage.readmodel.asking import holding, in_order, of_this_run, position_of
+from storage.readmodel.queries import run_summary
+from storage.readmodel.tables import episodes, runs, updates
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,7 +34,7 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     """None: the run has no episode of this version, or no verdict yet."""
     right: Success | None
     shared: bool
-    """Of a version published before the runs part: some of the episodes may be the same."""
+    """Of a version that was played before the runs part: some of the episodes may be the same."""
     gain: tuple[float, float, float] | None
     """Right minus left, and its 95 % interval (Newcombe's); None where one is missing, or where the episodes are partly the same."""
 
@@ -53,7 +55,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     left: str
     right: str
     parted_at: int | None
-    """Last position that both logs share; None: neither is the other's fork."""
+    """Last position that both logs share; None: no run is the beginning of both."""
     left_updates: int
     right_updates: int
     settings: tuple[Setting, ...]
@@ -70,9 +72,9 @@ def compare_runs(left: Connection, right: Connection) -> Comparison:
 
     """
     one, other = run_summary(left), run_summary(right)
-    parted_at = _parted_at(left, right)
+    parted_at = _parted_at(_descent(left), _descent(right))
     steps = [step for step in _steps(left, right) if parted_at is None or not step.same]
-    shared = -1 if parted_at is None else _version_at(left, right, parted_at)
+    shared = -1 if parted_at is None else _newest_played(left, parted_at)
     return Comparison(
         left=one.run,
         right=other.run,
@@ -85,24 +87,41 @@ def compare_runs(left: Connection, right: Connection) -> Comparison:
     )
 
 
-def _parted_at(left: Connection, right: Connection) -> int | None:
-    """Where one was forked from the other; the runs' own rows say so."""
-    for child, parent in ((right, left), (left, right)):
-        position = position_of(child, None)
-        row = child.execute(of_this_run(select(runs.c.parent, runs.c.forked_at), position)).one()
-        if row.parent == parent.scalar(of_this_run(select(runs.c.run), position_of(parent, None))):
-            return int(row.forked_at)
-    return None
+class _Stretch(NamedTuple):
+    """What one run recorded of a log."""
+
+    run: str
+    started_ns: int | None
+    """Tells runs of one name apart."""
+    until: int | None
+    """Its last position that is part of the log; None: it is the run itself."""
 
 
-def _version_at(left: Connection, right: Connection, position: int) -> int:
-    """Newest version published at a position that both logs share."""
-    versions = [
-        point.version
-        for connection in (left, right)
-        for point in success_by_version(connection, as_of=position)
-    ]
-    return max(versions, default=0)
+def _descent(connection: Connection) -> list[_Stretch]:
+    """The runs whose events make up a run's log, oldest first."""
+    columns = (runs.c.run, runs.c.started_ns, runs.c.forked_at)
+    held = select(*columns).where(holding(runs, position_of(connection, None)))
+    rows = connection.execute(held.order_by(*in_order(runs.c.forked_at))).all()
+    ends = [*(row.forked_at for row in rows[1:]), None]
+    return [_Stretch(row.run, row.started_ns, until) for row, until in zip(rows, ends, strict=True)]
+
+
+def _parted_at(left: list[_Stretch], right: list[_Stretch]) -> int | None:
+    """Where one was forked from the other, or both from a third."""
+    parted_at = None
+    for one, other in zip(left, right, strict=False):
+        if (one.run, one.started_ns) != (other.run, other.started_ns):
+            break
+        parted_at = min((end for end in (one.until, other.until) if end is not None), default=None)
+        if one.until != other.until:
+            break
+    return parted_at
+
+
+def _newest_played(connection: Connection, position: int) -> int:
+    """The newest version of which an episode ended up to there: both runs have it, whoever judged it."""
+    played = select(func.max(episodes.c.version_low)).where(holding(episodes, position))
+    return int(connection.scalar(played) or 0)
 
 
 def _settings(left: Connection, right: Connection) -> list[Setting]:
@@ -116,7 +135,11 @@ def _settings(left: Connection, right: Connection) -> list[Setting]:
 
 def _flat(connection: Connection) -> dict[str, Any]:
     text = connection.scalar(of_this_run(select(runs.c.settings), position_of(connection, None)))
-    sections: dict[str, dict[str, Any]] = json.loads(text) if text else {}
+    recorded = json.loads(text) if text else {}
+    try:  # what older code did not know yet has its default
+        sections: dict[str, dict[str, Any]] = Settings.model_validate(recorded).model_dump(mode="json")
+    except ValidationError:
+        sections = recorded
     return {
         f"{section}.{name}": value for section, values in sections.items() for name, value in values.items()
     }

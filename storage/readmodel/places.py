@@ -3,7 +3,7 @@
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from core.errors import NoSuchPlace
-from events.places import Noun, Place
+from events.places import Noun, Place, what_there_is
 from storage.readmodel.asking import holding, position_of
 from storage.readmodel.tables import batches, checkpoints, updates, weights
 
@@ -32,9 +32,8 @@ def position_of_place(connection: Connection, place: Place) -> int:
     found: int | None = connection.scalar(known.limit(1))
     if found is None:
         lowest, highest = connection.execute(select(func.min(number), func.max(number))).one()
-        there_are = "there is none yet" if lowest is None else f"there are {lowest} to {highest}"
         raise NoSuchPlace(
-            f"there is no {place} as of position {standing}: {there_are}. Positions can be given, too."
+            f"there is no {place} as of position {standing}: {what_there_is(lowest, highest)}. Positions can be given, too."
         )
     return found
 

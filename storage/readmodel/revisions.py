@@ -35,9 +35,9 @@ class Revisions:
         for start in range(0, len(listed), KEYS_PER_SELECT):
             part = listed[start : start + KEYS_PER_SELECT]
             among = [key[0] for key in part] if single else part
-            rows = connection.execute(
-                select(self._table).where(wanted.in_(among), self._table.c.valid_to == OPEN)
-            )
+            # `+ 0`: by an index on `valid_to` SQLite would go through every row that holds, more with every episode
+            holds = self._table.c.valid_to + 0 == OPEN
+            rows = connection.execute(select(self._table).where(wanted.in_(among), holds))
             for row in rows.mappings():
                 self._standing[tuple(row[name] for name in self._names)] = dict(row)
 

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -87,7 +87,7 @@ runs = _versioned(
     *_text("goal", "finished_reason", "parent"),
     *_integer("run_seed", "phase", "started_ns", "started_position", "forked_at"),
 )
-"""One row: the run. `state`: started, resumed, finished, sealed."""
+"""One row for each run whose events stand in the log: the run, and of a fork its ancestors. `state`: started, resumed, finished, sealed."""
 
 tasks = _versioned(
     "tasks",
@@ -188,15 +188,15 @@ once; `samples` counts every time that a step is gone through."""
 batch_episodes = _recorded(
     "batch_episodes",
     _number_key("place"),
-    *_text("episode"),
+    *_text("episode", "group_id", "replaces"),
     *_integer("batch", "samples", "epoch"),
-    *_real("reward", "advantage"),
+    *_real("reward", "format_term", "advantage"),
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode",), ("batch",)),
 )
 """An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither, used
-up. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
+up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
 
 batch_samples = _recorded(
     "batch_samples",

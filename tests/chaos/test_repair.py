@@ -11,14 +11,17 @@ import pytest
 
 from app.archiving import archive_source
 from app.configuration import resolve
+from app.forking import fork_run
 from app.repairing import Repaired, repair_log
 from app.runs import IMPORTING, RunHandle, create_run, open_run
 from core.errors import ForeignLog
 from core.task import Task
 from events.archive.errors import ArchiveDamaged
+from events.archive.writer import ArchiveWriter
 from events.catalogue import LogRepaired, RunStarted, TaskProposed
 from events.envelope import Record, Stored
 from events.jetstream import JetStreamLog
+from events.log import Ancestor
 from events.publisher import Publisher
 from events.reader import read
 from learner.numerics import fingerprint
@@ -182,23 +185,50 @@ async def test_a_stream_that_is_gone_altogether_comes_back(
     assert (await stored_in(damaged))[:61] == whole[1][:61]
 
 
+@pytest.mark.parametrize("step", ["fill_stream", "_record", "forget_noted"])
 async def test_an_interrupted_repair_keeps_the_run_closed_until_it_is_finished(
-    whole: tuple[Path, list[Stored]], damaged: RunHandle, monkeypatch: pytest.MonkeyPatch
+    whole: tuple[Path, list[Stored]], damaged: RunHandle, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     flip(damaged, block=0, at=0.5)
 
-    async def killed(*_: object) -> int:
+    def killed(*_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr("app.repairing.fill_stream", killed)
+        patched.setattr(f"app.repairing.{step}", killed)
         with pytest.raises(KeyboardInterrupt):
             await repaired(damaged, archive_of(damaged))
     with pytest.raises(ForeignLog, match="hindcast repair"):
         await stored_in(damaged)
-    await repaired(damaged, archive_of(damaged))
+    report = await repaired(damaged, archive_of(damaged))
     assert (await stored_in(damaged))[:61] == whole[1][:61]
     assert not (damaged.folder / IMPORTING).exists()
+    async with damaged.connect_log() as log:
+        facts = [recorded.fact async for recorded in read(log)]
+    said = LogRepaired(first=1, last=report.last, reason="a flipped bit")
+    assert [fact for fact in facts if isinstance(fact, LogRepaired)] == [said]
+    assert len(facts) == report.last + 1
+
+
+async def test_a_fork_is_repaired_from_the_archive_of_its_own_part(damaged: RunHandle) -> None:
+    """As its archiver writes it: the prefix is its parent's."""
+    await fork_run(damaged, at=30, name="branch", overrides=(), said=lambda _: None)
+    branch = open_run("branch", home=damaged.home)
+    await propose(branch, 4, 3)
+    before = await stored_in(branch)
+    assert len(before) == 34
+    folder = damaged.home / "own"
+    lineage = (Ancestor(run=RUN, until=30),)
+    writer = ArchiveWriter.open(folder, run="branch", first=31, lineage=lineage)
+    writer.append(before[30:33])
+    writer.close()
+    report = await repaired(branch, folder)
+    assert (report.first, report.last, report.saved, report.restored) == (31, 34, 1, 0)
+    assert (await stored_in(branch))[:34] == before
+    late = damaged.home / "late"
+    ArchiveWriter.open(late, run="branch", first=33, lineage=lineage).close()
+    with pytest.raises(ForeignLog, match=r"begins with position 33.* Nothing was changed"):
+        await repaired(branch, late)
 
 
 async def test_a_damaged_or_foreign_archive_changes_nothing(

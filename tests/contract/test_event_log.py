@@ -22,6 +22,7 @@ from events.envelope import Record
 from events.jetstream import JetStreamLog
 from events.log import EventLog, Expectation
 from events.memory import Faults, MemoryLog
+from events.subjects import matches
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived", "moved"])
 
@@ -297,6 +298,20 @@ async def test_the_last_event_under_a_subject_or_wildcard_is_found(
         stored = await log.last_under(f"run.{run_name}.{pattern}")
         under[pattern] = stored.position if stored else None
     assert under == {"run.a.x": 2, "run.a.>": 6, "run.b.>": 5, "run.*.y": 5, ">": 6, "run.c.>": None}
+
+
+@pytest.mark.parametrize("pattern", ["a.x", "a.>", "b.y", "*.x", ">", "c.>"])
+async def test_the_last_event_under_a_subject_up_to_a_position(
+    log: EventLog, records: Make, run_name: str, pattern: str
+) -> None:
+    keys = ["a.x", "b.y", "a.x", "a.z", "b.x", "b.y"]
+    for key in keys:
+        await log.append(records(1, key=key))
+    subject = f"run.{run_name}.run.{pattern}"
+    for until in range(9):
+        under = [at for at, key in enumerate(keys[:until], 1) if matches(pattern, key)]
+        stored = await log.last_under(subject, until=until)
+        assert (stored.position if stored else 0) == max(under, default=0)
 
 
 async def test_identity_names_the_run_its_first_event_and_its_end(

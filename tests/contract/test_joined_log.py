@@ -3,14 +3,18 @@
 import itertools
 from collections.abc import Sequence
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
+from archive_story import ArchivedLog
 from conftest import Connect, LiveBroker
 from hypothesis import given
 from hypothesis import strategies as st
+from watched_reads import watch_reads
 
 from core.errors import CorruptEvent, ExpectationFailed
 from core.settings import LogSettings
+from events.archive import reading
 from events.envelope import Record, Stored
 from events.jetstream import JetStreamLog
 from events.joined import GrowingLog, JoinedLog
@@ -113,6 +117,64 @@ async def test_an_expectation_may_name_an_event_of_the_parent(
         with pytest.raises(ExpectationFailed):
             await log.append([record(log.run, key)], expect=expect)
         assert (await log.identity()).last == 7
+
+
+async def test_deciding_in_a_fork_does_not_look_through_its_prefix(
+    parts: tuple[GrowingLog, GrowingLog], run_name: str
+) -> None:
+    """A fork's episodes bear the names of those that its parent went on to play: it decides about each of them."""
+    older, newer = parts
+    for key in "abcdefgh":
+        await older.append([record(run_name, key)])
+    reads = watch_reads(older)
+    log = JoinedLog(older, newer, at=5)
+    none = [Expectation(subject=f"run.{newer.run}.run.{key}", last=0) for key in "fgh"]
+    assert [await log.append([record(newer.run, "x")], expect=expect) for expect in none] == [[6], [7], [8]]
+    assert reads == []
+
+
+async def test_deciding_in_a_fork_of_an_archive_looks_through_it_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    older, newer = ArchivedLog("old", tmp_path), MemoryLog("fork", first=6)
+    for key in ("a", "b", "a", "c", "b", "d", "d"):
+        await older.append([Record(f"run.old.verdict.{key}", b"event", f"old-{next(_ids)}")])
+    log = JoinedLog(older, newer, at=5)
+    assert await log.last_under("run.fork.verdict.d") is None
+    opened: list[int] = []
+    decode_frame = reading.decode_frame
+    monkeypatch.setattr(reading, "CACHED_FRAMES", 0)
+    monkeypatch.setattr(
+        reading,
+        "decode_frame",
+        lambda content, *, frame: opened.append(frame.first) or decode_frame(content, frame=frame),
+    )
+    for key in ("d", "e", "f"):
+        assert await log.append(
+            [Record(f"run.fork.verdict.{key}", b"own", f"own-{key}")],
+            expect=Expectation(subject=f"run.fork.verdict.{key}", last=0),
+        )
+    assert opened == []
+    with pytest.raises(ExpectationFailed):
+        await log.append(
+            [Record("run.fork.verdict.a", b"own", "own-a")],
+            expect=Expectation(subject="run.fork.verdict.a", last=0),
+        )
+    found = await log.last_under("run.fork.verdict.a")
+    assert found is not None
+    assert found.position == 3
+
+
+async def test_under_a_wildcard_of_very_many_subjects_the_last_one_is_found_all_the_same(
+    streams: tuple[JetStreamLog, JetStreamLog], run_name: str
+) -> None:
+    """The broker gives the last events of 1024 subjects at once."""
+    older, _ = streams
+    for start in (0, 600):
+        await older.append([record(run_name, f"k{number}") for number in range(start, start + 600)])
+    last = await older.last_under(f"run.{run_name}.run.>", until=1100)
+    assert last is not None
+    assert last.position == 1100
 
 
 async def test_a_parent_that_lost_its_end_is_refused(run_name: str) -> None:

@@ -254,6 +254,18 @@ async def test_a_stream_that_begins_with_another_runs_event_is_refused(
         await JetStreamLog.open(connection, run_name, log_settings)
 
 
+async def test_a_stream_that_begins_elsewhere_is_not_opened_as_another_run_of_that_name(
+    broker: LiveBroker, connect_as: Connect, run_name: str, log_settings: LogSettings
+) -> None:
+    """A fork was interrupted before its first event: nothing but this shows where that would stand."""
+    connection = await connect_as(broker, "admin")
+    await JetStreamLog.create_or_open(connection, run_name, log_settings, first=6)
+    for first in (1, 7):
+        with pytest.raises(ForeignLog, match=r"position 6 and not at .* Choose another run name"):
+            await JetStreamLog.create_or_open(connection, run_name, log_settings, first=first)
+    await JetStreamLog.create_or_open(connection, run_name, log_settings, first=6)
+
+
 async def test_opening_again_follows_the_settings_size(
     broker: LiveBroker, connect_as: Connect, run_name: str
 ) -> None:

@@ -22,6 +22,7 @@ from events.log import EventLog, Expectation
 from events.memory import MemoryLog
 from events.publisher import Publisher
 from events.reader import read
+from events.subjects import subject_of
 from storage.archiving import Archiver
 from storage.blobs import BlobStore
 from storage.moving import Mover, OpenEpisodes, floor_of
@@ -114,6 +115,32 @@ async def stored_in(log: EventLog) -> list[tuple[int, str, str, bytes]]:
     while batch := await log.read(after=len(events), limit=30):
         events += batch
     return plain(events)
+
+
+async def test_what_was_said_last_up_to_a_position_is_found_on_either_side(made: Bench) -> None:
+    """Of an entity without looking through the archive each time: every start of an episode asks."""
+    for number in range(3):
+        fact = EpisodeCancelled(episode=f"e{number}", task_id="t", reason="drain", detail="")
+        log = made.logs["curriculum"]
+        async with Publisher(log, producer="curriculum.1", code_rev="t", settings=QUICK) as publisher:
+            await publisher.decide(fact, entity=f"e{number}")
+        await made.waits(20)
+        await made.archive()
+    whole = await stored_in(made.whole)
+    await made.move()
+    assert await made.live() > 105
+    for name in ("e0", "e1", "e2", "e3"):
+        subject = subject_of(made.whole.run, EpisodeCancelled, key=name)
+        at = next((position for position, under, *_ in whole if under == subject), 0)
+        for until in (None, 0, max(0, at - 1), at, at + 1, 90, await made.live(), len(whole)):
+            found = await made.whole.last_under(subject, until=until)
+            assert (found.position if found else 0) == (at if until is None or until >= at else 0)
+    subject = subject_of(made.whole.run, EpisodeCancelled, key="new")
+    assert await made.whole.last_under(subject) is None
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("events.archive.reading.decode_frame", None)
+        patched.setattr("events.archive.reading.CACHED_FRAMES", 0)
+        assert await made.whole.last_under(subject) is None
 
 
 class TestMoved:

@@ -21,8 +21,12 @@ SHAPES = st.fixed_dictionaries(
         "max_attempts": st.integers(1, 3),
         "algorithm": st.sampled_from(["grpo", "cloning"]),
         "demonstrations": st.integers(0, 3),
+        "success_replay": st.sampled_from(["off", "random", "first"]),
+        "format_penalty": st.sampled_from([0.0, 1.0]),
     }
 )
+
+LEARNER = ("group_batch", "max_staleness", "algorithm", "success_replay", "format_penalty")
 
 
 class Chance:
@@ -43,7 +47,7 @@ class Chance:
                 },
                 learner={
                     "cloning_batch": 6,
-                    **{name: shape[name] for name in ("group_batch", "max_staleness", "algorithm")},
+                    **{name: value for name, value in shape.items() if name in LEARNER},
                 },
             )
         )

@@ -120,10 +120,23 @@ class World:
         if isinstance(fact, SamplesSwept):
             told = [(name, fact.reason) for name in fact.episodes]
         else:
-            told = [(planned.episode, "trained") for planned in fact.episodes]
+            self.check_replays(fact)
+            told = [(planned.episode, "trained") for planned in fact.episodes if planned.replaces is None]
             told += [(name, "consumed") for name in fact.consumed]
         for name, what in told:
             self.fate[name].append(what)
+
+    def check_replays(self, fact: BatchPlanned) -> None:
+        """A replay was used up before, replaces one member that is given up, and is the group's only one."""
+        replays = [planned for planned in fact.episodes if planned.replaces is not None]
+        assert len({replay.group for replay in replays}) == len(replays)
+        for replay in replays:
+            assert self.fate[replay.episode], "it was not used up before"
+            assert replay.reward > 0.1
+            assert replay.replaces in fact.consumed
+            assert replay.group == f"g{str(replay.replaces).split('_')[1]}"
+            others = [one.reward for one in fact.episodes if one.group == replay.group and one is not replay]
+            assert others == [0.0] * len(others)
 
 
 def ended(episode: str, steps: int) -> EpisodeEnded:
@@ -169,10 +182,11 @@ def request(world: World, group: int, member: int, attempt: int) -> str:
     ),
     order=st.randoms(use_true_random=False),
     algorithm=st.sampled_from(["grpo", "cloning"]),
+    replay=st.sampled_from(["off", "random", "first"]),
     staleness=st.integers(0, 2),
 )
 def test_every_episode_that_ended_is_trained_on_or_given_up_exactly_once(
-    groups: list[list[list[Fate]]], order: Any, algorithm: str, staleness: int
+    groups: list[list[list[Fate]]], order: Any, algorithm: str, replay: str, staleness: int
 ) -> None:
     world = World(
         Settings.model_validate(
@@ -182,6 +196,9 @@ def test_every_episode_that_ended_is_trained_on_or_given_up_exactly_once(
                     "algorithm": algorithm,
                     "group_batch": 2,
                     "max_staleness": staleness,
+                    "minibatches": 1,
+                    "success_replay": replay,
+                    "replay_memory": 2,
                     "cloning_batch": 2,
                     "cloning_epochs": 1,
                 },

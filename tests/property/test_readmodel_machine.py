@@ -48,8 +48,8 @@ class Mortal:
 class ReadModelMachine(LogMachine):
     @initialize()
     def begin_model(self) -> None:
-        self.folder = TemporaryDirectory()
-        self.url = f"sqlite:///{Path(self.folder.name) / 'model.sqlite'}"
+        self.model_folder = TemporaryDirectory()
+        self.url = f"sqlite:///{Path(self.model_folder.name) / 'model.sqlite'}"
         self.model = ReadModel(self.url, run="r")
         self.model.prepare()
 
@@ -94,9 +94,9 @@ class ReadModelMachine(LogMachine):
         assert report.identical, report.differing
 
     def teardown(self) -> None:
-        if hasattr(self, "folder"):
+        if hasattr(self, "model_folder"):
             self.model.close()
-            self.folder.cleanup()
+            self.model_folder.cleanup()
         super().teardown()
 
 

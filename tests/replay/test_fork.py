@@ -1,12 +1,14 @@
 """A fork reads its parent's log up to where it was left, goes on under its own settings, and can be verified like any run."""
 
 import asyncio
+import json
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
 
 import msgspec
 import pytest
+from sqlalchemy import select, update
 from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
 
@@ -15,22 +17,34 @@ from actors.judge.judges import JUDGES
 from app.archives import ArchiveSource
 from app.archiving import archive_source
 from app.configuration import resolve
-from app.forking import Forked, fork_run
+from app.fork_prefix import fold_prefix
+from app.forking import Forked, fork_run, settings_of_fork
 from app.runs import RunHandle, create_run, open_run
 from core.errors import CorruptEvent, ForeignLog, SettingsError
 from core.evidence import Evidence, Judgment
 from core.task import Task
-from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeJudged, RunForked, UpdateApplied
+from events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    EpisodeAbandoned,
+    EpisodeJudged,
+    RunForked,
+    UpdateApplied,
+    WeightsPublished,
+)
 from events.catalogue.run import RunStarted
 from events.catalogue.verdict import JudgeIdentity
-from events.envelope import Recorded
+from events.envelope import BlobRef, Recorded
 from events.publisher import Publisher
 from events.reader import read
 from learner.loop import LearnerReport, run_learner
+from learner.state import BufferState
 from learner.verify import VerifyReport, verify
+from storage.blobs import BlobStore
 from storage.readmodel.comparison import compare_runs
 from storage.readmodel.queries import run_summary
 from storage.readmodel.rebuild import rebuild
+from storage.readmodel.tables import runs
 
 PARENT = "parent"
 
@@ -160,6 +174,61 @@ async def test_what_was_under_way_is_ended_and_judged_by_the_fork(parent: RunHan
         assert [fact.episode for fact in judged] == [unjudged.fact.episode]
 
 
+def own_blobs(run: RunHandle) -> BlobStore:
+    """What lies in a run's own folder."""
+    return BlobStore(run.folder / "blobs")
+
+
+async def kept_by(run: RunHandle) -> list[BlobRef]:
+    """What a run's log says is kept, but for pages."""
+    async with run.connect_log() as log:
+        end = (await log.identity()).last
+        state = (await fold_prefix(log, at=end)).buffer
+    saved = [one.blob for one in state.checkpoints] + [p.weights for p in state.weights.values()]
+    return saved + [one.blob for kept in state.snapshots.values() for one in kept]
+
+
+async def test_what_the_log_of_a_fork_says_is_kept_is_in_its_own_folder(parent: RunHandle) -> None:
+    """What the parent had let go of by then is let go of by the fork's first facts, once."""
+    async with parent.connect_log():
+        events = await events_of(parent)
+        for at in (
+            12,
+            position_of(events, BatchPlanned, 1),
+            position_of(events, UpdateApplied, 3),
+            len(events),
+        ):
+            await fork(parent, at, f"at{at}")
+            child = open_run(f"at{at}", home=parent.home)
+            kept = await kept_by(child)
+            assert all(own_blobs(child).has(ref) for ref in kept), at
+            said = [r.fact for r in (await events_of(child))[at:] if isinstance(r.fact, BlobReleased)]
+            async with parent.connect_log() as log:
+                then = (await fold_prefix(log, at=at)).buffer
+            assert len(said) == sum(not parent.blobs.has(saved.blob) for saved in then.checkpoints)
+            (child.folder / "settings.toml").unlink()  # written last: as if killed before
+            await fork(parent, at, f"at{at}")
+            assert [r.fact for r in (await events_of(child))[at:] if isinstance(r.fact, BlobReleased)] == said
+        assert said == []
+        old = open_run(f"at{position_of(events, BatchPlanned, 1)}", home=parent.home)
+        assert any(
+            isinstance(r.fact, BlobReleased) for r in await events_of(old) if r.envelope.run == old.name
+        )
+        assert (await verified(old)).identical
+
+
+async def test_damaged_weights_are_not_taken_over_but_computed_again(parent: RunHandle) -> None:
+    async with parent.connect_log():
+        events = await events_of(parent)
+        newest = [r.fact for r in events if isinstance(r.fact, WeightsPublished)][-1]
+        path = parent.blobs.path(newest.weights)
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        await fork(parent, len(events), "whole")
+        assert own_blobs(open_run("whole", home=parent.home)).get(newest.weights)
+
+
 async def test_weights_that_the_parent_let_go_of_are_computed_again(parent: RunHandle) -> None:
     async with parent.connect_log():
         events = await events_of(parent)
@@ -210,6 +279,8 @@ async def test_an_archive_can_be_forked_where_its_run_is_not(parent: RunHandle, 
             child = open_run(f"at{at}", home=elsewhere)
             async with child.connect_log() as log:
                 assert [ancestor.run for ancestor in log.lineage] == lineage
+        with pytest.raises(SettingsError, match="cannot be named 'parent'"):
+            await fork_run(ArchiveSource(folder), at=20, name=PARENT, overrides=[], said=lambda _: None)
         child = open_run(f"at{len(events)}", home=elsewhere)
         assert (await learn(child, until=4)).updates == 4
         report = await verified(child)
@@ -246,6 +317,13 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
         for run in (parent, child):
             async with run.connect_log() as log:
                 await rebuild(log, run.database_url)
+    model = parent.read_model()
+    with model.writing() as connection:
+        text = connection.scalar(select(runs.c.settings))
+        older = json.loads(str(text))
+        del older["storage"]["snapshot_events"]
+        connection.execute(update(runs).values(settings=json.dumps(older)))
+    model.close()
     models = parent.read_model(), child.read_model()
     try:
         with models[0].reading() as left, models[1].reading() as right:
@@ -255,7 +333,9 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
         for model in models:
             model.close()
     assert (found.left, found.right, found.parted_at) == (PARENT, "other", at)
-    assert [s.key for s in found.settings] == ["learner.kl_coefficient"]
+    assert [s.key for s in found.settings] == ["learner.kl_coefficient"], (
+        "not what the parent's code did not know"
+    )
     assert [(s.update, s.same) for s in found.updates] == [(5, False), (6, False)]
     assert all(s.left and s.right and s.left["loss"] != s.right["loss"] for s in found.updates)
     points = {p.version: p for p in found.success}
@@ -265,6 +345,41 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
     assert points[2].gain is not None
     assert points[2].gain[1] < 0 < points[2].gain[2]
     assert swapped.parted_at == at
+
+
+async def test_forks_of_one_run_are_compared_from_where_the_first_was_left(parent: RunHandle) -> None:
+    """What both have from their common parent is no difference between them, nor twice the evidence."""
+    async with parent.connect_log():
+        at = position_of(await events_of(parent), UpdateApplied, 3)
+        places = {"first": at, "second": at + 3, "third": at, "of-second": at + 4}
+        for name, place in places.items():
+            await fork(open_run("second" if name == "of-second" else PARENT, home=parent.home), place, name)
+            run = open_run(name, home=parent.home)
+            async with run.connect_log() as log:
+                await rebuild(log, run.database_url)
+    expected = {("first", "second"): at, ("first", "third"): at, ("second", "of-second"): at + 4}
+    expected |= {("of-second", "third"): at, ("second", "second"): None}
+    for pair, parted_at in expected.items():
+        models = [open_run(name, home=parent.home).read_model() for name in pair]
+        try:
+            with models[0].reading() as left, models[1].reading() as right:
+                found = compare_runs(left, right)
+        finally:
+            for model in models:
+                model.close()
+        assert found.parted_at == parted_at, pair
+        assert parted_at is None or all(point.shared and point.gain is None for point in found.success)
+
+
+def test_a_read_model_in_a_file_is_the_parents_alone(parent: RunHandle) -> None:
+    """Else the fork's projector would find its parent's tables there and refuse; servers have a schema for each."""
+    state = BufferState()
+    for url, expected in (("sqlite:////some/file", ""), ("postgresql://host/db", "postgresql://host/db")):
+        state.resolved = parent.settings.model_dump(mode="json")
+        state.resolved["storage"]["database"] = url
+        for chosen, database in ((), expected), (("storage.database=sqlite:////own",), "sqlite:////own"):
+            found = settings_of_fork(state, chosen, recipe="mgrpo", here={})
+            assert found.settings.storage.database == database
 
 
 async def test_a_fork_is_refused_where_the_parents_log_is_another_one(parent: RunHandle) -> None:
@@ -310,8 +425,10 @@ async def test_an_interrupted_fork_is_finished_by_the_same_command(parent: RunHa
         assert sum(isinstance(r.fact, RunForked) for r in own) == 1
         assert before == len(await events_of(parent))
         (parent.home / "runs" / "again" / "settings.toml").unlink()
-        with pytest.raises(SettingsError, match="another log"):
+        with pytest.raises(ForeignLog, match="Choose another"):
             await fork(parent, 13, "again")
+        with pytest.raises(SettingsError, match="Choose another"):
+            await fork(parent, 12, "again", "learner.kl_coefficient=0.5")
 
 
 class Contrary:

@@ -88,8 +88,8 @@ class Watched:
     def tail(self, *, after: int) -> AsyncIterator[list[Stored]]:
         return self._log.tail(after=after)
 
-    async def last_under(self, subject: str) -> Stored | None:
-        return await self._log.last_under(subject)
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        return await self._log.last_under(subject, until=until)
 
     async def identity(self) -> LogIdentity:
         return await self._log.identity()

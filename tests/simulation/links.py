@@ -213,9 +213,9 @@ class Connection:
                     raise CorruptEvent(f"position {batch[0].position} is not in the stream")
                 yield batch
 
-    async def last_under(self, subject: str) -> Stored | None:
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         await self._travel()
-        return await self._broker.last_under(subject)
+        return await self._broker.last_under(subject, until=until)
 
     async def identity(self) -> LogIdentity:
         await self._travel()

@@ -87,8 +87,16 @@ def put_back(folder: Path, place: Path, first_segment: bytes) -> None:
     segment_path(place, 1).write_bytes(first_segment)
 
 
+def cuts(content: bytes) -> list[int]:
+    """Sizes to cut a segment to: every one around where something begins or ends, and some within each body."""
+    ends = (0, decode_header(content).size, *(frame.end for frame in frames_of(content)))
+    near = {end + off for end in ends for off in range(-3, FRAME_HEAD_BYTES + 3)}
+    near |= {end - CHAIN_BYTES + off for end in ends for off in (-1, 0, 1)}
+    return sorted({*(size for size in near if 0 <= size < len(content)), *range(0, len(content), 13)})
+
+
 class TestCut:
-    """A file that ends too early, at whatever byte."""
+    """A file that ends too early, at whatever place."""
 
     def test_an_open_segment_is_recovered_to_its_last_whole_frame_and_gone_on_with(
         self, open_: Path, events: list[Stored], tmp_path: Path
@@ -97,7 +105,7 @@ class TestCut:
         ends = [(frame.end, frame.last) for frame in frames_of(whole)]
         assert len(ends) == 3
         place = tmp_path / "cut"
-        for size in range(len(whole)):
+        for size in cuts(whole):
             put_back(open_, place, whole[:size])
             standing = max((last for end, last in ends if end <= size), default=0)
             assert plain(all_of(place)) == plain(events[:standing]), f"cut to {size} bytes"
@@ -112,7 +120,7 @@ class TestCut:
         folder = write_archive(tmp_path / "noted", events)
         place = tmp_path / "cut"
         whole = segment_path(folder, 1).read_bytes()
-        for size in range(0, len(whole), 5):
+        for size in range(0, len(whole), 17):
             put_back(folder, place, whole[:size])
             with pytest.raises(
                 ArchiveDamaged, match=rf"{1:020d}\.seg is damaged from position \d.*hindcast archive"
@@ -129,7 +137,7 @@ class TestCut:
         path = segment_path(place, second.first)
         whole = path.read_bytes()
         told = rf"{second.first:020d}\.seg \(positions {second.first} to {second.last}\) is damaged: it has \d+ bytes.*copy"
-        for size in range(len(whole)):
+        for size in cuts(whole):
             path.write_bytes(whole[:size])
             assert ArchiveReader(place).following(0), "what stands before it can be read"
             with pytest.raises(ArchiveDamaged, match=told):
@@ -142,7 +150,7 @@ class TestCut:
     def test_a_manifest_is_refused(self, closed: Path, tmp_path: Path) -> None:
         place = copy(closed, tmp_path / "cut")
         whole = (closed / "manifest.json").read_bytes()
-        for size in range(len(whole)):
+        for size in (*range(0, len(whole), 7), len(whole) - 1):
             (place / "manifest.json").write_bytes(whole[:size])
             with pytest.raises(ArchiveDamaged, match=r"manifest\.json is damaged"):
                 load(place)

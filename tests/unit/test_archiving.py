@@ -268,7 +268,7 @@ async def test_who_asks_for_one_entity_reads_only_the_segment_that_holds_it(made
         assert found is not None
         assert found.position == position
     assert await log.last_under(f"run.{RUN}.episode_end.ep_99") is None
-    assert await log.last_before(f"run.{RUN}.episode_end.ep_20", until=19) is None
+    assert await log.last_under(f"run.{RUN}.episode_end.ep_20", until=19) is None
     with pytest.raises(ArchiveDamaged):
         await log.last_under(f"run.{RUN}.episode_end.ep_{segments[1].first}")
     held.write_bytes(whole)

@@ -1,5 +1,6 @@
 """Blobs: stored once, owner-only, checked against their name."""
 
+import errno
 import fcntl
 import os
 import resource
@@ -86,6 +87,37 @@ def test_a_released_blob_is_gone_and_may_be_released_again(store: BlobStore) -> 
     store.release(ref)
     store.release(ref)
     assert not store.has(ref)
+
+
+def test_another_runs_blob_is_kept_whatever_becomes_of_it_there(tmp_path: Path) -> None:
+    theirs = BlobStore(tmp_path / "theirs")
+    own = BlobStore(tmp_path / "own", also=[tmp_path / "theirs"])
+    ref, damaged = theirs.put(b"weights"), theirs.put(b"other")
+    theirs.path(damaged).write_bytes(b"OTHER")
+    for _ in range(2):
+        own.keep(ref)
+    assert own.path(ref).stat().st_ino == theirs.path(ref).stat().st_ino, "it takes up no room"
+    theirs.release(ref)
+    assert BlobStore(tmp_path / "own").get(ref) == b"weights"
+    with pytest.raises(BlobCorrupt):
+        own.keep(damaged)
+    theirs.release(damaged)
+    with pytest.raises(BlobMissing):
+        own.keep(damaged)
+
+
+def test_a_blob_that_cannot_be_linked_is_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    theirs = BlobStore(tmp_path / "theirs")
+    own = BlobStore(tmp_path / "own", also=[tmp_path / "theirs"])
+    ref = theirs.put(b"weights")
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    own.keep(ref)
+    theirs.release(ref)
+    assert own.get(ref) == b"weights"
 
 
 def test_a_name_cannot_leave_the_folder(store: BlobStore) -> None:

@@ -25,7 +25,7 @@ from app.cli import app
 from app.configuration import resolve
 from app.forking import fork_run
 from app.import_plan import plan_import
-from app.runs import RunHandle, open_run
+from app.runs import IMPORTING, RunHandle, open_run
 from app.sources import ArchiveSource, open_source
 from app.worker import BEYOND_RESTART
 from core.errors import CorruptEvent, DiskFull, ForeignLog, SettingsError
@@ -37,10 +37,11 @@ from events.archive.manifest import is_archive, load, segment_path
 from events.archive.writer import ArchiveWriter
 from events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
 from events.chain import RollingDigest
-from events.codec import decode
-from events.envelope import Record, Stored
+from events.codec import decode, decode_envelope
+from events.envelope import BlobRef, Record, Stored
 from events.log import Ancestor, EventLog
 from events.publisher import Publisher
+from events.references import blobs_in
 from storage.blobs import BlobStore
 
 RUN = "tale"
@@ -93,6 +94,11 @@ def answer(home: Path, *arguments: str) -> Any:
     result = invoke(home, *arguments, "--json")
     assert result.exit_code == 0, result.output
     return json.loads(result.stdout.splitlines()[-1])
+
+
+def named_in(folder: Path) -> list[BlobRef]:
+    """The blobs that an archive's events name."""
+    return [blob for stored in all_of(folder) for blob, _ in blobs_in(decode_envelope(stored))]
 
 
 async def stored_in(log: EventLog) -> list[tuple[int, str, str, bytes]]:
@@ -149,6 +155,7 @@ class TestAsked:
         path.write_bytes(content)
         result = invoke(tmp_path, "archive", "check", str(place))
         assert (result.exit_code, "DAMAGED" in result.stdout) == (1, True)
+        assert "The archiver drops them" not in result.stdout, "of what is altered it drops nothing"
         assert isinstance(invoke(tmp_path, "import", str(place)).exception, ArchiveDamaged)
 
     def test_ctrl_c_ends_following_in_good_order(self, handle: RunHandle, tmp_path: Path) -> None:
@@ -209,6 +216,26 @@ class TestImported:
         async with open_run(RUN).connect_log() as there, handle.connect_log() as here:
             assert await stored_in(there) == await stored_in(here)
 
+    async def test_interrupted_at_its_very_end_it_is_done(
+        self, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The run has its settings, and only the note that it was being filled is left over."""
+        monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
+        written = importing.write_down
+
+        def dying(run: RunHandle) -> None:
+            written(run)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(importing, "write_down", dying)
+        with pytest.raises(KeyboardInterrupt):
+            await bring(folder)
+        assert (tmp_path / "home" / "runs" / RUN / IMPORTING).exists()
+        async with open_run(RUN).connect_log() as log:
+            assert await stored_in(log) == plain(all_of(folder))
+        with pytest.raises(SettingsError, match="there is a run 'tale'"):
+            await bring(folder)
+
     async def test_a_stream_that_nobody_knows_of_is_left_alone(
         self, folder: Path, handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -248,7 +275,10 @@ class TestImported:
             assert await stored_in(there) == await stored_in(here)
         monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "beside"))
         await bring(folder)
+        saved = next(ref for ref in named_in(folder) if open_run(RUN).blobs.get(ref) == b"a checkpoint")
+        open_run(RUN).blobs.release(saved)
         assert (await bring(place)).ancestors == (), "the parent is there already"
+        assert open_run("branch").blobs.get(saved) == b"a checkpoint", "though the parent has let go of it"
         async with open_run("branch").connect_log() as there:
             assert len(await stored_in(there)) == shown["last"]
 

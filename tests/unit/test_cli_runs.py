@@ -1,14 +1,31 @@
 """Runs of a home: names, which one is meant, and what lies where."""
 
+import json
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from app.cli import app
 from app.configuration import resolve
 from app.launch import Launch, write_launch
+from app.processes import write_json
 from app.revision import code_revision
-from app.runs import NoSuchRun, create_run, current_run, list_runs, open_run
+from app.runs import (
+    IMPORTING,
+    Filling,
+    Fork,
+    NoSuchRun,
+    RunHandle,
+    create_run,
+    current_run,
+    list_runs,
+    open_run,
+    plan_run,
+    write_down,
+)
 from core.errors import BrokerUnreachable, SettingsError
 
 
@@ -87,6 +104,35 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
         new(tmp_path, "mine")
 
 
+def test_a_fork_is_not_named_like_a_run_whose_events_it_holds(tmp_path: Path) -> None:
+    """Also where that run is not in this home, but in an archive."""
+    resolved = resolve(environment={}, folder=tmp_path)
+    with pytest.raises(SettingsError, match="cannot be named 'run-7'"):
+        plan_run(resolved, name="run-7", home=tmp_path, ancestors={"run-7"})
+    assert plan_run(resolved, home=tmp_path, ancestors={"run-7"}).name == "run-8"
+
+
+def test_a_name_that_is_being_imported_is_refused(tmp_path: Path) -> None:
+    filling = Filling(archive="/backup/mine", command="hindcast import /backup/mine")
+    write_json(tmp_path / "runs" / "mine" / IMPORTING, msgspec.to_builtins(filling))
+    with pytest.raises(SettingsError, match="Go on with: hindcast import /backup/mine"):
+        new(tmp_path, "mine")
+    assert list_runs(tmp_path) == []
+
+
+def test_a_fork_whose_parent_is_gone_says_what_to_restore(tmp_path: Path) -> None:
+    resolved = resolve(environment={}, folder=tmp_path)
+    for fork, said in (
+        (Fork(parent="old", at=5), "hindcast import DIR"),
+        (
+            Fork(parent="old", at=5, archive=str(tmp_path / "moved")),
+            r"write where it is now into .*fork\.json",
+        ),
+    ):
+        with pytest.raises(NoSuchRun, match=said):
+            _ = RunHandle(tmp_path, "mine", resolved, fork=fork).parent
+
+
 def test_a_run_with_damaged_settings_is_a_worded_error(tmp_path: Path) -> None:
     new(tmp_path, "mine")
     (tmp_path / "runs" / "mine" / "settings.toml").write_text("[learner]\nclip_low = 7\n")
@@ -106,3 +152,17 @@ async def test_a_broker_that_is_not_there_is_a_worded_error(tmp_path: Path) -> N
 
 def test_the_code_names_its_revision() -> None:
     assert code_revision() not in ("", "unknown")
+
+
+def test_the_list_of_runs_says_which_are_forks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    new(tmp_path, "old")
+    resolved = resolve(environment={}, folder=tmp_path)
+    write_down(plan_run(resolved, name="branch", home=tmp_path, fork=Fork(parent="old", at=5)))
+    listed = CliRunner().invoke(app, ["run", "list", "--json"])
+    found = {
+        entry["run"]: (entry.get("parent"), entry.get("forked_at"))
+        for entry in json.loads(listed.stdout)["runs"]
+    }
+    assert found == {"old": (None, None), "branch": ("old", 5)}
+    assert "old at 5" in CliRunner().invoke(app, ["run", "list"]).stdout

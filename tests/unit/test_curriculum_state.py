@@ -54,6 +54,36 @@ def test_a_group_whose_members_agree_is_discarded_before_any_batch_is_planned() 
     assert (story.state.waiting, story.state.discarded) == (0, 4)
 
 
+def test_a_failed_group_waits_for_the_learner_once_its_task_was_won_and_successes_are_replayed() -> None:
+    story = Story(
+        settings_of(
+            curriculum={"families": ("shop/buy",), "task_pool": 1},
+            learner={"success_replay": "random", "group_batch": 1},
+        )
+    )
+    decided(story, "failure", "failure", "failure", "failure")
+    assert (story.state.waiting, story.state.discarded) == (0, 4)
+    decided(story, "success", "success", "success", "success")
+    story.sweep()
+    failed = decided(story, "failure", "failure", "failure", "failure")
+    assert (story.state.waiting, story.state.discarded) == (4, 8)
+    planned = story.plan()
+    assert planned is not None
+    (replay,) = [one for one in planned.episodes if one.replaces is not None]
+    assert replay.replaces in failed
+    assert (story.state.waiting, story.state.discarded) == (3, 9)
+    story.train(planned)
+    assert story.state.groups == {}
+
+
+def test_groups_that_only_their_format_may_tell_apart_wait_for_the_learner_to_say_so() -> None:
+    story = Story(settings_of(learner={"format_penalty": 1.0}))
+    decided(story, "failure", "failure", "failure", "failure")
+    assert (story.state.waiting, story.state.discarded) == (4, 0)
+    story.sweep()
+    assert (story.state.waiting, story.state.discarded) == (0, 4)
+
+
 def test_a_group_whose_members_differ_waits_for_the_learner() -> None:
     story = Story(settings_of())
     decided(story, "failure", "success", "failure", "failure")

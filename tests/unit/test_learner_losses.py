@@ -141,3 +141,31 @@ def test_cloning_is_cross_entropy() -> None:
     found, gradient = loss_of([0.25, exp(-3)], given, algorithm="cloning")
     assert float(found.loss) == pytest.approx(0.5 * (log(4) + 3), rel=1e-5)
     assert gradient == pytest.approx([-0.5, -0.5])
+
+
+def test_the_upper_clip_may_lie_further_out_than_the_lower() -> None:
+    # settings of `loss_of`: .2 below, .3 above; ratios 1.25 and 1.35, then .85 and .75
+    up, gradient = loss_of([0.5, 0.54], terms(advantage=1.0, behaviour=[0.4, 0.4], proximal=[0.4, 0.4]))
+    assert up.policy == pytest.approx(-(1.25 + 1.3))
+    assert gradient == pytest.approx([-1.25, 0.0])
+    down, gradient = loss_of([0.34, 0.3], terms(advantage=-1.0, behaviour=[0.4, 0.4], proximal=[0.4, 0.4]))
+    assert down.policy == pytest.approx(0.85 + 0.8)
+    assert gradient == pytest.approx([0.85, 0.0])
+
+
+def test_dual_clip_bounds_what_one_token_of_a_failure_weighs() -> None:
+    given = terms(advantage=-2.0, behaviour=[0.1, 0.1], proximal=[0.1, 0.1])
+    # ratios 2 and 5: without it both count whole, with c = 3 the second counts 3 and has no gradient
+    plain, gradient = loss_of([0.2, 0.5], given)
+    assert plain.policy == pytest.approx(2 * (2 + 5))
+    assert gradient == pytest.approx([4.0, 10.0])
+    bounded, gradient = loss_of([0.2, 0.5], given, dual_clip=3)
+    assert bounded.policy == pytest.approx(2 * (2 + 3))
+    assert gradient == pytest.approx([4.0, 0.0])
+    assert (plain.clipped, bounded.clipped) == (0, 1)
+
+
+def test_dual_clip_leaves_successes_alone() -> None:
+    given = terms(advantage=1.0, behaviour=[0.1, 0.1], proximal=[0.1, 0.1])
+    for policy in ([0.05, 0.9], [0.1, 0.12]):
+        assert loss_of(policy, given)[1] == loss_of(policy, given, dual_clip=3)[1]

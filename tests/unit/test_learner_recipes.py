@@ -28,8 +28,19 @@ def test_the_default_recipe_waits_for_groups_that_differ_and_anchors_the_policy(
     assert learner.kl_coefficient > 0
 
 
+def test_arpo_is_grpo_without_kl_with_an_asymmetric_clip_a_format_term_and_replay() -> None:
+    settings = Settings.model_validate(load_recipe("arpo"))
+    learner = settings.learner
+    assert (learner.algorithm, learner.kl_coefficient, settings.curriculum.group_size) == ("grpo", 0.0, 8)
+    assert (learner.clip_low, learner.clip_high, learner.dual_clip) == (0.2, 0.3, 0.0)
+    assert (learner.format_penalty, learner.success_replay, learner.replay_memory) == (1.0, "random", 8)
+    assert learner.replay_correction == "behaviour"
+    default = Settings.model_validate(load_recipe(DEFAULT)).learner
+    assert (default.success_replay, default.format_penalty) == ("off", 0.0)
+
+
 def test_an_unknown_recipe_is_a_worded_error_that_names_those_there_are() -> None:
-    with pytest.raises(SettingsError, match=r"no recipe 'webrll'; there are: cloning, mgrpo"):
+    with pytest.raises(SettingsError, match=r"no recipe 'webrll'; there are: arpo, cloning, mgrpo"):
         load_recipe("webrll")
 
 

@@ -13,6 +13,7 @@ from sqlalchemy import Connection
 from synthetic_run import TASKS, Told, a_run, blob, record, recorded_run
 
 from core.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from core.errors import SettingsError
 from core.task import Task
 from events.catalogue import (
     BatchPlanned,
@@ -579,20 +580,33 @@ def test_a_unique_beginning_of_an_id_is_enough_with_or_without_its_prefix(
         ("episode", "nobody", r"no episode 'nobody' as of position \d+\. Run: hindcast episode list"),
         ("task", "nobody", r"no task 'nobody'"),
         ("step", "1", r"no step stands at position 1 .* hindcast log show 1"),
-        ("step", "somewhere", r"EPISODE/INDEX is one"),
         ("update", "999", r"no update 999 of policy .*; the last is \d+"),
         ("update", "critic/1", r"no update 1 of critic .*; there is none yet"),
-        ("update", "first", r"'first' is no update: it is a number"),
         ("batch", "999", r"no batch 999 .*; the last is \d+"),
-        ("batch", "x", r"'x' is no batch"),
         ("policy", "999", r"no version 999 of policy .*; the latest is \d+\. Run: hindcast policy list"),
-        ("policy", "newest", r"is no policy version: it is a number or `latest`"),
         ("policy", "critic/latest", r"no version latest of critic .*; none is published yet"),
     ],
 )
 def test_what_is_not_there_is_said_with_what_is(asked: Connection, kind: str, name: str, words: str) -> None:
     with pytest.raises(NotInReadModel, match=words):
         lineage(asked, kind, name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "words"),
+    [
+        ("step", "somewhere", r"EPISODE/INDEX is one"),
+        ("update", "first", r"'first' is no update: it is a number"),
+        ("batch", "x", r"'x' is no batch"),
+        ("policy", "newest", r"is no policy version: it is a number or `latest`"),
+    ],
+)
+def test_what_can_be_no_name_is_a_mistake_of_usage(
+    asked: Connection, kind: str, name: str, words: str
+) -> None:
+    with pytest.raises(SettingsError, match=words) as refused:
+        lineage(asked, kind, name)
+    assert refused.value.exit_code == 2
 
 
 def test_a_step_that_the_episode_did_not_take_is_said_with_those_it_took(

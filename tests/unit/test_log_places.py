@@ -80,6 +80,9 @@ async def test_what_is_not_there_is_refused_with_what_is() -> None:
             await find(log, wrong)
     with pytest.raises(NoSuchPlace, match="there is none yet"):
         Landmarks().find(Place("update", None))
+    only_one = Landmarks({"update": {7: 12}})
+    with pytest.raises(NoSuchPlace, match="no update=8: there is only 7"):
+        only_one.find(Place("update", 8))
 
 
 async def test_a_batch_whose_weights_are_not_published_is_not_closed() -> None:

@@ -15,7 +15,7 @@ from actors.judge.rejudging import NO_VERDICT, SecondOpinion, agreement_of
 from actors.replay.recorded import Wanted
 from app.cli import app as cli
 from app.rejudging import RejudgeReport, rejudge
-from core.errors import JudgeUnavailable
+from core.errors import JudgeUnavailable, SettingsError
 from core.evidence import Evidence, Judgment, Outcome
 from core.statistics import cohen_kappa
 from core.task import Task
@@ -168,6 +168,12 @@ async def test_saved_verdicts_stand_beside_the_old_ones_once_and_are_shown(
     shown = CliRunner().invoke(cli, ["episode", "show", sorted(said)[0]])
     assert "verdict by rules 1: " in shown.output
     assert "verdict by other 1: " in shown.output
+
+
+async def test_comparing_with_a_judge_who_never_spoke_is_refused(tmp_path: Path) -> None:
+    handle = await make_home(tmp_path / "home", a_run(groups=1))
+    with pytest.raises(SettingsError, match="'rulse' has given no verdict in run tale"):
+        await rejudge(handle, Wanted(), judge=Saying(OTHER), against="rulse")
 
 
 async def test_the_command_names_a_contradiction_and_ends_with_3(

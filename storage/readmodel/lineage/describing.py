@@ -78,11 +78,7 @@ def _pages(asked: Asked, refs: Sequence[Ref]) -> Described:
             facts={
                 **_facts(row, "url"),
                 "blob": row["observation_blob"],
-                **(
-                    {"released": released[row["observation_blob"]]}
-                    if row["observation_blob"] in released
-                    else {}
-                ),
+                **_let_go(released, row["observation_blob"]),
             },
         )
         for row in rows
@@ -95,6 +91,11 @@ def _released(asked: Asked, digests: Sequence[str | None]) -> dict[str, int]:
         asked.holds(notices), notices.c.type == "blob.released", notices.c.about.in_(digests)
     )
     return dict(asked.connection.execute(told.group_by(notices.c.about)).all())
+
+
+def _let_go(released: Mapping[str, int], digest: str | None) -> dict[str, int]:
+    """The fact that a blob is no longer kept, if it is not."""
+    return {"released": released[digest]} if digest is not None and digest in released else {}
 
 
 def _episodes(asked: Asked, refs: Sequence[Ref]) -> Described:
@@ -190,7 +191,7 @@ def _policies(asked: Asked, refs: Sequence[Ref]) -> Described:
             position=row["valid_from"],
             facts={
                 **_facts(row, "at_update", "sha256", "size_bytes"),
-                **({"released": released[row["sha256"]]} if row["sha256"] in released else {}),
+                **_let_go(released, row["sha256"]),
             },
         )
         for row in rows
@@ -242,7 +243,7 @@ def _checkpoints(asked: Asked, refs: Sequence[Ref]) -> Described:
             position=row["position"],
             facts={
                 **_facts(row, "sha256", "size_bytes", "state"),
-                **({"released": released[row["sha256"]]} if row["sha256"] in released else {}),
+                **_let_go(released, row["sha256"]),
             },
         )
         for row in rows

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from sqlalchemy import Column, Table, func, select
 
+from core.errors import SettingsError
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.lineage.asked import POLICY, Asked, Ref
 from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
@@ -21,6 +22,7 @@ def find(asked: Asked, kind: str, typed: str) -> Ref:
 
     Raises:
         NotInReadModel: there is none as of the position, or more than one is meant.
+        SettingsError: nothing of this kind is named so.
 
     """
     return FINDERS[kind](asked, typed.strip())
@@ -65,7 +67,7 @@ def _step(asked: Asked, typed: str) -> Ref:
         return Ref("step", (position,))
     episode_typed, slash, index = typed.rpartition("/")
     if not slash or not index.isdigit():
-        raise NotInReadModel(
+        raise SettingsError(
             f"{typed!r} is no step: EPISODE/INDEX is one, such as ep_9f2c41d07ab3/0, or a position"
         )
     (episode,) = _episode(asked, episode_typed).key
@@ -97,7 +99,7 @@ def _update(asked: Asked, typed: str) -> Ref:
 
 def _batch(asked: Asked, typed: str) -> Ref:
     if not typed.isdigit():
-        raise NotInReadModel(f"{typed!r} is no batch: they are numbered 0, 1, 2 …")
+        raise SettingsError(f"{typed!r} is no batch: they are numbered 0, 1, 2 …")
     number = int(typed)
     if asked.rows(select(batches.c.batch).where(asked.holds(batches), batches.c.batch == number)):
         return Ref("batch", (number,))
@@ -129,7 +131,7 @@ def _numbered(typed: str, what: str, *, besides: str = "") -> tuple[str, int]:
     """Model and number of `NUMBER` or `MODEL/NUMBER`."""
     model, slash, number = typed.rpartition("/")
     if not number.isdigit():
-        raise NotInReadModel(
+        raise SettingsError(
             f"{typed!r} is no {what}: it is a number{besides}, such as 12, or MODEL/NUMBER for another model than the policy"
         )
     return (model if slash else POLICY), int(number)

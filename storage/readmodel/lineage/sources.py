@@ -118,13 +118,6 @@ def _of_task(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
     return asked.edge("derived from", [Found(Ref("task", (row["parent"],))) for row in rows])
 
 
-def _of_verdict(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
-    if above is not None:
-        return []  # it is shown below its episode
-    about = asked.connection.scalar(select(verdicts.c.episode).where(verdicts.c.position == ref.key[0]))
-    return asked.edge("about", [Found(Ref("episode", (about,)))])
-
-
 def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
     (batch,) = ref.key
     (row,) = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch == batch))
@@ -141,13 +134,16 @@ def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
             edges += asked.edge(relation, [Found(Ref("policy", (model, version)))])
     hidden = above is not None and above.kind == "update"  # which lists its own share of them
     mine = select(
-        batch_episodes.c.episode, *(batch_episodes.c[name] for name in ("reward", "advantage", "samples"))
+        batch_episodes.c.episode,
+        *(batch_episodes.c[name] for name in ("reward", "advantage", "samples", "replaces")),
     ).where(asked.holds(batch_episodes), batch_episodes.c.batch == batch)
     ordered = mine.order_by(batch_episodes.c.place)
     share = ("reward", "advantage", "samples")
     first = batch_episodes.c.epoch == 0
+    replayed = batch_episodes.c.replaces.is_not(None)
     for relation, part, told in (
-        ("trained on", and_(batch_episodes.c.trained, first), share),
+        ("trained on", and_(batch_episodes.c.trained, first, ~replayed), share),
+        ("replayed", and_(replayed, first), (*share, "replaces")),
         ("rehearsed", and_(batch_episodes.c.rehearsed, first), share),
         ("used up", and_(~batch_episodes.c.trained, ~batch_episodes.c.rehearsed), ()),
     ):
@@ -231,7 +227,6 @@ SOURCES: dict[str, Callable[[Asked, Ref, Ref | None], list[Edge]]] = {
     "step": _of_step,
     "episode": _of_episode,
     "task": _of_task,
-    "verdict": _of_verdict,
     "batch": _of_batch,
     "update": _of_update,
     "policy": _of_policy,

@@ -45,20 +45,24 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "code_rev": recorded.envelope.code_rev,
         },
     )
-    epochs: Counter[tuple[str, bool]] = Counter()
+    epochs: Counter[tuple[str, str, bool]] = Counter()
     for place, part in enumerate(fact.episodes):
+        again = (part.group, part.episode, part.rehearsed)
         values: Values = {
             "batch": fact.batch,
             "episode": part.episode,
+            "group_id": part.group,
+            "replaces": part.replaces,
             "place": place,
             "samples": part.samples,
             "reward": finite(part.reward),
+            "format_term": finite(part.format_term),
             "advantage": finite(part.advantage),
-            "epoch": epochs[part.episode, part.rehearsed],
+            "epoch": epochs[again],
             "trained": not part.rehearsed,
             "rehearsed": part.rehearsed,
         }
-        epochs[part.episode, part.rehearsed] += 1
+        epochs[again] += 1
         yield Insert("batch_episodes", values)
     for place, episode in enumerate(fact.consumed, start=len(fact.episodes)):
         values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0}
