@@ -18,6 +18,7 @@ from archive_story import QuickDisk
 from virtual_time import clock_s
 
 import app.forking as forking
+from app.fork_prefix import fold_prefix
 from core.settings import Settings
 from events.archive.log import ArchiveLog
 from events.archive.writer import ArchiveWriter
@@ -216,7 +217,7 @@ class Fork:
         """What `hindcast fork` appends, by its own code."""
         connection = Connection(self.site.broker, self._random, slowness=0.0)
         log = self.log(connection)
-        prefix = await forking.fold_prefix(self._parent_log, at=self._at)
+        prefix = await fold_prefix(self._parent_log, at=self._at)
         started = await beginning(self._parent_log)
         async with publishing("fork.1", log, self.site, self._settings) as publisher:
             fact = RunForked(

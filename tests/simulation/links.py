@@ -215,7 +215,8 @@ class Connection:
 
     async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
         await self._travel()
-        return await self._broker.last_under(subject, until=until)
+        found = await self._broker.last_under(subject, until=until)
+        return found if found is not None and found.position >= self._broker.live else None
 
     async def identity(self) -> LogIdentity:
         await self._travel()
