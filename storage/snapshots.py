@@ -7,6 +7,7 @@ Who has to know from the log alone (verify, rebuild, audit) never looks at one.
 
 import ast
 import asyncio
+import gc
 import importlib
 import inspect
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -86,12 +87,23 @@ class Kind(Generic[S]):
 @cache
 def code_of(module: str) -> str:
     """What a module's source does, without its prose: comments and docstrings change no state."""
-    tree = ast.parse(inspect.getsource(importlib.import_module(module)))
+    tree = _parsed(inspect.getsource(importlib.import_module(module)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(body, list):
             node.body = [line for line in body if not _is_prose(line)]  # type: ignore[attr-defined]
     return ast.dump(tree)
+
+
+def _parsed(source: str) -> ast.Module:
+    """The syntax tree. Python 3.11 raises SystemError where garbage is collected meanwhile and runs Python code."""
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(source)
+    finally:
+        if collecting:
+            gc.enable()
 
 
 def _is_prose(line: ast.stmt) -> bool:
