@@ -76,17 +76,10 @@ def plan_requests(
     """
     chosen = families or source.usual()
     return [
-        EpisodeRequested(
-            episode=f"eval_{source.name}_{number}",
-            task=source.task(chosen[number % len(chosen)], first_seed + number // len(chosen)),
-            group=f"eval_{source.name}_{number}",
-            member=0,
-            group_size=1,
-            attempt=0,
-            origin="evaluation",
+        _request(
+            f"eval_{source.name}_{number}",
+            source.task(chosen[number % len(chosen)], first_seed + number // len(chosen)),
             temperature=temperature,
-            phase=0,
-            min_version=0,
             lease_s=lease_s,
         )
         for number in range(episodes)
@@ -98,22 +91,27 @@ def plan_attempts(
 ) -> list[EpisodeRequested]:
     """One request per attempt at each task: all tasks once, then all again."""
     return [
-        EpisodeRequested(
-            episode=f"attempt_{task.id}_{number}",
-            task=task,
-            group=f"attempt_{task.id}_{number}",
-            member=0,
-            group_size=1,
-            attempt=0,
-            origin="evaluation",
-            temperature=temperature,
-            phase=0,
-            min_version=0,
-            lease_s=lease_s,
-        )
+        _request(f"attempt_{task.id}_{number}", task, temperature=temperature, lease_s=lease_s)
         for number in range(attempts)
         for task in tasks
     ]
+
+
+def _request(episode: str, task: Task, *, temperature: float, lease_s: float) -> EpisodeRequested:
+    """An episode that is compared with nobody."""
+    return EpisodeRequested(
+        episode=episode,
+        task=task,
+        group=episode,
+        member=0,
+        group_size=1,
+        attempt=0,
+        origin="evaluation",
+        temperature=temperature,
+        phase=0,
+        min_version=0,
+        lease_s=lease_s,
+    )
 
 
 async def evaluate(

@@ -36,6 +36,8 @@ STARTER = "HINDCAST_STARTER"
 """Environment variable with the process id that everything stops with: of `hindcast start`, for which it is a benchmark's."""
 HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
+STOPPED = 3
+"""Exit status of a worker that was told to stop. By somebody else than its supervisor, it is started again."""
 RENEWED = 256
 """In place of an exit status: its watch asked for another worker."""
 

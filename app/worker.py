@@ -1,7 +1,7 @@
 """The work behind one Procfile line: `python -m app.worker ROLE NAME`, started by its supervisor.
 
 Crash-only: it folds what it needs from the log at every start. SIGTERM sets `stop`; the role records what it must and
-leaves within `STOP_S`. Exit status 0: the work is done or was stopped; 2: no restart can help; else it crashed.
+leaves within `STOP_S`. Exit status 0: the work is done; 2: no restart can help; 3: it was told to stop; else it crashed.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ import uvloop
 from app.logs import configure_logging, current_run, style_of, tell
 from app.processes import pid_alive, read_json, report, report_failure
 from app.revision import is_code_newer_than
-from app.supervisor import HOPELESS, RESTARTS, home_folder
+from app.supervisor import HOPELESS, RESTARTS, STOPPED, home_folder
 from core.errors import (
     BrokerDenied,
     BrokerUnreachable,
@@ -162,13 +162,16 @@ def main() -> int:
     home = home_folder()
     configure_logging(style_of(home), process=name, role=role, run=current_run(home))
     stop = asyncio.Event()
+    told = (
+        0 if role == "prepare" else STOPPED
+    )  # a child of the bus, which hears the same signals and decides itself
     try:
         uvloop.run(work(role, name, stop))
     except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
         if isinstance(error, asyncio.CancelledError) and stop.is_set():
-            return 0
+            return told
         return explain(error, name)
-    return 0
+    return told if stop.is_set() else 0
 
 
 if __name__ == "__main__":

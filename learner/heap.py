@@ -1,7 +1,7 @@
 """Memory that was freed, given back to the system.
 
-Every batch has tensors of other shapes than the one before, and glibc keeps what was freed of each: measured, a loop of
-forward and backward passes over growing shapes goes from 550 MiB to 850 in 45 s, and stays at 430 where this is called.
+Every batch has tensors of other shapes than the one before, and glibc keeps what was freed of each: measured, 40
+forward and backward passes of random shapes leave a process with 1 529 MiB, and with 386 where this is called after each.
 Other C libraries give back by themselves; there nothing is done.
 """
 

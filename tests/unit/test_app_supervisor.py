@@ -15,7 +15,7 @@ from app.launch import Launch, parse_until
 from app.opening import is_operational
 from app.processes import list_processes, pid_alive
 from app.revision import is_code_newer_than
-from app.supervisor import HOPELESS, STARTER, Supervisor
+from app.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
 from core.errors import SettingsError, UnknownVersion
 
 WAIT_S = 20.0
@@ -93,6 +93,39 @@ def test_what_is_meant_to_last_is_started_again_whatever_its_exit_status(
 
     assert supervisor.run(on_started=on_started) == 0
     assert supervisor.restarts == 2
+
+
+@pytest.mark.parametrize(("name", "status"), [("actor", STOPPED), ("learner", STOPPED), ("prepare", 0)])
+def test_a_worker_that_is_told_to_stop_does_not_say_that_its_work_is_done(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, status: int
+) -> None:
+    async def role(_name: str, stop: asyncio.Event, _ready: worker.Ready) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        await stop.wait()
+
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", ["worker", name, f"{name}.1"])
+    monkeypatch.setattr(worker, "configure_logging", lambda *_, **__: None)
+    monkeypatch.setattr("app.bootstrap.ROLES", {name: role})
+    assert worker.main() == status
+
+
+def test_a_worker_that_somebody_else_told_to_stop_is_started_again(tmp_path: Path) -> None:
+    """`kill` without -9: the run must not go on without one of its roles."""
+    started: list[int] = []
+    twice = threading.Event()
+    supervisor = supervised(tmp_path, f"import sys; sys.exit({STOPPED})")
+
+    def on_started(pid: int) -> int:
+        started.append(pid)
+        if len(started) == 2:
+            twice.set()
+        return 0
+
+    stopping = stop_when(supervisor, twice)
+    assert supervisor.run(on_started=on_started) == 0
+    stopping.join()
+    assert len(started) >= 2
 
 
 def test_a_worker_that_leaves_does_not_wait_for_a_blocked_thread(
