@@ -1,0 +1,93 @@
+"""The critic: the policy's architecture, begun from the base policy, with a head that says how likely success is.
+
+The value of a state is read at the last token of its prompt: what the policy reads before it answers. Two forms:
+
+- `scalar`: one logit, V = sigmoid(logit).
+- `double`: two heads of two classes each, V = the lower of their probabilities of success (WebRL and DigiRL as
+  released; `webrl/models/critic.py`, there with two hidden layers in each head).
+
+Both give log-probabilities of failure and success per head, so that one cross-entropy trains either.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from core.models.policy import load_policy, load_weights
+from core.models.scoring import Scored, packs
+
+CriticForm = Literal["scalar", "double"]
+HEAD_DEVIATION = 0.02
+"""Of the two heads' first weights: equal ones would stay equal, and the lower of two equals says nothing."""
+
+
+class Critic(nn.Module):
+    """States in, log-probabilities of failure and success out."""
+
+    def __init__(self, policy: Any, form: CriticForm, *, seed: int = 0) -> None:
+        """`policy`: a causal model of transformers, taken over without its own head. `seed`: of the two heads."""
+        super().__init__()
+        self.config = policy.config
+        self.backbone = policy.base_model
+        width = policy.get_output_embeddings().weight.shape[1]
+        self.head = nn.Linear(width, 1 if form == "scalar" else 4)
+        with torch.no_grad():
+            self.head.bias.zero_()
+            if form == "scalar":
+                self.head.weight.zero_()  # every state is worth one half before the first update
+            else:
+                drawn = np.random.default_rng(seed).normal(scale=HEAD_DEVIATION, size=(4, width))
+                self.head.weight.copy_(torch.from_numpy(drawn.astype(np.float32)))
+
+    def forward(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
+        """Log-probabilities of (failure, success) by each head, for prompts that fit one pass  # [states, heads, 2]."""
+        ids = torch.zeros((len(prompts), max(map(len, prompts))), dtype=torch.long)
+        for row, prompt in enumerate(prompts):
+            ids[row, : len(prompt)] = torch.tensor(prompt)
+        hidden = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
+        last = torch.tensor([len(prompt) - 1 for prompt in prompts])
+        logits = self.head(hidden[torch.arange(len(prompts)), last])
+        if logits.shape[1] == 1:
+            return torch.nn.functional.logsigmoid(torch.cat([-logits, logits], dim=1))[:, None, :]
+        return torch.log_softmax(logits.view(-1, 2, 2), dim=-1)
+
+
+def load_critic(folder: Path, form: CriticForm, *, weights: Path) -> Critic:
+    """A critic as published: `folder` of the policy that the run began with. Raises ModelFileError."""
+    critic = Critic(load_policy(folder).model, form).eval()
+    load_weights(critic, weights)
+    return critic
+
+
+def values_of(log_probs: torch.Tensor) -> list[float]:
+    """V per state: the lowest probability of success over the heads; of `Critic.forward`'s  # [states, heads, 2]."""
+    found: list[float] = torch.exp(log_probs[..., 1]).amin(dim=1).tolist()
+    return found
+
+
+def value_packs(prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[list[int]]:
+    """Indices of prompts that share a forward pass, by the rule that packs samples for the policy."""
+    return packs([Scored(prompt, ()) for prompt in prompts], tokens_per_forward=tokens_per_forward)
+
+
+def value_states(critic: Critic, prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[float]:
+    """V of each state, in the order given; no gradient."""
+    found = [0.0] * len(prompts)
+    with torch.no_grad():
+        for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
+            for index, value in zip(pack, values_of(critic([prompts[i] for i in pack])), strict=True):
+                found[index] = value
+    return found
+
+
+def outcome_losses(log_probs: torch.Tensor, outcomes: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy of each state's value against R in [0, 1]  # [states, heads, 2], [states] -> [states].
+
+    Summed over the heads, as the released code does.
+    """
+    failed, succeeded = log_probs[..., 0], log_probs[..., 1]
+    return -((1 - outcomes)[:, None] * failed + outcomes[:, None] * succeeded).sum(dim=1)

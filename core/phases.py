@@ -1,0 +1,26 @@
+"""What it is to learn in phases: collect episodes, train a critic on them, then the policy (WebRL, AWR, DigiRL).
+
+Replay takes the steps of earlier phases that the actor is neither sure of nor lost on (WebRL, arXiv 2411.02337). The
+measure is 1/perplexity of the recorded action under the policy at the phase's start: the geometric mean of its tokens'
+probabilities, in (0, 1].
+"""
+
+from collections.abc import Sequence
+from math import exp, fsum
+
+PHASED = frozenset({"webrl", "reinforce", "awr", "digirl"})
+"""Algorithms that learn in phases. What they train on is old by design: nothing is swept for its age, none corrected."""
+
+
+def perplexity(log_probs: Sequence[float]) -> float:
+    """exp of the mean of -log pi over an action's tokens; at least 1. `log_probs`  # [tokens], at least one."""
+    return exp(-fsum(log_probs) / len(log_probs))
+
+
+def in_window(perplexity: float, *, lowest: float, highest: float, lowest_is_in: bool) -> bool:
+    """Whether 1/perplexity lies in [lowest, highest], as in the paper, or in (lowest, highest], as released.
+
+    Said of perplexities, so that one of exactly 1/lowest or 1/highest lies on the border whatever its inverse rounds to.
+    """
+    below = perplexity <= 1.0 / lowest if lowest_is_in else perplexity < 1.0 / lowest
+    return below and perplexity >= 1.0 / highest
