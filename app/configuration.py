@@ -184,6 +184,10 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
         )
+    if (learner.cloning_updates or learner.algorithm == "sft") and curriculum.demonstrations == 0:
+        found.append(
+            "curriculum.demonstrations = 0 leaves learner.cloning_updates and learner.algorithm = 'sft' nothing to imitate"
+        )
     if 0 < learner.dual_clip <= 1:
         found.append(
             f"learner.dual_clip = {learner.dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"

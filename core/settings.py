@@ -140,8 +140,14 @@ class JudgeSettings(Section):
 class LearnerSettings(Section):
     """Training."""
 
-    algorithm: Literal["grpo", "cloning"] = "grpo"
-    """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes."""
+    algorithm: Literal["grpo", "cloning", "sft"] = "grpo"
+    """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
+    alone."""
+    cloning_updates: Annotated[int, Field(ge=0)] = 0
+    """Updates of `sft` on demonstrations that the run begins with, at least, before the algorithm takes over: then the
+    KL reference is what they led to."""
+    cloning_rate: Annotated[float, Field(ge=0)] = 0.0
+    """AdamW's rate during those; 0: `learning_rate`."""
     loss_mean: Literal["nested", "token"] = "nested"
     """M-GRPO's three nested means (paper), or one mean over all tokens (released code)."""
     correction: Literal["none", "truncated", "decoupled", "masked"] = "decoupled"

@@ -60,6 +60,12 @@ def _compared_as_played(raw: Raw) -> Raw:
     }
 
 
+@step("batch.planned", since=3)
+def _of_the_policy(raw: Raw) -> Raw:
+    """Version 4 says which model a batch trains; before it there was but the policy."""
+    return raw | {"model": "policy"}
+
+
 @step("blob.released", since=1)
 def _never_a_page(raw: Raw) -> Raw:
     """Version 2 says whether it was a snapshot of a page; before it only weights, checkpoints and folds were let go of."""

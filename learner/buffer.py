@@ -10,6 +10,7 @@ that the settings keep for good.
 Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
 """
 
+from dataclasses import replace
 from typing import Any
 
 from pydantic import ValidationError
@@ -17,6 +18,7 @@ from pydantic import ValidationError
 from core.arrays import unpack_ids, unpack_positions
 from core.errors import CorruptEvent, SettingsError
 from core.settings import Settings
+from core.states import POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -38,11 +40,13 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.envelope import Recorded
+from events.envelope import BlobRef, Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
+from learner.planners import planner_of, wanted
+from learner.planners.cloning import Imitation
 from learner.replays import count_replays
-from learner.settling import forget_settled, remember, resolve, settle
+from learner.settling import drop, forget_settled, remember, resolve
 from learner.state import BufferState
 from learner.verdicts import change_judge, take_verdict
 
@@ -164,15 +168,10 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
         _configure(state, recorded, fact.start.settings)
 
 
-def _wanted(state: BufferState, origin: str) -> bool:
-    """Whether episodes of this origin can be trained on: demonstrations only where the algorithm clones them."""
-    return origin == "online" or (origin == "demonstration" and state.settings.learner.algorithm == "cloning")
-
-
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
     state.requests += 1
     forget_settled(state)
-    if not _wanted(state, fact.origin) or fact.episode in state.episodes:
+    if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
     state.episodes[fact.episode] = Episode(
         id=fact.episode,
@@ -267,9 +266,7 @@ def _sweep(state: BufferState, fact: SamplesSwept) -> None:
         episode = state.episodes.get(episode_id)
         if episode is not None:
             remember(state, episode)
-            episode.swept = True
-            episode.samples = []
-            resolve(state, episode)
+            drop(state, episode)
 
 
 def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
@@ -297,9 +294,18 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
         samples=samples,
         succeeded=[known[planned.episode].succeeded for planned in fact.episodes],
         replays=count_replays(state, fact.episodes),
+        reference=_published(state, fact.reference_version),
     )
+    if fact.reference_version is not None and fact.reference_version not in state.references:
+        state.references.append(fact.reference_version)
     state.batches = fact.batch + 1
-    _use_up(state, fact)
+    planner_of(fact.algorithm).use_up(state, fact)
+
+
+def _published(state: BufferState, version: int | None) -> BlobRef | None:
+    """The weights of a version, unless they were released."""
+    found = None if version is None else state.weights.get(version)
+    return None if found is None else found.weights
 
 
 def _plannable(state: BufferState) -> dict[str, Episode]:
@@ -311,46 +317,26 @@ def _plannable(state: BufferState) -> dict[str, Episode]:
     return state.episodes | {episode.id: episode for latest in kept for episode in latest}
 
 
-def _use_up(state: BufferState, fact: BatchPlanned) -> None:
-    """Groups are compared once; in cloning an episode takes part in several batches."""
-    planned = dict.fromkeys(
-        planned.episode for planned in fact.episodes if not planned.rehearsed and planned.replaces is None
-    )
-    if fact.algorithm != "cloning":
-        for name in (*planned, *fact.consumed):
-            if name in state.episodes:
-                settle(state, state.episodes[name].group)
-        return
-    for name in planned:
-        episode = state.episodes[name]
-        episode.uses += 1
-        if episode.uses >= state.settings.learner.cloning_epochs:
-            _drop(state, episode)
-    for name in fact.consumed:
-        if name in state.episodes:
-            _drop(state, state.episodes[name])
-
-
-def _drop(state: BufferState, episode: Episode) -> None:
-    episode.swept = True
-    episode.samples = []
-    resolve(state, episode)
-
-
 def _update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
-    if fact.model != "policy":
-        return
     if isinstance(fact, UpdateApplied):
-        state.updates = fact.update
+        if fact.model == POLICY:
+            state.updates = fact.update
+        else:
+            state.models[fact.model] = replace(state.beside(fact.model), updates=fact.update)
     if state.batch is not None:
         state.batch.done = fact.minibatch + 1
 
 
 def _publish(state: BufferState, fact: WeightsPublished) -> None:
-    if fact.model != "policy":
-        return
-    state.version = fact.version
-    state.weights[fact.version] = fact
+    if fact.model == POLICY:
+        state.version = fact.version
+        state.weights[fact.version] = fact
+        if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation):
+            state.cloned_version = fact.version
+    else:
+        beside = state.beside(fact.model)
+        weights = beside.weights | {fact.version: fact}
+        state.models[fact.model] = replace(beside, version=fact.version, weights=weights)
     if fact.version > 0:
         state.batch = None
         state.plan = None
@@ -371,3 +357,10 @@ def _release(state: BufferState, fact: BlobReleased) -> None:
         for version, published in state.weights.items()
         if published.weights.sha256 != fact.blob.sha256
     }
+    for name, beside in state.models.items():
+        kept = {
+            version: published
+            for version, published in beside.weights.items()
+            if published.weights.sha256 != fact.blob.sha256
+        }
+        state.models[name] = replace(beside, weights=kept)

@@ -7,6 +7,7 @@ import msgspec
 
 from core.evidence import Outcome
 from core.settings import LearnerSettings
+from events.envelope import BlobRef
 
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
@@ -132,5 +133,7 @@ class Batch:
     """Per planned episode."""
     replays: dict[str, Replay] = field(default_factory=dict)
     """Of the stored successes among them, by episode."""
+    reference: BlobRef | None = None
+    """Weights of the plan's reference version, where they were not released."""
     done: int = 0
     """Mini-batches computed so far, skipped ones included."""

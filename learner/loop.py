@@ -31,6 +31,7 @@ import msgspec
 import structlog
 
 from core.errors import BrokerUnreachable, DiskFull, ExpectationFailed, HindcastError
+from core.states import POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -53,7 +54,7 @@ from learner.snapshots import LEARNER, Folded
 from learner.spans import TrainingSpans, updated
 from learner.state import BufferState
 from learner.trainer import MakeTrainer, Trainer
-from learner.training import MODEL, Training
+from learner.training import Training
 from storage.blobs import BlobStore
 from storage.checkpoints import save_checkpoint
 from storage.snapshots import append_snapshot
@@ -218,7 +219,7 @@ class Learner:
         """Version 0 exists from the beginning; now actors can find it."""
         assert self._state.started is not None
         base = self._state.started.base_policy
-        fact = WeightsPublished(version=0, model=MODEL, weights=base, update=0)
+        fact = WeightsPublished(version=0, model=POLICY, weights=base, update=0)
         await self._decide(fact, entity="policy_v0")
 
     async def _sweep(self, swept: SamplesSwept) -> None:
@@ -250,15 +251,21 @@ class Learner:
     async def _publish_weights(self) -> None:
         state = self._state
         assert state.batch is not None
-        training, version = self._training, state.version + 1
+        assert state.plan is not None
+        training, model = self._training, state.plan.model
+        beside = state.beside(model)
+        known, updates = (
+            (state.version, state.updates) if model == POLICY else (beside.version, beside.updates)
+        )
+        version = known + 1
         name = f"batch_{state.batch.number}"
         with self._spans.publishing(version):
-            weights = await self._store(lambda: self._blobs.put(training.weights()))
-            fact = WeightsPublished(version=version, model=MODEL, weights=weights, update=state.updates)
+            weights = await self._store(lambda: self._blobs.put(training.weights(model)))
+            fact = WeightsPublished(version=version, model=model, weights=weights, update=updates)
             await self._decide(
-                fact, entity=f"policy_v{version}", causation=state.batch.event, correlation=name
+                fact, entity=f"{model}_v{version}", causation=state.batch.event, correlation=name
             )
-        _log.info("weights published", version=version, update=state.updates)
+        _log.info("weights published", model=model, version=version, update=updates)
 
     async def _save_checkpoint(self) -> None:
         state, training = self._state, self._training

@@ -6,6 +6,7 @@ from threading import Event
 
 from core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
 from core.ids import digest_hex
+from core.states import POLICY, combined
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -18,7 +19,8 @@ from events.envelope import BlobRef, Recorded
 from learner.comparison import UPDATE_STAGES, Difference, What, update_differences
 from learner.diagnosis import Divergence, diagnose, witness_of
 from learner.state import BufferState
-from learner.tolerance import POLICY, Deviation, deviation, incomparable, weights_distance
+from learner.tolerance import POLICY as DISTANCE
+from learner.tolerance import Deviation, deviation, incomparable, weights_distance
 from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
 from storage.blobs import BlobStore
@@ -56,8 +58,8 @@ class Recomputation:
         """With a tolerance: of every update."""
         self.beyond: Divergence | None = None
         """The first place where numbers lie further apart than the tolerance."""
-        self._reached = ""
-        """The state's digest after the last update, as the log says."""
+        self._reached: dict[str, str] = {}
+        """The state's digest after the last update of each model, as the log says; empty where it is not known."""
         self._training: Trainer | None = None
 
     def count_anew(self) -> None:
@@ -86,7 +88,7 @@ class Recomputation:
         except CheckpointCorrupt as error:
             difference = Difference(what="weights", expected="a checkpoint as recorded", found=str(error))
             return self._diverged(recorded, state, [difference], WEIGHTS)
-        self._reached = fact.state
+        self._reached = {} if counters.beside else {POLICY: fact.state}
         expected = _counters(fact.update, fact.batch, fact.version, fact.state)
         found = _counters(counters.update, counters.batch, counters.version, counters.state)
         if expected != found:
@@ -154,20 +156,21 @@ class Recomputation:
         divergence = self._diverged(
             recorded, state, found, UPDATE_STAGES, apart=None if apart is None else apart.largest
         )
-        self._reached = fact.after if isinstance(fact, UpdateApplied) else fact.state
+        self._reached[fact.model] = fact.after if isinstance(fact, UpdateApplied) else fact.state
         self.updates += divergence is None
         return divergence
 
     def _broken_chain(self, fact: UpdateApplied | UpdateSkipped) -> list[Difference]:
         """With a tolerance digests cannot be computed again; what the log says must still be one chain."""
         before = fact.before if isinstance(fact, UpdateApplied) else fact.state
-        if not self._reached or before == self._reached:
+        reached = self._reached.get(fact.model, before)
+        if before == reached:
             return []
         return [
             Difference(
                 what="weights",
                 expected=f"before {before}",
-                found=f"the update before it ended in {self._reached}",
+                found=f"the update before it ended in {reached}",
             )
         ]
 
@@ -175,10 +178,10 @@ class Recomputation:
         self, recorded: Recorded, fact: WeightsPublished, state: BufferState
     ) -> Divergence | None:
         content = b""
-        if fact.version == 0 and state.started is not None:
+        if fact.model == POLICY and fact.version == 0 and state.started is not None:
             found = state.started.base_policy.sha256
         else:
-            content = self._start(state).weights()
+            content = self._start(state).weights(fact.model)
             found = digest_hex(content)
         if self._tolerance is not None and content:
             if (published := self._at_hand(fact.weights)) is not None:
@@ -201,7 +204,8 @@ class Recomputation:
             found = f"update {counters.update}, state {counters.state}, sha256 {sha256(content).hexdigest()}"
         else:
             expected = f"update {fact.update}, state {fact.state}"
-            found = f"update {counters.update}, state {self._reached or fact.state}"
+            known = self._reached.keys() == {POLICY, *counters.beside}
+            found = f"update {counters.update}, state {combined(self._reached) if known else fact.state}"
             if (saved := self._at_hand(fact.blob)) is not None:
                 self._measure(recorded, state, weights_distance(saved, content, prefix="weights/"))
         if found != expected:
@@ -229,7 +233,7 @@ class Recomputation:
         if self.beyond is not None or self._tolerance is None or apart.largest <= self._tolerance:
             return
         difference = Difference(
-            what="weights" if apart.where == POLICY else "loss",
+            what="weights" if apart.where == DISTANCE else "loss",
             expected=f"{apart.where} {apart.recorded!r}, within {self._tolerance:g}",
             found=f"{apart.where} {apart.computed!r}, apart by {apart.largest:.2e}",
         )

@@ -16,6 +16,7 @@ import structlog
 
 from core.errors import CheckpointCorrupt, ReplayDiverged
 from core.ids import digest_hex
+from core.states import POLICY
 from events.catalogue import CheckpointSaved
 from events.chain import ChainChecker
 from events.log import EventLog
@@ -125,7 +126,7 @@ async def recompute_weights(log: EventLog, blobs: BlobStore, *, policy: Path) ->
             )
         finally:
             stop.set()
-    weights = restored.training.weights()
+    weights = restored.training.weights(POLICY)
     published = restored.state.weights[restored.state.version]
     if digest_hex(weights) != published.weights.sha256:
         raise ReplayDiverged(

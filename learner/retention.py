@@ -7,6 +7,8 @@ from events.envelope import BlobRef
 from learner.snapshots import LEARNER
 from learner.state import BufferState
 
+KEEP_BESIDE = 2
+"""Of each model beside the policy: a role may still be loading the one before the newest."""
 KEEP_SNAPSHOTS = 2
 """Of each projection: the newest, and the one before in case that cannot be read."""
 
@@ -21,20 +23,31 @@ class Release(msgspec.Struct, frozen=True):
 def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
     """Weights and checkpoints beyond those the settings keep, and snapshots beyond `KEEP_SNAPSHOTS`, oldest first.
 
-    Kept in any case: version 0 (base and KL reference), the latest version, every `keep_weights_every`-th, the newest
-    checkpoint, and every blob whose content something kept shares.
+    Kept in any case: version 0, the version RL started from and every KL reference, since batches are recomputed with
+    them; the latest version, every `keep_weights_every`-th, the newest checkpoint, and every blob whose content
+    something kept shares. Of a model beside the policy the two latest versions.
     """
     latest = sorted(state.weights)[-settings.keep_weights :]
     kept_versions = {
         version
         for version in state.weights
-        if version == 0 or version in latest or version % settings.keep_weights_every == 0
+        if version in (0, state.cloned_version, *state.references, *latest)
+        or version % settings.keep_weights_every == 0
     }
     kept_checkpoints = state.checkpoints[-settings.keep_checkpoints :]
     kept = {state.weights[version].weights.sha256 for version in kept_versions}
     kept |= {saved.blob.sha256 for saved in kept_checkpoints}
     kept |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved[-KEEP_SNAPSHOTS:]}
+    besides = {name: sorted(beside.weights) for name, beside in state.models.items()}
+    for name, versions in besides.items():
+        kept |= {state.models[name].weights[one].weights.sha256 for one in versions[-KEEP_BESIDE:]}
     found: dict[str, Release] = {}
+    for name, versions in besides.items():
+        for version in versions[:-KEEP_BESIDE]:
+            blob = state.models[name].weights[version].weights
+            found.setdefault(
+                blob.sha256, Release(blob, f"version {version} of the {name}: newer ones are kept")
+            )
     for version in sorted(set(state.weights) - kept_versions):
         blob = state.weights[version].weights
         found.setdefault(blob.sha256, Release(blob, f"weights of version {version}: newer ones are kept"))
@@ -54,6 +67,7 @@ def leftovers(state: BufferState) -> list[BlobRef]:
     """Released blobs that nothing refers to any more: deleted again at a start, in case a crash came in between."""
     assert state.started is not None
     used = {published.weights.sha256 for published in state.weights.values()}
+    used |= {one.weights.sha256 for beside in state.models.values() for one in beside.weights.values()}
     used |= {saved.blob.sha256 for saved in state.checkpoints} | {state.started.base_policy.sha256}
     used |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved}
     return [blob for sha256, blob in state.released.items() if sha256 not in used]

@@ -63,6 +63,13 @@ def settle(state: BufferState, group_id: str) -> None:
             remember(state, episode)
 
 
+def drop(state: BufferState, episode: Episode) -> None:
+    """Nothing more is to be learned from this episode."""
+    episode.swept = True
+    episode.samples = []
+    resolve(state, episode)
+
+
 def remember(state: BufferState, episode: Episode) -> None:
     """A success that was compared, or agreed with its group, may be rehearsed: first in, first out, per family.
 
@@ -70,7 +77,9 @@ def remember(state: BufferState, episode: Episode) -> None:
     """
     store_success(state, episode)
     settings = state.settings.learner
-    if settings.rehearsal_episodes == 0 or not (episode.decided and episode.succeeded and episode.samples):
+    if settings.rehearsal_episodes == 0 or episode.origin != "online":
+        return
+    if not (episode.decided and episode.succeeded and episode.samples):
         return
     latest = state.successes.setdefault(episode.family, [])
     latest.append(replace(episode))

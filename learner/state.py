@@ -11,6 +11,17 @@ from events.envelope import BlobRef
 from learner.episodes import Batch, Episode, Group
 
 
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A model beside the policy, such as a critic."""
+
+    version: int = 0
+    """Latest published; 0: none."""
+    updates: int = 0
+    weights: dict[int, WeightsPublished] = field(default_factory=dict)
+    """Published versions whose weights were not released."""
+
+
 @dataclass(slots=True)
 class BufferState:
     """What the log says about training up to `position`."""
@@ -50,7 +61,13 @@ class BufferState:
     batches: int = 0
     """Batches planned so far."""
     weights: dict[int, WeightsPublished] = field(default_factory=dict)
-    """Published versions whose weights were not released."""
+    """Published versions of the policy whose weights were not released."""
+    cloned_version: int = 0
+    """The policy that reinforcement learning started from: the last one that came of cloning; 0: the base policy."""
+    references: list[int] = field(default_factory=list)
+    """Versions that a batch took its KL to, oldest first."""
+    models: dict[str, Beside] = field(default_factory=dict)
+    """Models beside the policy, by name."""
     checkpoints: list[CheckpointSaved] = field(default_factory=list)
     """Not released, oldest first."""
     snapshots: dict[str, list[SnapshotSaved]] = field(default_factory=dict)
@@ -62,3 +79,7 @@ class BufferState:
     """The plan of `batch`."""
     checkpointed: int = 0
     """Batches covered by the newest checkpoint, released or not."""
+
+    def beside(self, model: str) -> Beside:
+        """How a model beside the policy stands."""
+        return self.models.get(model, Beside())

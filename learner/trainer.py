@@ -20,7 +20,7 @@ from storage.checkpoints import Counters
 
 
 class Trainer(Protocol):
-    """A model under training. Deterministic: equal plans on equal samples give equal facts. Every call may block."""
+    """The models under training. Deterministic: equal plans on equal samples give equal facts. Every call may block."""
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch."""
@@ -30,8 +30,8 @@ class Trainer(Protocol):
         """Compute one mini-batch of it; the state has changed by what the fact says."""
         ...
 
-    def weights(self) -> bytes:
-        """What is published."""
+    def weights(self, model: str) -> bytes:
+        """What is published of a model."""
         ...
 
     def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:

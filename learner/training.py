@@ -1,5 +1,6 @@
-"""Weights and optimiser, brought forward one fact at a time: live, when catching up, and in `verify`. Nothing differs.
+"""The models of a run, brought forward one fact at a time: live, when catching up, and in `verify`. Nothing differs.
 
+A batch trains one model: the policy, whose updates are computed here, or one beside it (`learner.beside`).
 Deterministic: the same plans on the same `Fingerprint` give the same digests. Everything here blocks; the loop calls it
 from one worker thread. Packing into forward passes follows from the samples alone.
 """
@@ -15,28 +16,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.errors import CheckpointCorrupt
-from core.models.policy import encode_weights, load_policy, load_weights, weights_of
-from core.models.state import optimizer_tensors, state_digest
+from core.errors import BlobMissing, CheckpointCorrupt
+from core.models.policy import load_policy, load_weights
+from core.seeds import derive_seed
 from core.settings import LearnerSettings
+from core.states import POLICY, combined
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.catalogue.training import PlannedEpisode
 from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import SampleLoss, SampleTerms
+from learner.beside import MODELS, Beside
 from learner.episodes import Batch, Replay, Sample
 from learner.heap import give_back_freed
+from learner.learned import Learned, Tensors
 from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
 from learner.planning import Minibatch, minibatches_of
 from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
 from storage.blobs import BlobStore
 from storage.checkpoints import Counters
-
-MODEL = "policy"
-"""Which of the run's models this trains."""
-BETAS = (0.9, 0.999)
-EPSILON = 1e-8
 
 
 class Interrupted(Exception):
@@ -64,7 +63,7 @@ NO_TIME = Clocks(0.0, 0.0)
 
 
 class Training:
-    """The policy being trained, and where it stands."""
+    """The models being trained, and where each stands."""
 
     def __init__(
         self,
@@ -81,25 +80,18 @@ class Training:
             ModelFileError, BlobMissing, BlobCorrupt: the model cannot be built.
 
         """
+        self._folder = folder
         self._base = base
         self._blobs = blobs
         self._settings = settings
         self._stop = stop or Event()
         self._algorithm = algorithm_for(settings)
-        self._model = self._load_base(load_policy(folder).model)
-        self._reference: Any = None
-        self._optimizer = torch.optim.AdamW(
-            self._model.parameters(),
-            lr=settings.learning_rate,
-            betas=BETAS,
-            eps=EPSILON,
-            weight_decay=settings.weight_decay,
-            foreach=False,
-        )
-        self.update = 0
-        """Optimiser steps so far."""
-        self.digest = state_digest(self._model, self._optimizer)
-        """Of weights and optimiser state."""
+        model = self._load(load_policy(folder).model, base)
+        self._policy = Learned(POLICY, model, weight_decay=settings.weight_decay)
+        self._beside: dict[str, Beside] = {}
+        """Made when the first batch of each began."""
+        self._reference: tuple[int, Any] | None = None
+        """Version and model that the KL was taken to last."""
         self._plan: BatchPlanned | None = None
         self._replays: dict[str, Replay] | None = None
         """Of the batch begun; None where success replay is off."""
@@ -108,23 +100,45 @@ class Training:
         self._beginning = NO_TIME
         """What beginning the batch has taken, as long as no update has reported it."""
 
-    def _load_base(self, model: Any) -> Any:
-        """The model, with the base weights."""
-        self._blobs.get(self._base)
-        load_weights(model, self._blobs.path(self._base))
+    @property
+    def update(self) -> int:
+        """Optimiser steps on the policy so far."""
+        return self._policy.update
+
+    @property
+    def digest(self) -> str:
+        """Of weights and optimiser states of all models."""
+        states = {name: beside.learned.digest for name, beside in self._beside.items()}
+        return combined(states | {POLICY: self._policy.digest})
+
+    def _load(self, model: Any, weights: BlobRef) -> Any:
+        """The model, with these weights."""
+        self._blobs.get(weights)
+        load_weights(model, self._blobs.path(weights))
         return model
 
     def _check(self) -> None:
         if self._stop.is_set():
             raise Interrupted
 
+    def _model(self, name: str) -> Beside:
+        """A model beside the policy; before its first batch it is made from the base weights."""
+        if name not in self._beside:
+            base = self._load(copy.deepcopy(self._policy.model), self._base)
+            seed = derive_seed(0, "model", name, self._base.sha256)
+            self._beside[name] = MODELS[name](self._folder, base, self._settings, seed=seed)
+        return self._beside[name]
+
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch: proximal and reference log-probabilities are those of now, for all of its mini-batches."""
         began = Clocks.now()
         self._plan = plan
         self._settings = batch.settings
+        if plan.model != POLICY:
+            self._model(plan.model).begin(plan, batch)
+            return
         self._replays = None if batch.settings.success_replay == "off" else batch.replays
-        algorithm = algorithm_for(batch.settings)
+        algorithm = algorithm_for(batch.settings, plan.algorithm)
         self._algorithm = algorithm
         self._parts = minibatches_of(plan)
         self._terms = []
@@ -133,7 +147,7 @@ class Training:
             samples = compared_of(plan, batch, part)
             key = tuple(sample.position for sample in samples)
             if key not in known:  # later epochs compare the same samples again
-                known[key] = self._anchors(plan, samples)
+                known[key] = self._anchors(plan, batch, samples)
             proximal, reference = known[key]
             self._terms.append(
                 sample_terms(
@@ -149,15 +163,29 @@ class Training:
         self._beginning = Clocks.now().since(began)
 
     def _anchors(
-        self, plan: BatchPlanned, samples: Sequence[Sample]
+        self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
     ) -> tuple[LogProbs | None, LogProbs | None]:
         """Log-probabilities of the proximal policy, which is that of now, and of the reference, where the plan asks for them."""
-        proximal = None if plan.proximal_version is None else self._log_probs(self._model, samples)
+        proximal = None if plan.proximal_version is None else self._log_probs(self._policy.model, samples)
         if plan.reference_version is None:
             return proximal, None
-        if self._reference is None:
-            self._reference = self._load_base(copy.deepcopy(self._model)).requires_grad_(False)
-        return proximal, self._log_probs(self._reference, samples)
+        return proximal, self._log_probs(self._refer_to(plan, plan.reference_version, batch), samples)
+
+    def _refer_to(self, plan: BatchPlanned, version: int, batch: Batch) -> Any:
+        """The policy of an earlier version: as it is now, as it was kept, or from its weights."""
+        if self._reference is None or self._reference[0] != version:
+            model = copy.deepcopy(self._policy.model)
+            if version == 0:
+                self._load(model, self._base)
+            elif version != plan.version:
+                if batch.reference is None:
+                    raise BlobMissing(
+                        f"batch {plan.batch} takes its KL to version {version}, whose weights were released: begin "
+                        "recomputing at an earlier place. Run: hindcast verify"
+                    )
+                self._load(model, batch.reference)
+            self._reference = version, model.requires_grad_(False)
+        return self._reference[1]
 
     def _log_probs(self, model: Any, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         found: list[NDArray[np.float32] | None] = [None] * len(samples)
@@ -178,44 +206,38 @@ class Training:
 
         """
         assert self._plan is not None, "no batch was begun"
+        if self._plan.model != POLICY:
+            self._check()
+            return self._model(self._plan.model).step(index)
         began = Clocks.now()
-        part, terms, before = self._parts[index], self._terms[index], self.digest
+        learned = self._policy
+        part, terms, before = self._parts[index], self._terms[index], learned.digest
         losses = self._backward(terms)
-        norm = float(
-            torch.nn.utils.clip_grad_norm_(
-                self._model.parameters(), self._settings.max_gradient_norm, foreach=False
-            )
-        )
-        number = self.update + 1
+        norm = learned.clip(self._settings.max_gradient_norm)
+        number = learned.update + 1
         if not np.isfinite(norm):
-            self._optimizer.zero_grad(set_to_none=True)
+            learned.forget_gradient()
             return UpdateSkipped(
                 update=number,
-                model=MODEL,
+                model=POLICY,
                 batch=self._plan.batch,
                 minibatch=index,
                 reason=f"the gradient's norm is {norm}",
                 state=before,
             )
         rate = learning_rate(self._settings, number)
-        for group in self._optimizer.param_groups:
-            group["lr"] = rate
-            group["weight_decay"] = self._settings.weight_decay
-        self._optimizer.step()
-        self._optimizer.zero_grad(set_to_none=True)
-        self.update = number
-        self.digest = state_digest(self._model, self._optimizer)
+        learned.step(learning_rate=rate, weight_decay=self._settings.weight_decay)
         give_back_freed()
         taken, beginning = Clocks.now().since(began), self._beginning
         self._beginning = NO_TIME
         episodes: Sequence[PlannedEpisode] = self._plan.episodes[part.first_episode : part.end_episode]
         return UpdateApplied(
             update=number,
-            model=MODEL,
+            model=POLICY,
             batch=self._plan.batch,
             minibatch=index,
             before=before,
-            after=self.digest,
+            after=learned.digest,
             inputs=inputs_digest(terms),
             metrics=update_metrics(
                 terms,
@@ -233,64 +255,67 @@ class Training:
 
     def _backward(self, terms: Sequence[SampleTerms]) -> list[SampleLoss]:
         """Accumulate the gradient over forward passes; shares make the sum independent of how samples are packed."""
-        self._optimizer.zero_grad(set_to_none=True)
+        self._policy.forget_gradient()
         losses: dict[int, SampleLoss] = {}
         samples = [term.sample for term in terms]
         for shared in forward_passes(samples, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
             own = {
                 index: self._algorithm.sample_loss(values, terms[index])
-                for index, values in zip(shared.indices, shared.log_probs(self._model), strict=True)
+                for index, values in zip(shared.indices, shared.log_probs(self._policy.model), strict=True)
             }
             torch.stack([loss.loss for loss in own.values()]).sum().backward()  # type: ignore[no-untyped-call]
             losses |= {index: loss._replace(loss=loss.loss.detach()) for index, loss in own.items()}
         self._check()
         return [losses[index] for index in range(len(terms))]
 
-    def weights(self) -> bytes:
-        """The policy's weights as a safetensors file."""
-        return encode_weights(self._model)
+    def weights(self, model: str = POLICY) -> bytes:
+        """A model's weights as a safetensors file."""
+        return (self._policy if model == POLICY else self._model(model).learned).weights()
 
-    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-        """What a checkpoint holds."""
-        tensors = {f"weights/{name}": value.numpy() for name, value in weights_of(self._model).items()}
-        own = optimizer_tensors(self._model, self._optimizer)
-        tensors |= {f"optimizer/{name}": value.numpy() for name, value in own.items()}
-        return tensors, Counters(update=self.update, batch=batch, version=version, state=self.digest)
+    def snapshot(self, *, batch: int, version: int) -> tuple[Tensors, Counters]:
+        """What a checkpoint holds: the policy's tensors, and those of each model beside it under its name."""
+        tensors = self._policy.tensors()
+        for name, beside in self._beside.items():
+            tensors |= {f"{name}/{key}": value for key, value in beside.learned.tensors().items()}
+        updates = {name: beside.learned.update for name, beside in self._beside.items()}
+        return tensors, Counters(
+            update=self.update, batch=batch, version=version, state=self.digest, beside=updates
+        )
 
-    def restore(self, tensors: dict[str, NDArray[np.generic]], counters: Counters) -> None:
+    def restore(self, tensors: Tensors, counters: Counters) -> None:
         """Take over a checkpoint.
 
         Raises:
-            CheckpointCorrupt: it does not fit the model, or its tensors do not have the digest it claims.
+            CheckpointCorrupt: it does not fit the models, or its tensors do not have the digest it claims.
 
         """
-        named = dict(self._model.named_parameters())
-        try:
-            with torch.no_grad():
-                for name, own in weights_of(self._model).items():
-                    own.copy_(torch.from_numpy(tensors[f"weights/{name}"]))
-            self._optimizer.state.clear()
-            for key, value in tensors.items():
-                kind, _, rest = key.partition("/")
-                if kind == "optimizer":
-                    name, _, entry = rest.rpartition("/")
-                    self._optimizer.state[named[name]][entry] = torch.from_numpy(value.copy())
-        except (KeyError, RuntimeError, TypeError) as error:
+        self._policy.restore(_part(tensors, "weights/", "optimizer/"), update=counters.update)
+        self._beside = {name: one for name, one in self._beside.items() if name in counters.beside}
+        for name, update in counters.beside.items():
+            if name not in MODELS:
+                raise CheckpointCorrupt(
+                    f"the checkpoint of update {counters.update} holds a model {name!r}, which is unknown here"
+                )
+            own = {key.removeprefix(f"{name}/"): value for key, value in _part(tensors, f"{name}/").items()}
+            self._model(name).learned.restore(own, update=update)
+        if self.digest != counters.state:
             raise CheckpointCorrupt(
-                f"the checkpoint of update {counters.update} does not fit the model: {error}"
-            ) from error
-        digest = state_digest(self._model, self._optimizer)
-        if digest != counters.state:
-            raise CheckpointCorrupt(
-                f"the checkpoint of update {counters.update} holds another state than it claims: sha256 {digest[:16]}…, "
+                f"the checkpoint of update {counters.update} holds another state than it claims: sha256 {self.digest[:16]}…, "
                 f"recorded {counters.state[:16]}…"
             )
-        self.update, self.digest = counters.update, digest
+
+
+def _part(tensors: Tensors, *prefixes: str) -> Tensors:
+    """Those whose names begin so."""
+    return {key: value for key, value in tensors.items() if key.startswith(prefixes)}
 
 
 def learning_rate(settings: LearnerSettings, update: int) -> float:
-    """AdamW's rate for update 1, 2, 3 …: rises linearly over the warm-up, then stays."""
-    if update >= settings.warmup_updates:
-        return settings.learning_rate
-    return settings.learning_rate * update / settings.warmup_updates
+    """AdamW's rate for the policy's update 1, 2, 3 …: rises linearly over the warm-up, then stays.
+
+    Cloning at the run's beginning may have a rate of its own.
+    """
+    cloning = update <= settings.cloning_updates and settings.cloning_rate > 0
+    rate = settings.cloning_rate if cloning else settings.learning_rate
+    return rate if update >= settings.warmup_updates else rate * update / settings.warmup_updates

@@ -23,17 +23,19 @@ _KEY = "hindcast"
 """The one metadata key: safetensors writes several in no fixed order."""
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
+class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Where in the run a checkpoint stands."""
 
     update: int
-    """Optimiser steps so far."""
+    """Optimiser steps on the policy so far."""
     batch: int
     """Last batch it contains."""
     version: int
     """Policy version of its weights."""
     state: str
-    """Digest of weights and optimiser state."""
+    """Digest of weights and optimiser states (`core.states.combined`)."""
+    beside: dict[str, int] = {}
+    """Optimiser steps of each model beside the policy, by name; left out where there is none."""
 
 
 def encode_checkpoint(tensors: Tensors, counters: Counters) -> bytes:

@@ -8,6 +8,7 @@ from actors.leases import FAMILIES as LEASE_FAMILIES
 from core.advantages import SUCCESS_RESULT, failed_altogether, is_informative
 from core.settings import CurriculumSettings, LearnerSettings, Settings
 from core.staleness import is_stale
+from core.states import POLICY
 from events.catalogue import (
     BatchPlanned,
     ControlApplied,
@@ -36,6 +37,8 @@ FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
 
 ONLINE = "online"
 DEMONSTRATION = "demonstration"
+IMITATING = ("cloning", "sft")
+"""Algorithms that compare nobody with anybody: successes are imitated, and what is old is as good."""
 DRAIN = "drain"
 """`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
@@ -46,7 +49,7 @@ def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings)
     Cloning counts its batches in samples and takes successes alone, whole. An episode has at least one sample, so
     as many episodes as samples always fill a batch; a group more, so that a group can be begun while one is missing.
     """
-    if learner.algorithm == "cloning":
+    if learner.algorithm in IMITATING:
         return learner.cloning_batch + curriculum.group_size
     return learner.group_batch * curriculum.group_size
 
@@ -58,7 +61,7 @@ class CurriculumProjection:
         """`judge` is the one whose verdicts training uses."""
         self._max_attempts = curriculum.max_attempts
         self._eta = learner.max_staleness
-        self._compares = learner.algorithm != "cloning"
+        self._compares = learner.algorithm not in IMITATING
         self._replays = self._compares and learner.success_replay != "off"
         self._shapes = self._compares and learner.format_penalty > 0
         self._judge = judge
@@ -206,6 +209,8 @@ class CurriculumProjection:
                 self._settle(state, place[0])
 
     def _planned(self, state: CurriculumState, fact: BatchPlanned) -> None:
+        if fact.model != POLICY:
+            return
         self._release(state, trained=False)
         state.batch, state.applied = fact.batch, 0
         state.minibatches = len(fact.minibatches) // 4
@@ -226,15 +231,17 @@ class CurriculumProjection:
                     member.standing = "lost"
 
     def _updated(self, state: CurriculumState, fact: UpdateApplied | UpdateSkipped) -> None:
-        if fact.model != "policy" or fact.batch != state.batch:
+        if fact.model != POLICY or fact.batch != state.batch:
             return
+        if isinstance(fact, UpdateApplied):
+            state.updates = fact.update
         state.minibatches -= 1
         state.applied += isinstance(fact, UpdateApplied)
         if state.minibatches <= 0 and state.applied == 0:
             self._release(state, trained=False)
 
     def _published(self, state: CurriculumState, fact: WeightsPublished, position: int) -> None:
-        if fact.model != "policy":
+        if fact.model != POLICY:
             return
         if fact.version > state.version or state.published == 0:
             state.published = position

@@ -21,6 +21,7 @@ RULES = (
     "core.evidence",
     "core.ids",
     "core.staleness",
+    "core.states",
     "core.task",
     "events.upcasting",
 )

@@ -55,6 +55,8 @@ class CurriculumState:
     phase: int | None = None
     version: int = 0
     """Newest published policy version."""
+    updates: int = 0
+    """Optimiser steps on the policy so far."""
     published: int = 0
     """Position of its publication; 0: none yet."""
     proposed: set[str] = field(default_factory=set)

@@ -26,10 +26,11 @@ from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied
 from events.catalogue.training import PlannedEpisode
 from learner.episodes import Batch, Sample
+from learner.learned import BETAS, EPSILON
 from learner.numerics import configure
 from learner.passes import forward_passes
 from learner.planning import minibatches_of
-from learner.training import BETAS, EPSILON, Training
+from learner.training import Training
 from storage.blobs import BlobStore
 
 GROUP = 8

@@ -25,12 +25,12 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """The member of `group` that this stored success of an earlier group stands in for; that one is `consumed`."""
 
 
-@fact("batch.planned", family="learner", version=3)
+@fact("batch.planned", family="learner", version=4)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
     """What the next updates will be computed from, fixed beforehand."""
 
     batch: int
-    """0, 1, 2 … within the run."""
+    """0, 1, 2 … within the run, of whichever model."""
     algorithm: str
     as_of: int
     """The plan is a function of the log up to this position."""
@@ -52,6 +52,8 @@ class BatchPlanned(Fact, frozen=True, kw_only=True):
     proximal_version: int | None
     critic_version: int | None
     config_digest: str
+    model: str = "policy"
+    """Which model it trains: exactly one."""
 
 
 class SampleReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,7 +110,8 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
 
     episodes: tuple[str, ...]
     reason: str
-    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; in cloning `unsuccessful`."""
+    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; in cloning `unsuccessful`; `past`: demonstrations
+    that only the cloning at the beginning had a use for."""
     version: int
 
 
@@ -140,7 +143,7 @@ class CheckpointSaved(Fact, frozen=True, kw_only=True):
     batch: int
     version: int
     state: str
-    """Digest as in `update.applied.after`."""
+    """Digest as in `update.applied.after`; of several models: of their digests (`core.states.combined`)."""
     blob: BlobRef
 
 

@@ -5,12 +5,12 @@ from learner.algorithms.base import Algorithm, MakeAlgorithm
 from learner.algorithms.cloning import Cloning
 from learner.algorithms.grpo import Grpo
 
-ALGORITHMS: dict[str, MakeAlgorithm] = {"grpo": Grpo, "cloning": Cloning}
+ALGORITHMS: dict[str, MakeAlgorithm] = {"grpo": Grpo, "cloning": Cloning, "sft": Cloning}
 
 
-def algorithm_for(settings: LearnerSettings) -> Algorithm:
-    """The algorithm that `learner.algorithm` names."""
-    return ALGORITHMS[settings.algorithm](settings)
+def algorithm_for(settings: LearnerSettings, name: str | None = None) -> Algorithm:
+    """The loss of a batch's algorithm; None: of the one that `learner.algorithm` names."""
+    return ALGORITHMS[name or settings.algorithm](settings)
 
 
 __all__ = ["ALGORITHMS", "Algorithm", "algorithm_for"]

@@ -21,7 +21,8 @@ from storage.audit.replays import check_format_terms, check_replays
 POSITION_BYTES = 8
 DIGEST_BYTES = 8
 INT32_BYTES = 4
-CLONING = "cloning"
+IMITATING = ("cloning", "sft")
+"""Algorithms that train on an episode in several batches."""
 COMPARING = "grpo"
 """Algorithm whose advantages follow from the rewards of a group alone."""
 
@@ -155,7 +156,7 @@ class Plans(Check):
             self.defect(event, f"it trains on position {position}, which is no step of {name}")
 
     def _check_use(self, event: Event, fact: dict[str, Any]) -> None:
-        cloning = fact["algorithm"] == CLONING
+        again = fact["algorithm"] in IMITATING
         own = Counter(
             planned["episode"]
             for planned in fact["episodes"]
@@ -167,7 +168,7 @@ class Plans(Check):
             episode = self._episodes.find(name)
             if episode is None:
                 continue
-            if (episode.uses and not cloning) or episode.swept_at:
+            if (episode.uses and not again) or episode.swept_at:
                 where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
                 self.defect(event, f"it trains on {name}, which was used up", "", where)
             episode.uses += 1

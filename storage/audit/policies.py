@@ -4,8 +4,6 @@ from storage.audit.decoding import Event
 from storage.audit.defects import Findings
 from storage.audit.facts import Check
 
-POLICY = "policy"
-
 
 class Policies(Check):
     """Follows versions and who samples from which. Grows with actors' starts and with versions (about 100 bytes each)."""

@@ -1,16 +1,22 @@
-"""The learner's chain: plan, updates in order, weights, checkpoint; each from exactly the state that the one before left."""
+"""The learner's chain: plan, updates in order, weights, checkpoint; each from exactly the state that the one before left.
 
+A batch trains one model; states and counts are followed per model.
+"""
+
+from collections import Counter
+
+from core.states import POLICY, combined
 from storage.audit.decoding import Event
 from storage.audit.defects import Findings
 from storage.audit.facts import Check
 from storage.audit.plans import Plans
-from storage.audit.policies import POLICY, Policies
+from storage.audit.policies import Policies
 
 FLOAT_BYTES = 4
 
 
 class Training(Check):
-    """Follows the policy's training. Constant memory; other models' updates are left alone."""
+    """Follows the training of all models. Constant memory."""
 
     name = "training"
 
@@ -21,14 +27,19 @@ class Training(Check):
         self._begun = since == 0
         """Whether where training stands is known; not at once where reading begins later than the log."""
         self.batches = 0
-        self.updates = 0
         self.skipped = 0
         self.due: list[int] | None = []
         """Sizes of the current batch's mini-batches; None once they are unknown."""
         self.done = 0
         self._weights_due = False
-        self._state = ""
-        """Digest of weights and optimiser state after the last update; empty before the first."""
+        self._model = POLICY
+        """Of the current batch."""
+        self._updates: Counter[str] = Counter()
+        """Optimiser steps by model."""
+        self._versions: Counter[str] = Counter()
+        """Latest published of the models beside the policy."""
+        self._states: dict[str, str] = {}
+        """Digest of weights and optimiser state after a model's last update; left out before its first."""
         self._last = 0
         """Position of the learner's last fact."""
         self._writers: list[str] = []
@@ -37,7 +48,8 @@ class Training(Check):
     def lose(self, position: int) -> None:
         """See `Check.lose`: batches and updates may lie in the hole."""
         super().lose(position)
-        self._begun, self._state, self.due = False, "", None
+        self._begun, self.due = False, None
+        self._states.clear()
 
     def take(self, event: Event) -> None:
         """Check one fact of the learner's family, readable."""
@@ -47,11 +59,9 @@ class Training(Check):
             case "batch.planned":
                 self._planned(event)
             case "update.applied" | "update.skipped":
-                if event.payload["model"] == POLICY:
-                    self._updated(event)
+                self._updated(event)
             case "weights.published":
-                if event.payload["model"] == POLICY:
-                    self._published(event)
+                self._published(event)
             case "checkpoint.saved":
                 self._saved(event)
             case "samples.swept":
@@ -88,36 +98,54 @@ class Training(Check):
                 )
         self.due = self._plans.planned(event, rests_on=self._last)
         self.batches, self.done, self._weights_due = batch + 1, 0, True
+        self._model = fact.get("model", POLICY)
+
+    @property
+    def updates(self) -> int:
+        """Optimiser steps on the policy."""
+        return self._updates[POLICY]
 
     def _updated(self, event: Event) -> None:
         fact = event.payload
-        batch, minibatch = fact["batch"], fact["minibatch"]
+        batch, minibatch, model = fact["batch"], fact["minibatch"], fact["model"]
         applied = event.type == "update.applied"
         if self._begun:
             self._check_turn(event, batch, minibatch)
-            if fact["update"] != self.updates + 1:
-                self.defect(
-                    event, "an update is missing or stands here twice", self.updates + 1, fact["update"]
-                )
-        before = fact["before"] if applied else fact["state"]
-        if self._state and before != self._state:
-            self.defect(
-                event, "it does not begin with the weights that the update before left", self._state, before
+            due = self._updates[model] + 1
+            self.require(
+                fact["update"] == due,
+                event,
+                "an update is missing or stands here twice",
+                due,
+                fact["update"],
             )
+        before = fact["before"] if applied else fact["state"]
+        left = self._states.get(model, before)
+        self.require(
+            before == left,
+            event,
+            "it does not begin with the weights that the update before left",
+            left,
+            before,
+        )
         if applied and self.due is not None and 0 <= minibatch < len(self.due):
             sizes = {name: len(report) // FLOAT_BYTES for name, report in fact["samples"].items()}
             if set(sizes.values()) != {self.due[minibatch]}:
                 self.defect(event, "it does not report on each of its samples", self.due[minibatch], sizes)
-        self._state = fact["after"] if applied else before
-        self.updates = fact["update"] if applied else max(self.updates, fact["update"] - 1)
+        self._states[model] = fact["after"] if applied else before
+        self._updates[model] = fact["update"] if applied else max(self._updates[model], fact["update"] - 1)
         self.skipped += not applied
         self.done = minibatch + 1
         self._begun = True
 
     def _check_turn(self, event: Event, batch: int, minibatch: int) -> None:
+        model = event.payload["model"]
         if batch != self.batches - 1 or not self._weights_due:
             self.defect(event, f"batch {batch} is not planned", f"batch {self.batches - 1}", f"batch {batch}")
             self.batches, self.due, self._weights_due = batch + 1, None, True
+            self._model = model
+        elif model != self._model:
+            self.defect(event, f"batch {batch} trains another model", self._model, model)
         elif self.due is not None and not 0 <= minibatch < len(self.due):
             self.defect(event, f"batch {batch} has no such mini-batch", f"{len(self.due)} in all", minibatch)
         elif minibatch != self.done:
@@ -125,17 +153,34 @@ class Training(Check):
 
     def _published(self, event: Event) -> None:
         fact = event.payload
+        model = fact["model"]
         if fact["version"] > 0 and self._begun:
             if not self._weights_due or (self.due is not None and self.done < len(self.due)):
                 self.defect(
                     event, "weights were published in the midst of a batch", self.due, f"{self.done} updates"
                 )
-            if fact["update"] != self.updates:
+            updates = self._updates[model]
+            if model != self._model or fact["update"] != updates:
                 self.defect(
-                    event, "these weights are not those of the last update", self.updates, fact["update"]
+                    event,
+                    "these weights are not those of the last update",
+                    f"{self._model}, update {updates}",
+                    f"{model}, update {fact['update']}",
                 )
             self._weights_due = False
-        self._policies.published(event)
+        if model == POLICY:
+            self._policies.published(event)
+            return
+        due = self._versions[model] + 1
+        if self._whole or self._versions[model]:
+            self.require(
+                fact["version"] == due,
+                event,
+                f"a version of the {model} is missing or published twice",
+                due,
+                fact["version"],
+            )
+        self._versions[model] = fact["version"]
 
     def _saved(self, event: Event) -> None:
         fact = event.payload
@@ -145,7 +190,7 @@ class Training(Check):
             ("update", self.updates, fact["update"]),
             ("batch", self.batches - 1, fact["batch"]),
             ("policy version", self._policies.newest, fact["version"]),
-            ("digest of weights and optimiser", self._state or fact["state"], fact["state"]),
+            ("digest of weights and optimiser", self._reached(fact["state"]), fact["state"]),
         ):
             self.require(
                 expected == found,
@@ -154,6 +199,12 @@ class Training(Check):
                 expected,
                 found,
             )
+
+    def _reached(self, unknown: str) -> str:
+        """The digest of all models as the updates left them; `unknown` where that of one of them is not known."""
+        if self._whole or self._states.keys() == self._updates.keys() == {POLICY}:
+            return combined(self._states) if POLICY in self._states else unknown
+        return unknown
 
     @property
     def outstanding(self) -> int:

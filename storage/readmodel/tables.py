@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -177,7 +177,7 @@ verdicts = _recorded(
 
 batches = _recorded(
     "batches",
-    *_text("algorithm", "log_digest", "config_digest", "code_rev"),
+    *_text("model", "algorithm", "log_digest", "config_digest", "code_rev"),
     *_integer("batch", "as_of", "seed", "version", "reference_version", "proximal_version", "critic_version"),
     *_integer("samples", "minibatches", "episodes", "rehearsed", "consumed", "occurred_ns"),
     indexes=(("batch",),),

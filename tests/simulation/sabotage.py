@@ -175,7 +175,7 @@ _room, _capacity = core.staleness.room, core.staleness.capacity
 
 async def _publish_before_the_blob(self: Any) -> None:
     state = self._state
-    content = self._training.weights()
+    content = self._training.weights("policy")
     fact = WeightsPublished(
         version=state.version + 1,
         model="policy",

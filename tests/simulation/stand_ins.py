@@ -269,7 +269,7 @@ class DigestTrainer:
             cpu_ms=0.0,
         )
 
-    def weights(self) -> bytes:
+    def weights(self, model: str) -> bytes:
         return f"weights {self.digest}".encode()
 
     def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:

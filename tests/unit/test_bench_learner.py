@@ -19,7 +19,7 @@ def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:
     ours, bare = Ours(policy, work, blobs=tmp_path / "blobs"), Bare(policy, work)
     assert ours.train() > 0
     assert bare.train() > 0
-    trained = weights_of(ours.training._model)
+    trained = weights_of(ours.training._policy.model)
     apart = moved = 0.0
     for name, value in weights_of(bare.model).items():
         apart += float((value - trained[name]).square().sum())

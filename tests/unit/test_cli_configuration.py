@@ -135,7 +135,7 @@ def test_an_unknown_setting_names_its_source_and_the_nearest_one(
             r"--set: learner\.clip_low = 2 must be less than 1 \(Lower clip of the ratio\)",
         ),
         ("learner.group_batch=many", r'learner\.group_batch = "many" must be a valid integer'),
-        ("learner.algorithm=ppo", r"learner\.algorithm = \"ppo\" must be 'grpo' or 'cloning'"),
+        ("learner.algorithm=ppo", r"learner\.algorithm = \"ppo\" must be 'grpo', "),
         ("log.replicas=2", "must be 1, 3 or 5"),
         ("curriculum.lease_s=0", "must be greater than 0"),
         (

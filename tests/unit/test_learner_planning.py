@@ -18,7 +18,8 @@ from events.catalogue import BatchPlanned, EpisodeJudged, WeightsPublished
 from events.chain import RollingDigest
 from events.memory import MemoryLog
 from learner.buffer import ReplayBuffer
-from learner.planning import Minibatch, config_digest, minibatches_of, plan, sweep
+from learner.digests import config_digest
+from learner.planning import Minibatch, minibatches_of, plan, sweep
 from learner.state import BufferState
 from storage.blobs import BlobStore
 

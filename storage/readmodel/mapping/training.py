@@ -27,6 +27,7 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
         "batches",
         {
             "batch": fact.batch,
+            "model": fact.model,
             "algorithm": fact.algorithm,
             "log_digest": fact.log_digest.hex(),
             "config_digest": fact.config_digest,

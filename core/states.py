@@ -1,0 +1,15 @@
+"""One digest for the states of all models that a run trains."""
+
+from collections.abc import Mapping
+
+from core.ids import digest_hex
+
+POLICY = "policy"
+"""The model that acts; others stand beside it."""
+
+
+def combined(states: Mapping[str, str]) -> str:
+    """The policy's digest where it is alone, else the sha256 over names and digests of all, in sorted order."""
+    if set(states) == {POLICY}:
+        return states[POLICY]
+    return digest_hex("".join(f"{name} {states[name]}\n" for name in sorted(states)).encode())

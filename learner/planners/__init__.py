@@ -1,0 +1,61 @@
+"""Planners by the name that `learner.algorithm` and `batch.planned.algorithm` know them by, and whose turn it is.
+
+A run may begin with cloning (`learner.cloning_updates`): until then demonstrations are imitated, whatever the algorithm.
+Models beside the policy have planners of their own, asked before the policy's.
+"""
+
+from collections.abc import Iterator
+
+from core.settings import LearnerSettings
+from learner.planners.base import Planner, clones_before
+from learner.planners.cloning import Imitation
+from learner.planners.groups import Groups
+from learner.state import BufferState
+
+BEFORE: Planner = Imitation("sft", origins=frozenset({"demonstration"}))
+"""What a run with `learner.cloning_updates` begins with."""
+PLANNERS: dict[str, Planner] = {
+    one.name: one
+    for one in (
+        Groups(),
+        Imitation("cloning", origins=frozenset({"demonstration", "online"})),
+        BEFORE,
+    )
+}
+"""Of the policy, by algorithm."""
+BESIDE: dict[str, Planner] = {}
+"""Of the models beside the policy, by name; each says itself when a batch is due."""
+
+
+def planner_due(state: BufferState, settings: LearnerSettings) -> Planner:
+    """Whose turn it is to train the policy."""
+    return BEFORE if clones_before(state, settings) else PLANNERS[settings.algorithm]
+
+
+def planners_due(state: BufferState, settings: LearnerSettings) -> Iterator[Planner]:
+    """Who may plan the next batch, in the order in which they are asked."""
+    yield from BESIDE.values()
+    yield planner_due(state, settings)
+
+
+def planner_of(algorithm: str) -> Planner:
+    """Who made a plan of this name."""
+    return (PLANNERS | BESIDE)[algorithm]
+
+
+def wanted(origin: str, settings: LearnerSettings) -> bool:
+    """Whether episodes of this origin may ever be trained on under these settings."""
+    first = settings.cloning_updates > 0 and BEFORE.wants(origin, settings)
+    return first or PLANNERS[settings.algorithm].wants(origin, settings)
+
+
+__all__ = [
+    "BESIDE",
+    "PLANNERS",
+    "Planner",
+    "clones_before",
+    "planner_due",
+    "planner_of",
+    "planners_due",
+    "wanted",
+]

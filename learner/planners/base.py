@@ -1,0 +1,143 @@
+"""What a planner is: which episodes an algorithm wants, which it gives up, and what its next batch is made of.
+
+Pure functions of the buffer's state, so that a plan can be computed again from the log alone.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from core.arrays import pack_ids, pack_positions
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.staleness import is_stale
+from events.catalogue import BatchPlanned
+from events.catalogue.training import PlannedEpisode
+from learner.digests import config_digest
+from learner.episodes import Episode, Group
+from learner.state import BufferState
+
+
+class Planner(Protocol):
+    """One way to make batches of what the buffer holds."""
+
+    name: str
+    """`batch.planned.algorithm` of its batches."""
+    model: str
+    """Which model they train."""
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """Whether episodes of this origin may be trained on."""
+        ...
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """Why an ended episode of a group under way will never be trained on; None: it may be."""
+        ...
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """Episodes of complete groups that teach nothing, by reason; `swept` are given up already."""
+        ...
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """The next batch, or None while there is not enough for one."""
+        ...
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """Let go of what a batch of this planner has used up; part of the buffer's fold."""
+        ...
+
+
+class Entry(NamedTuple):
+    """One episode as it is planned."""
+
+    episode: Episode
+    group: str
+    advantage: float
+    rehearsed: bool = False
+    format_term: float = 0.0
+    replaces: str | None = None
+
+
+def clones_before(state: BufferState, settings: LearnerSettings) -> bool:
+    """Whether the run is still in the cloning that it begins with (`learner.cloning_updates`)."""
+    return state.updates < settings.cloning_updates
+
+
+def why_unusable(state: BufferState, episode: Episode) -> str | None:
+    """Why no algorithm could use an ended episode, as far as it is not swept yet."""
+    if episode.outcome == "undecided":
+        return "undecided"
+    if episode.decided and not episode.samples:
+        return "empty"
+    return None
+
+
+def too_old(state: BufferState, episode: Episode, settings: LearnerSettings) -> bool:
+    """Whether any token of a fresh online episode is too old; demonstrations are old by design."""
+    if episode.origin != "online" or episode.oldest_version is None:
+        return False
+    return is_stale(version=state.version, sampled=episode.oldest_version, eta=settings.max_staleness)
+
+
+def trainable(state: BufferState, group: Group) -> list[Episode]:
+    """The members that can be trained on, by index."""
+    members = (state.episodes[group.members[index]] for index in sorted(group.members))
+    return [member for member in members if member.decided and member.samples]
+
+
+def cut(units: Sequence[Sequence[Entry]], count: int) -> list[list[Entry]]:
+    """Mini-batches: whole units (groups, pairs) where there are enough, else whole episodes. None is empty."""
+    if len(units) < count:
+        units = [[entry] for unit in units for entry in unit]
+    parts = [
+        [entry for unit in units[i * len(units) // count : (i + 1) * len(units) // count] for entry in unit]
+        for i in range(count)
+    ]
+    return [part for part in parts if part]
+
+
+def as_fact(
+    state: BufferState,
+    parts: Sequence[Sequence[Entry]],
+    *,
+    planner: Planner,
+    consumed: Sequence[str] = (),
+    reference_version: int | None = None,
+    proximal_version: int | None = None,
+    critic_version: int | None = None,
+) -> BatchPlanned:
+    """The plan of mini-batches, each a sequence of episodes with all of their samples."""
+    assert state.started is not None
+    entries = [entry for part in parts for entry in part]
+    samples = [sample for entry in entries for sample in entry.episode.samples]
+    return BatchPlanned(
+        batch=state.batches,
+        model=planner.model,
+        algorithm=planner.name,
+        as_of=state.position,
+        log_digest=state.digest.value,
+        positions=pack_positions([sample.position for sample in samples]),
+        sample_digests=b"".join(sample.digest for sample in samples),
+        minibatches=pack_ids([sum(len(entry.episode.samples) for entry in part) for part in parts]),
+        episodes=tuple(
+            PlannedEpisode(
+                episode=entry.episode.id,
+                group=entry.group,
+                reward=entry.episode.reward,
+                advantage=entry.advantage,
+                samples=len(entry.episode.samples),
+                rehearsed=entry.rehearsed,
+                format_term=entry.format_term,
+                replaces=entry.replaces,
+            )
+            for entry in entries
+        ),
+        consumed=tuple(consumed),
+        seed=derive_seed(state.started.run_seed, "batch", state.batches),
+        version=state.version,
+        reference_version=reference_version,
+        proximal_version=proximal_version,
+        critic_version=critic_version,
+        config_digest=config_digest(state.resolved),
+    )

@@ -1,0 +1,66 @@
+"""Batches of successful steps to imitate: whole episodes, each in up to `cloning_epochs` batches."""
+
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.states import POLICY
+from events.catalogue import BatchPlanned
+from learner.episodes import Episode
+from learner.planners.base import Entry, as_fact, clones_before, cut, why_unusable
+from learner.settling import drop
+from learner.state import BufferState
+
+
+class Imitation:
+    """See `learner.planners.base.Planner`. Demonstrations alone, or the run's own successes beside them."""
+
+    model = POLICY
+
+    def __init__(self, name: str, *, origins: frozenset[str]) -> None:
+        self.name = name
+        self._origins = origins
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """What there may be to imitate."""
+        return origin in self._origins
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`unsuccessful`: there is nothing to imitate. Nothing is too old for that."""
+        return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """Nobody is compared with anybody."""
+        return {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """Those used least first, among them in an order drawn from the run's seed, until there are `cloning_batch` steps.
+
+        Every episode is thus used once before any is used twice; each is used at most `cloning_epochs` times.
+        """
+        assert state.started is not None
+        seed = state.started.run_seed
+        pool = [
+            episode
+            for episode in state.episodes.values()
+            if episode.origin in self._origins and episode.decided and episode.succeeded and episode.samples
+        ]
+        pool.sort(key=lambda episode: (episode.uses, derive_seed(seed, "cloning", episode.uses, episode.id)))
+        planned: list[list[Entry]] = []
+        samples = 0
+        for episode in pool:
+            planned.append([Entry(episode, episode.group, 1.0)])
+            samples += len(episode.samples)
+            if samples >= settings.learner.cloning_batch:
+                return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
+        return None
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """An episode takes part in several batches; at the run's beginning in as many as that takes."""
+        for name in dict.fromkeys(planned.episode for planned in fact.episodes):
+            episode = state.episodes[name]
+            episode.uses += 1
+            if episode.uses >= state.settings.learner.cloning_epochs and not clones_before(
+                state, state.settings.learner
+            ):
+                drop(state, episode)

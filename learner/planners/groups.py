@@ -1,0 +1,116 @@
+"""Batches of groups that tell their members apart (M-GRPO, ARPO): each group is compared once, then used up."""
+
+from collections.abc import Sequence
+
+from core.advantages import group_advantages, is_informative
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.states import POLICY
+from events.catalogue import BatchPlanned
+from learner.episodes import Episode
+from learner.planners.base import Entry, as_fact, cut, too_old, trainable, why_unusable
+from learner.replays import Compared, compared_as
+from learner.settling import settle
+from learner.state import BufferState
+
+
+class Groups:
+    """See `learner.planners.base.Planner`."""
+
+    name = "grpo"
+    model = POLICY
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """Only what the policy itself has just played can be compared."""
+        return origin == "online"
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`stale`: a fresh episode with a token from more than `max_staleness` versions ago."""
+        return "stale" if too_old(state, episode, settings) else why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """`agreed`: all members got the same reward, with no success to replay into it; `alone`: there is but one."""
+        reasons: dict[str, list[str]] = {}
+        for group_id in state.complete:
+            members = [m for m in trainable(state, state.groups[group_id]) if m.id not in swept]
+            if members and not _differ(compared_as(state, members, settings)):
+                reason = "agreed" if len(members) > 1 else "alone"
+                reasons.setdefault(reason, []).extend(member.id for member in members)
+        return reasons
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """The first `group_batch` informative groups in the order of completion, and what is rehearsed beside them."""
+        learner = settings.learner
+        chosen: list[list[Compared]] = []
+        consumed: list[str] = []
+        for group_id in state.complete:
+            group = state.groups[group_id]
+            members = trainable(state, group)
+            compared = compared_as(state, members, learner)
+            if _differ(compared):
+                chosen.append(compared)
+                consumed += [one.replaces for one in compared if one.replaces is not None]
+            else:
+                consumed += [member.id for member in members]
+            consumed += [
+                name for _, name in sorted(group.members.items()) if _leaves_nothing(state.episodes[name])
+            ]
+            if len(chosen) == learner.group_batch:
+                break
+        else:
+            return None
+        parts = cut([_entries(compared) for compared in chosen], learner.minibatches) * learner.epochs
+        rehearsed = rehearsal(state, learner.rehearsal_episodes * len(parts))
+        return as_fact(
+            state,
+            [[*part, *rehearsed[index :: len(parts)]] for index, part in enumerate(parts)],
+            planner=self,
+            consumed=consumed,
+            reference_version=state.cloned_version if learner.kl_coefficient > 0 else None,
+            proximal_version=state.version,
+        )
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """Groups are compared once; what was rehearsed or replayed stays."""
+        own = dict.fromkeys(
+            planned.episode for planned in fact.episodes if not planned.rehearsed and planned.replaces is None
+        )
+        for name in (*own, *fact.consumed):
+            if name in state.episodes:
+                settle(state, state.episodes[name].group)
+
+
+def _differ(compared: Sequence[Compared]) -> bool:
+    return is_informative([one.reward for one in compared])
+
+
+def _entries(compared: Sequence[Compared]) -> list[Entry]:
+    """A group with the advantages of its members, those that a replay replaced left out."""
+    group = next(one.episode.group for one in compared if one.replaces is None)
+    advantages = group_advantages([one.reward for one in compared])
+    return [
+        Entry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
+        for one, advantage in zip(compared, advantages, strict=True)
+    ]
+
+
+def _leaves_nothing(episode: Episode) -> bool:
+    """Ended, but undecided or without a step."""
+    return episode.ended and not episode.swept and not (episode.decided and episode.samples)
+
+
+def rehearsal(state: BufferState, count: int) -> list[Entry]:
+    """Up to `count` remembered successes: families in turn, their order and the episode of each drawn from the run's seed."""
+    assert state.started is not None
+    seed = state.started.run_seed
+    drawn = [
+        (place, derive_seed(seed, "rehearsal", state.batches, place, family), episode)
+        for family, latest in state.successes.items()
+        for place, episode in enumerate(
+            sorted(latest, key=lambda one: derive_seed(seed, "rehearsal", state.batches, one.id))
+        )
+    ]
+    drawn.sort(key=lambda one: one[:2])
+    return [Entry(episode, episode.group, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]
