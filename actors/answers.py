@@ -15,10 +15,12 @@ from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import Demonstrate
 from actors.spans import policy_call
 from core.action import Action
+from core.answer_form import first_answer_token, put_in_form
 from core.errors import EngineFailed
 from core.grammar import format_answer
-from core.observation import Observation
-from core.prompt import Prompt, build_prompt, encode_answer
+from core.observation import Observation, Page
+from core.prompt import HISTORIES, Prompt, build_prompt, encode_answer
+from core.reasoning import reason_for
 from core.rendering import RENDERERS
 from core.sampling import Sampling
 from core.seeds import derive_seed
@@ -40,6 +42,8 @@ class Situation(msgspec.Struct, frozen=True, kw_only=True):
     """Given before, oldest first."""
     actions: Sequence[Action]
     """What those that parsed came to."""
+    pages: Sequence[Page] = ()
+    """Of the latest rounds before this one, `actors.history_pages` at most, oldest first."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +57,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Per token."""
     sampling: Sampling
     text: str
+    answer_from: int = 0
+    """Tokens before it are the thought that precedes the answer."""
 
 
 class Answerer(Protocol):
@@ -76,14 +82,26 @@ class _Reader:
         self._render = RENDERERS[settings.renderer]
 
     def prompt(self, situation: Situation) -> Prompt:
-        shown = self._settings.history_answers
+        settings = self._settings
+        answers = situation.answers
+        if HISTORIES[settings.history].bounded:
+            answers = answers[max(0, len(answers) - settings.history_answers) :]
+        pages = situation.pages[max(0, len(situation.pages) - len(answers)) :]
         return build_prompt(
             self.tokenizer,
             instruction=situation.instruction,
-            answers=situation.answers[-shown:] if shown else (),
+            answers=answers,
             page_text=self._render(situation.observation.page),
-            max_tokens=self._settings.max_prompt_tokens,
+            max_tokens=settings.max_prompt_tokens,
+            history=settings.history,
+            earlier_pages=[self._render(page) for page in pages],
         )
+
+    def answer_from(self, token_ids: list[int]) -> int:
+        """Where among an answer's tokens its thought is over."""
+        if self._settings.answer_format == "plain":
+            return 0
+        return first_answer_token(self.tokenizer, token_ids)
 
     def sampling(self, situation: Situation) -> Sampling:
         return Sampling(
@@ -137,6 +155,7 @@ class PolicyAnswerer:
             versions=generation.versions,
             sampling=sampling,
             text=text,
+            answer_from=self._reader.answer_from(generation.token_ids),
         )
 
 
@@ -154,6 +173,7 @@ class DemonstratorAnswerer:
     ) -> None:
         """Raises LookupError when the family has no demonstrator."""
         self._task = request.task
+        self._settings = settings
         self._demonstrate = demonstrators[request.task.environment, request.task.family]
         self._reader = _Reader(request, tokenizer=tokenizer, settings=settings, run_seed=run_seed)
 
@@ -161,7 +181,11 @@ class DemonstratorAnswerer:
         """See `Answerer`."""
         observation = situation.observation
         action = self._demonstrate(self._task, situation.instruction, observation, situation.actions)
-        text = format_answer(action, observation.page)
+        text = put_in_form(
+            format_answer(action, observation.page),
+            self._settings.answer_format,
+            thought=self._thought(situation, action),
+        )
         token_ids = encode_answer(self._reader.tokenizer, text)
         return Answer(
             prompt=self._reader.prompt(situation),
@@ -170,4 +194,15 @@ class DemonstratorAnswerer:
             versions=[NO_VERSION] * len(token_ids),
             sampling=self._reader.sampling(situation),
             text=text,
+            answer_from=self._reader.answer_from(token_ids),
+        )
+
+    def _thought(self, situation: Situation, action: Action) -> str:
+        if not self._settings.demonstration_reasoning:
+            return ""
+        return reason_for(
+            action,
+            page=situation.observation.page,
+            instruction=situation.instruction,
+            steps=situation.index,
         )

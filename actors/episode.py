@@ -13,10 +13,10 @@ from actors.environments.base import EpisodeWorld, Start
 from actors.recording import Ended, EpisodeRecord
 from actors.spans import acted, browser_action
 from core.action import Action, ParseFailure
+from core.answer_form import parse_form
 from core.arrays import pack_floats, pack_ids
 from core.errors import EngineFailed
-from core.grammar import parse_answer
-from core.observation import Observation
+from core.observation import Observation, Page
 from core.settings import ActorSettings
 from events.catalogue import EpisodeRequested, StepTaken
 from events.catalogue.episode import EndReason, StepResult
@@ -45,6 +45,8 @@ class Episode:
         self._settings = settings
         self._answers: list[str] = []
         self._actions: list[Action] = []
+        self._pages: list[Page] = []
+        """The latest of those that were answered, as many as prompts show."""
         self._versions: list[int] = []
         """Lowest and highest of every step."""
         self._message: str | None = None
@@ -78,7 +80,7 @@ class Episode:
             began = time.monotonic()
             answer = await self._answer(index, observation)
             generate_ms = (time.monotonic() - began) * 1000
-            action = parse_answer(answer.text)
+            action = parse_form(answer.text, self._settings.answer_format)
             if isinstance(action, Action) and action.name == "exit":
                 self._message = action.argument or ""
                 await self._step(
@@ -100,6 +102,8 @@ class Episode:
             observation, observe_ms = outcome.observation, outcome.observe_ms
             if outcome.done:
                 return "done", observation
+            if self._settings.ends_unparsable and isinstance(action, ParseFailure):
+                return "unparsable", observation
         return "max_steps", observation
 
     async def _answer(self, index: int, observation: Observation) -> Answer:
@@ -109,6 +113,7 @@ class Episode:
             observation=observation,
             answers=self._answers,
             actions=self._actions,
+            pages=self._pages,
         )
         limit_s = self._settings.generate_timeout_s
         scope = asyncio.timeout(limit_s)
@@ -150,6 +155,7 @@ class Episode:
             sampling=answer.sampling,
             prompt_truncated=answer.prompt.truncated,
             answer=answer.text,
+            answer_from=answer.answer_from,
             action=action if isinstance(action, Action) else None,
             result=result,
             detail=detail,
@@ -161,5 +167,7 @@ class Episode:
         await self._record.step(fact, newest_version=newest)
         self._versions += [min(answer.versions, default=NO_VERSION), newest]
         self._answers.append(answer.text)
+        self._pages.append(observation.page)
+        del self._pages[: max(0, len(self._pages) - self._settings.history_pages)]
         if isinstance(action, Action):
             self._actions.append(action)

@@ -6,7 +6,6 @@ all of its steps in the log.
 """
 
 import asyncio
-from typing import Literal
 
 import msgspec
 
@@ -21,6 +20,7 @@ from events.catalogue import (
     StepTaken,
     WaitExceeded,
 )
+from events.catalogue.episode import EndReason
 from events.envelope import BlobRef
 from events.publisher import Publisher
 from storage.blobs import BlobStore
@@ -29,7 +29,7 @@ from storage.blobs import BlobStore
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
     """An episode came to its natural end."""
 
-    reason: Literal["exit", "done", "max_steps"]
+    reason: EndReason
     steps: int
     evidence: Evidence
     final_observation: BlobRef

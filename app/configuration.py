@@ -180,6 +180,10 @@ def find_conflicts(settings: Settings) -> list[str]:
             f"actors.episode_timeout_s = {actors.episode_timeout_s:g} must be shorter than curriculum.lease_s = "
             f"{curriculum.lease_s:g}, else episodes that still run are given up"
         )
+    if actors.demonstration_reasoning and actors.answer_format != "thinking":
+        found.append(
+            "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer has no place for a thought"
+        )
     if learner.algorithm == "grpo" and curriculum.group_size < 2:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"

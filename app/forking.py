@@ -26,7 +26,7 @@ from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.fork_prefix import Prefix, fold_prefix
 from app.import_plan import HERE
-from app.opening import PACKAGES
+from app.opening import PACKAGES, behaviour_of
 from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
 from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, SettingsError
@@ -233,7 +233,7 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
         fingerprint=fingerprint(settings.learner.threads),
         base_policy=state.started.base_policy,
         base_policy_name=state.started.base_policy_name,
-        behaviour=state.started.behaviour | {"renderer": settings.actors.renderer},
+        behaviour=state.started.behaviour | behaviour_of(settings.actors),
     )
     fact = RunForked(
         parent=fork.fork.parent, at_position=fork.fork.at, parent_digest=state.digest.value, start=start

@@ -14,7 +14,7 @@ from app.runs import RunHandle
 from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
 from core.models.policy import encode_weights, load_policy, policy_folder
-from core.settings import Settings
+from core.settings import ActorSettings, Settings
 from events.beginning import beginning
 from events.catalogue import RunResumed, RunStarted
 from events.log import EventLog, Expectation
@@ -90,8 +90,13 @@ def _started(handle: RunHandle) -> RunStarted:
         fingerprint=fingerprint(settings.learner.threads),
         base_policy=weights,
         base_policy_name=settings.policy.base,
-        behaviour={"renderer": settings.actors.renderer, "prompt": "webrl/1", "grammar": "webrl/1"},
+        behaviour=behaviour_of(settings.actors),
     )
+
+
+def behaviour_of(settings: ActorSettings) -> dict[str, str]:
+    """The named, versioned parts that shape what is sampled."""
+    return {"renderer": settings.renderer, "prompt": settings.history, "grammar": "webrl/1"}
 
 
 def is_operational(key: str) -> bool:

@@ -1,8 +1,9 @@
-"""From instruction, earlier answers and page to the token ids that the policy reads. Shape as in WebRL.
+"""From instruction, earlier rounds and page to the token ids that the policy reads. Shape as in WebRL.
 
 The first user turn carries the instruction; past rounds keep their answers and a stand-in for their page; the last
-turn carries the page. Turns are framed by the tokenizer's own chat template. Page, instruction and answers are
-data: text in them that looks like a special token is encoded as plain text and can never close a turn.
+turn carries the page. What gives way when a prompt gets too long is its history form (`HISTORIES`). Turns are framed by
+the tokenizer's own chat template. Page, instruction and answers are data: text in them that looks like a special token
+is encoded as plain text and can never close a turn.
 """
 
 from collections.abc import Sequence
@@ -19,8 +20,24 @@ STAND_IN = "** Simplified html **"
 KEPT_ANSWERS = 3
 """Latest answers that are never dropped to make room for the page."""
 
-PAGE_SHARE = 0.5
-"""While more answers than `KEPT_ANSWERS` are shown, the page gets at least this share of the prompt if it needs it."""
+
+class History(msgspec.Struct, frozen=True, kw_only=True):
+    """How past rounds are shown."""
+
+    page_share: float
+    """While more answers than `KEPT_ANSWERS` are shown, the page gets at least this share of the prompt if it needs it;
+    the earliest answers go for it."""
+    bounded: bool
+    """Whether only the latest answers are shown at all, as many as the actor's settings say."""
+
+
+HISTORIES: dict[str, History] = {
+    "webrl/1": History(page_share=0.5, bounded=True),
+    "compressed/1": History(page_share=0.125, bounded=False),
+}
+"""`webrl/1`: the latest answers, and the page before the early ones among them. `compressed/1`: dynamic context compression
+of WebAgent-R1 (arXiv 2505.16421, section 2.1): only pages are compressed, all answers stay, unless they left the page less
+than an eighth of the prompt. Changing what a form shows means a new version."""
 
 
 class Prompt(msgspec.Struct, frozen=True):
@@ -28,7 +45,7 @@ class Prompt(msgspec.Struct, frozen=True):
 
     ids: list[int]
     truncated: bool
-    """Whether part of the page, or an early answer, was left out to fit."""
+    """Whether part of the page, an early answer, or an earlier page that was to be shown in full was left out to fit."""
 
 
 class _Frame(msgspec.Struct, frozen=True):
@@ -43,21 +60,34 @@ class _Frame(msgspec.Struct, frozen=True):
 
 
 def build_prompt(
-    tokenizer: Any, *, instruction: str, answers: Sequence[str], page_text: str, max_tokens: int
+    tokenizer: Any,
+    *,
+    instruction: str,
+    answers: Sequence[str],
+    page_text: str,
+    max_tokens: int,
+    history: str = "webrl/1",
+    earlier_pages: Sequence[str] = (),
 ) -> Prompt:
     """The prompt of the round after `answers` (oldest first), at most `max_tokens` long.
 
-    The page is cut at its end to fit; if it got less than half of the prompt, the earliest answers go first. The
-    instruction and the last answers always stay. `tokenizer` is a fast Hugging Face tokenizer with a chat template.
+    `earlier_pages` are those of the latest past rounds, as text, oldest first; every other has its stand-in. They go
+    before anything else does, the oldest first, while the page does not fit whole. Then the page is cut at its end; if
+    that left it less than the share its `history` form grants, the earliest answers go first. The instruction and the
+    last answers always stay. `tokenizer` is a fast Hugging Face tokenizer with a chat template.
     Raises SettingsError when what must stay leaves no room at all.
     """
     frame = _frame_of(tokenizer)
     page = encode_text(tokenizer, page_text)
-    shown = list(answers)
+    shown, in_full = list(answers), list(earlier_pages)
     while True:
-        head = _head(tokenizer, frame, instruction, shown)
+        head = _head(tokenizer, frame, instruction, shown, in_full)
         room = max_tokens - len(head) - len(frame.to_answer)
-        if len(shown) <= KEPT_ANSWERS or room >= min(len(page), int(PAGE_SHARE * max_tokens)):
+        if in_full and room < len(page):
+            in_full.pop(0)
+            continue
+        granted = min(len(page), int(HISTORIES[history].page_share * max_tokens))
+        if len(shown) <= KEPT_ANSWERS or room >= granted:
             break
         shown.pop(0)
     if room <= 0:
@@ -66,7 +96,8 @@ def build_prompt(
             f"{max_tokens} for the page. Raise actors.max_prompt_tokens, or shorten the instruction."
         )
     ids = [*head, *page[:room], *frame.to_answer]
-    return Prompt(ids=ids, truncated=len(page) > room or len(shown) < len(answers))
+    cut = len(page) > room or len(shown) < len(answers) or len(in_full) < len(earlier_pages)
+    return Prompt(ids=ids, truncated=cut)
 
 
 def encode_text(tokenizer: Any, text: str) -> list[int]:
@@ -80,11 +111,15 @@ def encode_answer(tokenizer: Any, answer: str) -> list[int]:
     return [*encode_text(tokenizer, answer), int(tokenizer.eos_token_id)]
 
 
-def _head(tokenizer: Any, frame: _Frame, instruction: str, answers: Sequence[str]) -> list[int]:
+def _head(
+    tokenizer: Any, frame: _Frame, instruction: str, answers: Sequence[str], in_full: Sequence[str]
+) -> list[int]:
+    """Everything before the page; `in_full` are the pages of the last of the rounds."""
     ids = list(frame.opening)
     opening = f"Task Instruction: {instruction}\n\n"
-    for round_number, answer in enumerate(answers):
-        ids += encode_text(tokenizer, f"{opening}Round {round_number}\n\n{STAND_IN}")
+    pages = [STAND_IN] * (len(answers) - len(in_full)) + list(in_full)
+    for round_number, (page, answer) in enumerate(zip(pages, answers, strict=True)):
+        ids += encode_text(tokenizer, f"{opening}Round {round_number}\n\n{page}")
         ids += frame.to_answer
         ids += encode_text(tokenizer, answer.strip())
         ids += frame.to_user

@@ -90,8 +90,21 @@ class ActorSettings(Section):
     """Episodes that one actor drives at the same time."""
     renderer: str = "lines/1"
     """How a page becomes text."""
+    history: Literal["webrl/1", "compressed/1"] = "webrl/1"
+    """How past rounds are shown: the latest `history_answers`, early ones giving way to the page, or all of them while the
+    page keeps an eighth of the prompt (WebAgent-R1). Pages of past rounds have a short stand-in."""
     history_answers: Annotated[int, Field(ge=0)] = 12
-    """Earlier answers shown in a prompt, the latest ones."""
+    """Earlier answers shown in a prompt, the latest ones (`webrl/1`)."""
+    history_pages: Annotated[int, Field(ge=0)] = 0
+    """Pages of the latest past rounds that are shown in full while the page itself fits."""
+    answer_format: Literal["plain", "thinking"] = "plain"
+    """What an answer is: the action, or `<think>…</think><answer>…</answer>` with the action in the latter (WebAgent-R1).
+    A thought takes tokens: give `max_answer_tokens` room."""
+    demonstration_reasoning: bool = False
+    """Whether demonstrations think: short sentences on what the page shows and the task names (`thinking`); else their
+    thought is empty."""
+    ends_unparsable: bool = False
+    """Whether an answer that is no action ends its episode (ARPO as released); else the next round follows."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature of training episodes."""
     max_prompt_tokens: Count = 1024

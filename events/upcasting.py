@@ -76,3 +76,15 @@ def _never_a_page(raw: Raw) -> Raw:
 def _as_its_parent(raw: Raw) -> Raw:
     """Version 2 says under which settings the fork goes on; no command ever wrote version 1."""
     return raw | {"start": None}
+
+
+@step("step.taken", since=1)
+def _without_a_thought(raw: Raw) -> Raw:
+    """Version 2 says where the answer begins behind its thought; before it no answer had one."""
+    return raw | {"answer_from": 0}
+
+
+@step("episode.ended", since=1)
+def _never_unparsable(raw: Raw) -> Raw:
+    """Version 2 knows one more reason, `unparsable`; nothing else changed."""
+    return raw

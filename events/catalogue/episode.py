@@ -32,7 +32,7 @@ class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """Name and version, such as `lines/1`."""
 
 
-@fact("step.taken", family="step")
+@fact("step.taken", family="step", version=2)
 class StepTaken(Fact, frozen=True, kw_only=True):
     """Observation, what was sampled from which weights, what it did. Invariant 4: this is what is trained on."""
 
@@ -57,6 +57,8 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     prompt_truncated: bool
     answer: str
     """Decoded text of the action tokens."""
+    answer_from: int = 0
+    """Action tokens before it are the thought that precedes the answer; 0 where there is none."""
     action: Action | None
     """None when the answer does not parse."""
     result: StepResult
@@ -67,10 +69,10 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     act_ms: float
 
 
-EndReason = Literal["exit", "done", "max_steps"]
+EndReason = Literal["exit", "done", "max_steps", "unparsable"]
 
 
-@fact("episode.ended", family="episode_end")
+@fact("episode.ended", family="episode_end", version=2)
 class EpisodeEnded(Fact, frozen=True, kw_only=True):
     """The episode reached its natural end. Terminal; created if absent."""
 
@@ -78,7 +80,8 @@ class EpisodeEnded(Fact, frozen=True, kw_only=True):
     task_id: str
     actor: str
     reason: EndReason
-    """`done`: the page itself ended it; `max_steps`: truncated."""
+    """`done`: the page itself ended it; `max_steps`: truncated; `unparsable`: an answer was no action, and the settings end an
+    episode there."""
     steps: int
     evidence: Evidence
     final_observation: BlobRef | None

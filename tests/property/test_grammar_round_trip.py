@@ -4,6 +4,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.action import ACTIONS, Action, ParseFailure
+from core.answer_form import parse_form, put_in_form
 from core.grammar import ELEMENT_TEXT_CHARS, format_answer, parse_answer
 from core.observation import Node, Page
 
@@ -30,6 +31,12 @@ def pages(draw: st.DrawFn) -> Page:
 @given(actions(), pages())
 def test_a_formatted_action_is_read_back_unchanged(action: Action, page: Page) -> None:
     assert parse_answer(format_answer(action, page)) == action
+
+
+@given(actions(), pages(), TEXT)
+def test_a_thought_changes_nothing_of_the_action(action: Action, page: Page, thought: str) -> None:
+    answer = put_in_form(format_answer(action, page), "thinking", thought=thought)
+    assert parse_form(answer, "thinking") == action
 
 
 @given(actions(), pages())

@@ -22,6 +22,7 @@ from core.errors import BrowserUnavailable, EnvironmentFailed
 from core.evidence import Evidence
 from core.ids import digest_hex
 from core.observation import Node, Observation, Page
+from core.prompt import STAND_IN
 from core.sampling import Sampling
 from core.seeds import derive_seed
 from core.settings import Settings
@@ -294,6 +295,63 @@ def test_the_prompt_shows_the_latest_answers_and_the_page_comes_from_the_rendere
         assert [prompt.count('do(action="Click"') for prompt in prompts] == [0, 1, 1]
         assert "Buy 0 [1]" in prompts[0]
         assert "Task Instruction: Buy it" in prompts[2]
+
+    run_virtually(main())
+
+
+def test_the_latest_pages_stand_in_the_prompt_where_the_settings_say_so() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, CLICK, CLICK, history_pages=1, history="compressed/1", max_prompt_tokens=4000)
+        await bench.tell(requested())
+        await bench.act()
+        prompts = ["".join(map(chr, ids)) for ids, _ in bench.engine.asked]
+        assert [prompt.count(STAND_IN) for prompt in prompts] == [0, 0, 1]
+        assert [prompt.count("page Shop") for prompt in prompts] == [1, 2, 2]
+        assert [prompt.count('do(action="Click"') for prompt in prompts] == [0, 1, 2]
+
+    run_virtually(main())
+
+
+def test_an_unparsable_answer_ends_the_episode_where_the_settings_say_so() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, "I am lost", EXIT, ends_unparsable=True)
+        await bench.tell(requested())
+        await bench.act()
+        steps = await bench.facts(StepTaken)
+        assert [step.result for step in steps] == ["ok", "parse_failure"]
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert (ended.reason, ended.steps) == ("unparsable", 2)
+
+    run_virtually(main())
+
+
+def test_a_thought_is_recorded_apart_from_the_answer() -> None:
+    async def main() -> None:
+        thought = "<think>I see Buy 0.</think>"
+        bench = Bench(f"{thought}\n<answer>{CLICK}</answer>", CLICK, answer_format="thinking")
+        await bench.tell(requested())
+        await bench.act()
+        steps = await bench.facts(StepTaken)
+        assert [step.action for step in steps] == [Action(name="Click", element=1), None, steps[0].action]
+        assert [step.answer_from for step in steps] == [len(thought), 0, len(thought)]
+
+    run_virtually(main())
+
+
+def test_demonstrations_think_what_page_and_task_show() -> None:
+    async def main() -> None:
+        bench = Bench(answer_format="thinking", demonstration_reasoning=True)
+        bench.demonstrators["shop", "buy"] = lambda *_: Action(name="Click", element=1)
+        await bench.tell(requested(origin="demonstration"))
+        await bench.act()
+        first, *_ = await bench.facts(StepTaken)
+        thought = "<think>The page is Shop. It shows button Buy 0 [1]. So I click on it.</think>"
+        assert (
+            first.answer
+            == f'{thought}\n<answer># Element: Buy 0 [1]\ndo(action="Click", element="1")</answer>'
+        )
+        assert first.answer_from == len(thought)
+        assert first.action == Action(name="Click", element=1)
 
     run_virtually(main())
 

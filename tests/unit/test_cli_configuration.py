@@ -166,6 +166,12 @@ def test_a_settings_file_that_cannot_be_read_is_a_worded_error(tmp_path: Path) -
         read_file(tmp_path / "bytes.toml")
 
 
+def test_thoughts_of_demonstrations_need_a_form_with_room_for_them(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=r"actors\.answer_format"):
+        settle(tmp_path, "actors.demonstration_reasoning=true")
+    settle(tmp_path, "actors.demonstration_reasoning=true", "actors.answer_format=thinking")
+
+
 def test_every_setting_is_documented() -> None:
     assert [key for key, field in fields().items() if not field.description] == []
 

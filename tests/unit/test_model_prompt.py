@@ -3,7 +3,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.errors import SettingsError
 from core.models.policy import base_policy_folder
-from core.prompt import STAND_IN, build_prompt, encode_answer, encode_text
+from core.prompt import HISTORIES, STAND_IN, build_prompt, encode_answer, encode_text
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +61,86 @@ def test_a_prompt_that_fits_is_never_cut(tokenizer: PreTrainedTokenizerFast) -> 
     )
     assert ANSWERS[0] in tokenizer.decode(whole.ids)
     assert exact.ids[-20:] == whole.ids[-20:]
+
+
+def test_compressed_history_keeps_all_answers_where_the_usual_form_lets_go_of_early_ones(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    page = PAGE + "\ntext filler words" * 400
+    texts = {}
+    for history in HISTORIES:
+        prompt = build_prompt(
+            tokenizer, instruction="Buy.", answers=ANSWERS, page_text=page, max_tokens=200, history=history
+        )
+        texts[history] = tokenizer.decode(prompt.ids)
+        assert prompt.truncated
+        assert len(prompt.ids) == 200
+    assert all(answer in texts["compressed/1"] for answer in ANSWERS)
+    assert ANSWERS[0] not in texts["webrl/1"]
+    assert "page Shop" in texts["compressed/1"]
+
+
+def test_compressed_history_leaves_the_page_an_eighth_of_the_prompt(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    page = "text filler words" + "\ntext filler words" * 400
+    prompt = build_prompt(
+        tokenizer,
+        instruction="Buy.",
+        answers=ANSWERS * 9,
+        page_text=page,
+        max_tokens=400,
+        history="compressed/1",
+    )
+    text = tokenizer.decode(prompt.ids)
+    shown = encode_text(tokenizer, text[text.index("text filler") : text.rindex("<|end|>")])
+    assert 400 // 8 <= len(shown) < 400 // 8 + 40
+    assert ANSWERS[-1] in text
+
+
+def test_the_latest_pages_may_be_shown_in_full(tokenizer: PreTrainedTokenizerFast) -> None:
+    prompt = build_prompt(
+        tokenizer,
+        instruction="Buy it.",
+        answers=ANSWERS[:2],
+        page_text=PAGE,
+        max_tokens=512,
+        earlier_pages=["page Earlier"],
+    )
+    assert tokenizer.decode(prompt.ids) == (
+        f"<|user|>Task Instruction: Buy it.\n\nRound 0\n\n{STAND_IN}<|end|><|assistant|>{ANSWERS[0]}<|end|>"
+        f"<|user|>Round 1\n\npage Earlier<|end|><|assistant|>{ANSWERS[1]}<|end|>"
+        f"<|user|>Round 2\n\n{PAGE}<|end|><|assistant|>"
+    )
+    assert not prompt.truncated
+
+
+def test_earlier_pages_give_way_before_the_page_does_the_oldest_first(
+    tokenizer: PreTrainedTokenizerFast,
+) -> None:
+    earlier = [f"page Old {number}\n" + "text filler words " * 20 for number in range(2)]
+    whole = build_prompt(
+        tokenizer,
+        instruction="Buy.",
+        answers=ANSWERS[:2],
+        page_text=PAGE,
+        max_tokens=900,
+        earlier_pages=earlier,
+    )
+    tight = build_prompt(
+        tokenizer,
+        instruction="Buy.",
+        answers=ANSWERS[:2],
+        page_text=PAGE,
+        max_tokens=len(whole.ids) - 1,
+        earlier_pages=earlier,
+    )
+    text = tokenizer.decode(tight.ids)
+    assert all(page in tokenizer.decode(whole.ids) for page in earlier)
+    assert "page Old 0" not in text
+    assert earlier[1] in text
+    assert PAGE in text
+    assert tight.truncated
 
 
 def test_an_instruction_that_leaves_no_room_is_refused_in_words(tokenizer: PreTrainedTokenizerFast) -> None:
