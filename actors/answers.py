@@ -23,6 +23,7 @@ from core.prompt import HISTORIES, Prompt, build_prompt, encode_answer
 from core.reasoning import reason_for
 from core.rendering import RENDERERS
 from core.sampling import Sampling
+from core.scaffolded import Scaffolded
 from core.seeds import derive_seed
 from core.settings import ActorSettings
 from events.catalogue import EpisodeRequested
@@ -59,6 +60,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     answer_from: int = 0
     """Tokens before it are the thought that precedes the answer."""
+    allowed: bytes = b""
+    """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
+    scaffold: Scaffolded | None = None
 
 
 class Answerer(Protocol):

@@ -162,6 +162,8 @@ class Episode:
             observe_ms=times[0],
             generate_ms=times[1],
             act_ms=times[2],
+            allowed=answer.allowed,
+            scaffold=answer.scaffold,
         )
         newest = max(answer.versions, default=NO_VERSION)
         await self._record.step(fact, newest_version=newest)

@@ -66,6 +66,12 @@ def _of_the_policy(raw: Raw) -> Raw:
     return raw | {"model": "policy"}
 
 
+@step("step.taken", since=2)
+def _unconstrained(raw: Raw) -> Raw:
+    """Version 3 says which tokens were allowed, and what a scaffold saw; in version 2 every token was."""
+    return raw | {"allowed": b"", "scaffold": None}
+
+
 @step("blob.released", since=1)
 def _never_a_page(raw: Raw) -> Raw:
     """Version 2 says whether it was a snapshot of a page; before it only weights, checkpoints and folds were let go of."""

@@ -6,7 +6,11 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from core.forms import Form
 from core.sampling import Sampling
+
+Constraint = tuple[Form, ...] | bytes
+"""Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.allowed` packs them."""
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -15,11 +19,14 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     token_ids: list[int]
     """The end token included when it was sampled."""
     logprobs: list[float]
-    """Per token, of the distribution it was drawn from: the temperature is applied. At temperature 0, of temperature 1."""
+    """Per token, of the distribution it was drawn from: temperature and constraint are applied. At temperature 0, of
+    temperature 1."""
     versions: list[int]
     """Per token, the policy version it was drawn from."""
     finish: Literal["stop", "length"]
     """`length`: cut at `Sampling.max_tokens`, no end token."""
+    allowed: bytes = b""
+    """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
 
 
 class PolicyEngine(Protocol):
@@ -35,10 +42,13 @@ class PolicyEngine(Protocol):
         """The policy's fast tokenizer."""
         ...
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
-        """Sample one answer. Depends on prompt, sampling and weights, not on who shares the forward pass.
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
+        """Sample one answer. Depends on prompt, sampling, constraint and weights, not on who shares the forward pass.
 
-        Raises EngineFailed when no answer can come. Cancelling the call takes the request out of the batch.
+        What the constraint does not allow has probability 0, and the rest is renormalised, before each token is drawn.
+        Raises EngineFailed when no answer can come, ModelFileError when this policy cannot be constrained. Cancelling the call takes the request out of the batch.
         """
         ...
 

@@ -10,9 +10,13 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import torch
 
-from actors.engines.base import Generation
+from actors.engines.base import Constraint, Generation
+from actors.engines.guiding import FormGuide, Guide, RecordedGuide
 from actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
 from actors.engines.slots import CacheSlots, Slots
+from actors.engines.vocabulary import Vocabulary
+from core.allowed import Allowed, pack_allowed
+from core.models.scoring import restrict
 from core.sampling import Sampling
 
 KEPT_PROMPTS = 16
@@ -25,9 +29,11 @@ Key = TypeVar("Key")
 class Row(Generic[Key]):
     """One answer in the making."""
 
-    def __init__(self, key: Key, sampling: Sampling) -> None:
+    def __init__(self, key: Key, sampling: Sampling, guide: Guide | None) -> None:
         self.key = key
         self.sampling = sampling
+        self.guide = guide
+        self.allowed: list[Allowed] = []
         self.tokens: list[int] = []
         self.logprobs: list[float] = []
         self.versions: list[int] = []
@@ -40,14 +46,18 @@ class Row(Generic[Key]):
             logprobs=self.logprobs,
             versions=self.versions,
             finish="stop" if self.tokens[-1] == end else "length",
+            allowed=pack_allowed(self.allowed),
         )
 
 
 class Batch(Generic[Key]):
     """Answers that are decoded together."""
 
-    def __init__(self, model: Any, *, end: int, slots: int) -> None:
-        self.end = end
+    def __init__(self, model: Any, *, tokenizer: Any, slots: int) -> None:
+        self.end = int(tokenizer.eos_token_id)
+        self._tokenizer = tokenizer
+        self._vocabulary: Vocabulary | None = None
+        """Read from the tokenizer when the first constraint comes."""
         self._room = slots
         self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
         self._rows: list[Row[Key]] = []
@@ -67,10 +77,20 @@ class Batch(Generic[Key]):
         return len(self._rows) >= self._room
 
     @torch.inference_mode()
-    def admit(self, key: Key, prompt_ids: list[int], sampling: Sampling, version: int) -> Row[Key] | None:
-        """Read a prompt and draw its first token; returns the row if that ended it already."""
+    def admit(
+        self,
+        key: Key,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        version: int,
+        constraint: Constraint | None = None,
+    ) -> Row[Key] | None:
+        """Read a prompt and draw its first token; returns the row if that ended it already.
+
+        Raises EngineFailed or ModelFileError when the constraint cannot be kept; nothing is admitted then.
+        """
         states, logits = self._read_prompt(tuple(prompt_ids))
-        row = Row(key, sampling)
+        row = Row(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
         if self._extend([row], logits, version):
             return row
         self._slots.admit(states, len(prompt_ids))
@@ -110,6 +130,15 @@ class Batch(Generic[Key]):
         self._read.move_to_end(prompt_ids)
         return known
 
+    def _guide(self, constraint: Constraint | None, size: int, max_tokens: int) -> Guide | None:
+        if constraint is None:
+            return None
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(self._tokenizer, size=size)
+        if isinstance(constraint, bytes):
+            return RecordedGuide(constraint, self._vocabulary)
+        return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
+
     def _remove(self, row: Row[Key]) -> None:
         slot = self._rows.index(row)
         moved = self._slots.release(slot)
@@ -118,13 +147,17 @@ class Batch(Generic[Key]):
 
     def _extend(self, rows: list[Row[Key]], logits: torch.Tensor, version: int) -> list[Row[Key]]:
         """Draw a token for each row from its logits  # [rows, vocabulary]; returns the rows that ended."""
+        allowed = [None if row.guide is None else row.guide.allowed() for row in rows]
         tokens, logprobs = draw(
-            logits,
+            restrict(logits, allowed),
             temperatures=[row.sampling.temperature for row in rows],
             uniforms=[float(row.draws[len(row.tokens)]) for row in rows],
         )
         ended = []
-        for row, token, logprob in zip(rows, tokens, logprobs, strict=True):
+        for row, token, logprob, those in zip(rows, tokens, logprobs, allowed, strict=True):
+            if row.guide is not None and those is not None:
+                row.guide.take(token)
+                row.allowed.append(those)
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.versions.append(version)
@@ -139,13 +172,17 @@ def draw(
     """One token per row of logits  # [rows, vocabulary], by inversion: the first whose cumulative share exceeds the uniform.
 
     Returns token ids and their log-probabilities under the distribution drawn from; temperature 0 takes the likeliest
-    and reports its log-probability at temperature 1.
+    and reports its log-probability at temperature 1. A logit of -inf is never drawn.
     """
     greedy = torch.tensor([temperature == 0 for temperature in temperatures])
     divisor = torch.tensor([temperature or 1.0 for temperature in temperatures])
     logprobs = torch.log_softmax(logits / divisor[:, None], dim=-1)
     cumulative = logprobs.double().exp().cumsum(-1)
-    thresholds = torch.tensor(uniforms, dtype=torch.float64)[:, None] * cumulative[:, -1:]
-    drawn = torch.searchsorted(cumulative, thresholds, right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+    total = cumulative[:, -1:]
+    below = torch.nextafter(
+        total, torch.zeros_like(total)
+    )  # a product rounded up to the total would be past the last share
+    thresholds = torch.minimum(torch.tensor(uniforms, dtype=torch.float64)[:, None] * total, below)
+    drawn = torch.searchsorted(cumulative, thresholds, right=True)[:, 0]
     tokens = torch.where(greedy, logits.argmax(-1), drawn)
     return tokens.tolist(), logprobs.gather(-1, tokens[:, None])[:, 0].tolist()

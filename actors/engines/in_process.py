@@ -17,7 +17,7 @@ from typing import Any, Self
 import structlog
 import torch
 
-from actors.engines.base import Generation
+from actors.engines.base import Constraint, Generation
 from actors.engines.batching import Batch
 from core.errors import EngineFailed, HindcastError
 from core.models.policy import load_policy, load_weights
@@ -52,10 +52,11 @@ class _Request:
 
 
 class _Ask(_Request):
-    def __init__(self, prompt_ids: list[int], sampling: Sampling) -> None:
+    def __init__(self, prompt_ids: list[int], sampling: Sampling, constraint: Constraint | None) -> None:
         super().__init__()
         self.prompt_ids = prompt_ids
         self.sampling = sampling
+        self.constraint = constraint
 
 
 class _Adopt(_Request):
@@ -76,9 +77,7 @@ class InProcessEngine:
         self._threads = settings.threads
         self._version = version
         self._longest = int(policy.model.config.max_position_embeddings)
-        self._batch: Batch[_Ask] = Batch(
-            policy.model, end=int(policy.tokenizer.eos_token_id), slots=settings.max_batch
-        )
+        self._batch: Batch[_Ask] = Batch(policy.model, tokenizer=policy.tokenizer, slots=settings.max_batch)
         self._inbox: SimpleQueue[_Request | None] = SimpleQueue()
         self._waiting: deque[_Request] = deque()
         self._failure: Exception | None = None
@@ -91,14 +90,16 @@ class InProcessEngine:
         """The version that new answers are sampled from."""
         return self._version
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
         """Sample one answer; see `PolicyEngine.generate`."""
         if not prompt_ids or len(prompt_ids) + sampling.max_tokens > self._longest:
             raise EngineFailed(
                 f"a prompt of {len(prompt_ids)} tokens and an answer of up to {sampling.max_tokens} do not fit the "
                 f"model's {self._longest} positions. Lower actors.max_prompt_tokens."
             )
-        generation: Generation = await self._submit(_Ask(list(prompt_ids), sampling))
+        generation: Generation = await self._submit(_Ask(list(prompt_ids), sampling, constraint))
         return generation
 
     async def adopt(self, version: int, weights: Path) -> None:
@@ -173,7 +174,13 @@ class InProcessEngine:
                 self._answer(row.key, row.generation(self._batch.end))
 
     def _admit(self, request: _Ask) -> None:
-        row = self._batch.admit(request, request.prompt_ids, request.sampling, self._version)
+        try:
+            row = self._batch.admit(
+                request, request.prompt_ids, request.sampling, self._version, request.constraint
+            )
+        except HindcastError as error:  # a constraint that cannot be kept is this caller's alone
+            request.fail(error)
+            return
         if row is not None:
             self._answer(request, row.generation(self._batch.end))
 

@@ -26,6 +26,8 @@ class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     action_ids: list[int]
     logprobs: list[float]
     sampling: Sampling
+    allowed: bytes = b""
+    """As `core.allowed` packs it."""
 
 
 class Rescored(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ class Rescorer:
         found: dict[int, Rescored] = {}
         for temperature in sorted({answer.sampling.temperature for answer in answers}):
             own = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
-            samples = [Scored(answers[i].prompt_ids, answers[i].action_ids) for i in own]
+            samples = [Scored(answers[i].prompt_ids, answers[i].action_ids, answers[i].allowed) for i in own]
             for pack in packs(samples, tokens_per_forward=self._tokens_per_forward):
                 parts = distributions(
                     self._model, [samples[index] for index in pack], temperature=temperature

@@ -162,7 +162,10 @@ class _Again:
         given = [_given(step) for step in steps]
         rescored = await asyncio.to_thread(self._rescorer.rescore, given)
         generated = await asyncio.gather(
-            *(self._engine.generate(answer.prompt_ids, answer.sampling) for answer in given)
+            *(
+                self._engine.generate(answer.prompt_ids, answer.sampling, answer.allowed or None)
+                for answer in given
+            )
         )
         return [
             self._replay(version, step, answer, score, again.token_ids)
@@ -195,6 +198,7 @@ def _given(step: RecordedStep) -> GivenAnswer:
         action_ids=unpack_ids(step.fact.action_ids).tolist(),
         logprobs=recorded_logprobs(step),
         sampling=step.fact.sampling,
+        allowed=step.fact.allowed,
     )
 
 

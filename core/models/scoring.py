@@ -8,7 +8,10 @@ also serves attention.
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+
+from core.allowed import Allowed, unpack_allowed
 
 
 class Scored(NamedTuple):
@@ -18,6 +21,8 @@ class Scored(NamedTuple):
     """What the policy read."""
     action_ids: Sequence[int]
     """What it answered, the end token included if sampled."""
+    allowed: bytes = b""
+    """The sets that its tokens were drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
 
 
 def score(
@@ -25,7 +30,8 @@ def score(
 ) -> list[torch.Tensor]:
     """Log-probabilities of the action tokens of each sample  # [action tokens] float32 each, in the order given.
 
-    The logits are divided by `temperature`, that of the sampling; 0 counts as 1, as in `Sampling`. Differentiable.
+    The logits are divided by `temperature`, that of the sampling; 0 counts as 1, as in `Sampling`. What a sample's sets
+    leave out has probability 0 and no gradient. Differentiable.
     """
     scores: list[torch.Tensor] = [torch.empty(0)] * len(samples)
     for pack in packs(samples, tokens_per_forward=tokens_per_forward):
@@ -76,7 +82,25 @@ def _distributions(model: Any, samples: Sequence[Scored], temperature: float) ->
         rows, columns
     ]  # [actions, width]
     logits = model.get_output_embeddings()(hidden).float() / (temperature or 1.0)  # [actions, vocabulary]
-    return torch.log_softmax(logits, dim=-1)
+    return torch.log_softmax(restrict(logits, _allowed(samples)), dim=-1)
+
+
+def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.Tensor:
+    """Logits with -inf for the tokens that a row's set leaves out; None leaves out none  # [rows, vocabulary]."""
+    rows = [row for row, each in enumerate(allowed) if each is not None]
+    if not rows:
+        return logits
+    left_out = torch.zeros(logits.shape, dtype=torch.bool)
+    left_out[rows] = torch.from_numpy(~np.stack([each for each in allowed if each is not None]))
+    return logits.masked_fill(left_out, float("-inf"))
+
+
+def _allowed(samples: Sequence[Scored]) -> list[Allowed | None]:
+    """Per action token of all samples."""
+    found: list[Allowed | None] = []
+    for sample in samples:
+        found.extend(unpack_allowed(sample.allowed) if sample.allowed else [None] * len(sample.action_ids))
+    return found
 
 
 def _before_actions(samples: Sequence[Scored]) -> tuple[torch.Tensor, torch.Tensor]:

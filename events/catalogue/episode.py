@@ -5,6 +5,7 @@ from typing import Literal
 from core.action import Action
 from core.evidence import Evidence
 from core.sampling import Sampling
+from core.scaffolded import Scaffolded
 from events.envelope import BlobRef, Fact
 from events.registry import fact
 
@@ -32,7 +33,7 @@ class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """Name and version, such as `lines/1`."""
 
 
-@fact("step.taken", family="step", version=2)
+@fact("step.taken", family="step", version=3)
 class StepTaken(Fact, frozen=True, kw_only=True):
     """Observation, what was sampled from which weights, what it did. Invariant 4: this is what is trained on."""
 
@@ -67,6 +68,10 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     observe_ms: float
     generate_ms: float
     act_ms: float
+    allowed: bytes = b""
+    """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
+    scaffold: Scaffolded | None = None
+    """What the scaffold made of it; None where there is none for this site."""
 
 
 EndReason = Literal["exit", "done", "max_steps", "unparsable"]

@@ -10,6 +10,7 @@ from struct import unpack
 from sys import intern
 from typing import Any
 
+from storage.audit.constraints import wrong_constraint
 from storage.audit.decoding import Event
 from storage.audit.defects import Findings
 from storage.audit.facts import Check
@@ -183,6 +184,9 @@ class Episodes(Check):
                 low, high = min(numbers), max(numbers)
             if not isfinite(sum(unpack(f"<{len(logprobs) // INT32_BYTES}f", logprobs))):
                 self.defect(event, "a log-probability is not finite")
+            wrong = wrong_constraint(fact)
+            if wrong is not None:
+                self.defect(event, wrong)
             self._check_versions(event, low, high, episode.origin)
         if event.policy_version is not None and event.policy_version != high:
             self.defect(event, "its envelope names another policy version", high, event.policy_version)

@@ -74,6 +74,11 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     observation_digest: str | None
     observation_blob: str | None
     prompt_truncated: bool | None
+    scaffold_state: str | None
+    """Recognised by the scaffold; empty: none; None: no scaffold."""
+    scaffold_choices: int | None
+    scaffold_remembered: int | None
+    scaffold_chosen: str | None
     observe_ms: float | None
     generate_ms: float | None
     act_ms: float | None

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -145,7 +145,10 @@ steps = _recorded(
         "result",
         "detail",
         "code_rev",
+        "scaffold_state",
+        "scaffold_chosen",
     ),
+    *_integer("scaffold_choices", "scaffold_remembered"),
     *_integer(
         "step", "element", "world_ordinal", "prompt_tokens", "answer_tokens", "version_low", "version_high"
     ),
@@ -154,7 +157,8 @@ steps = _recorded(
     Column("prompt_truncated", Boolean),
     indexes=(("episode", "step"), ("version_high", "version_low", "episode", "position"), ("occurred_ns",)),
 )
-"""The token ids and log-probabilities themselves stay in the log, at `position`. `code_rev`: of the actor."""
+"""The token ids and log-probabilities themselves stay in the log, at `position`. `code_rev`: of the actor.
+`scaffold_…`: what a scaffold made of the step (`core.scaffolded`), NULL where there was none."""
 
 token_versions = _recorded(
     "token_versions",

@@ -13,7 +13,7 @@ from curriculum_story import settings_of
 from simulation.stand_ins import Mishaps, ScriptedEngine
 
 from actors.actor import run_actor
-from actors.engines.base import Generation
+from actors.engines.base import Constraint, Generation
 from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
@@ -31,7 +31,9 @@ SETTINGS = settings_of(actors={"contexts": 2})
 class Scrolling(ScriptedEngine):
     """Never gets anywhere, so that every episode takes all of its steps."""
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
         await asyncio.sleep(0.2)
         ids = [*map(ord, 'do(action="Scroll Down")'), self.tokenizer.eos_token_id]
         return Generation(token_ids=ids, logprobs=[-1.0] * len(ids), versions=[0] * len(ids), finish="stop")

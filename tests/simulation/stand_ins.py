@@ -18,7 +18,7 @@ from curriculum_story import SOURCES
 from numpy.typing import NDArray
 from virtual_time import TakesTime
 
-from actors.engines.base import Generation
+from actors.engines.base import Constraint, Generation
 from actors.environments.base import Start, StepOutcome
 from actors.judge.rules import RuleJudge
 from core.action import Action, ParseFailure
@@ -86,7 +86,9 @@ class ScriptedEngine:
         self._weights = BASE_WEIGHTS
         self._mishaps = mishaps
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
         answer = ANSWERS[sampling.seed % len(ANSWERS)]
         ids = [*(ord(letter) for letter in answer), self.tokenizer.eos_token_id]
         begun, half = self.version, len(ids) // 2

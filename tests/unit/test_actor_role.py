@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.actor import run_actor
-from actors.engines.base import Generation
+from actors.engines.base import Constraint, Generation
 from actors.environments.base import Start, StepOutcome
 from core.action import Action, ParseFailure
 from core.arrays import unpack_floats, unpack_ids
@@ -59,7 +59,9 @@ class Engine:
         self.adopted: list[int] = []
         self.before: Callable[[], Awaitable[None]] | None = None
 
-    async def generate(self, prompt_ids: Sequence[int], sampling: Sampling) -> Generation:
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
         self.asked.append((list(prompt_ids), sampling))
         if self.before is not None:
             await self.before()

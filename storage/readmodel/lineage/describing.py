@@ -59,7 +59,15 @@ def _steps(asked: Asked, refs: Sequence[Ref]) -> Described:
             id=f"{row['episode']}/{row['step']}",
             position=row["position"],
             facts=_facts(
-                row, *names, "version_high", "prompt_tokens", "answer_tokens", "temperature", "code_rev"
+                row,
+                *names,
+                "version_high",
+                "prompt_tokens",
+                "answer_tokens",
+                "temperature",
+                "code_rev",
+                "scaffold_state",
+                "scaffold_chosen",
             ),
         )
         for row in rows

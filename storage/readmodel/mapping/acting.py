@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from struct import unpack
 
+from core.scaffolded import Scaffolded
 from core.task import Task
 from events.catalogue import (
     EpisodeAbandoned,
@@ -103,6 +104,15 @@ def _episode_started(recorded: Recorded, fact: EpisodeStarted) -> Iterable[Opera
     return (Put("episodes", (fact.episode,), values, final={"state": TERMINAL}),)
 
 
+def _scaffold_values(scaffold: Scaffolded | None) -> Values:
+    return {
+        "scaffold_state": clean_text(scaffold.state) if scaffold else None,
+        "scaffold_choices": small_integer(scaffold.choices) if scaffold else None,
+        "scaffold_remembered": small_integer(scaffold.remembered) if scaffold else None,
+        "scaffold_chosen": clean_text(scaffold.chosen) if scaffold else None,
+    }
+
+
 def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
     action = fact.action
     versions = unpack(f"<{len(fact.versions) // ID_BYTES}i", fact.versions)
@@ -133,6 +143,7 @@ def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
             "generate_ms": finite(fact.generate_ms),
             "act_ms": finite(fact.act_ms),
             "prompt_truncated": fact.prompt_truncated,
+            **_scaffold_values(fact.scaffold),
             "code_rev": recorded.envelope.code_rev,
         },
     )

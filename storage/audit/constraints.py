@@ -1,0 +1,31 @@
+"""What a constrained step says it was drawn from, held against what was drawn."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from core.allowed import unpack_allowed
+from core.arrays import unpack_floats, unpack_ids
+
+
+def wrong_constraint(step: Mapping[str, Any]) -> str | None:
+    """What is wrong with a step's allowed tokens; None where nothing is, or where every token was allowed."""
+    if not step.get("allowed"):
+        return None
+    try:
+        allowed = unpack_allowed(step["allowed"])
+    except ValueError as error:
+        return str(error)
+    tokens, logprobs = unpack_ids(step["action_ids"]), unpack_floats(step["logprobs"])
+    if len(allowed) != len(tokens):
+        return f"{len(allowed)} sets of allowed tokens stand beside {len(tokens)} tokens"
+    vocabulary = allowed.shape[1]
+    for place, (token, logprob, those) in enumerate(zip(tokens, logprobs, allowed, strict=True)):
+        if not 0 <= token < vocabulary or not those[token]:
+            return f"token {token} at place {place} is none of those it was drawn from"
+        if logprob != 0 and np.count_nonzero(those) == 1:
+            return (
+                f"token {token} at place {place} was the only one allowed, with log-probability {logprob:g}"
+            )
+    return None
