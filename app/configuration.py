@@ -201,6 +201,17 @@ def find_conflicts(settings: Settings) -> list[str]:
             f"learner.success_replay and learner.format_penalty shape what groups are compared by, and learner.algorithm = "
             f"{learner.algorithm!r} compares none: leave them off"
         )
+    evolution = settings.evolution
+    if evolution.generator and not learner.phase_episodes:
+        found.append(
+            f"evolution.generator = {evolution.generator!r} makes tasks for every phase after the first, and "
+            "learner.phase_episodes = 0 leaves the run one phase: say how many episodes fill a phase"
+        )
+    if evolution.value_low > evolution.value_high:
+        found.append(
+            f"evolution.value_low = {evolution.value_low:g} is above evolution.value_high = {evolution.value_high:g}: no "
+            "task would be admitted"
+        )
     if settings.storage.database:
         try:
             parse(settings.storage.database)

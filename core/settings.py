@@ -81,6 +81,23 @@ class CurriculumSettings(Section):
     """Tries of one group member before it is given up."""
     demonstrations: Annotated[int, Field(ge=0)] = 0
     """Episodes by the sites' scripted demonstrators that the run begins with."""
+    revisit_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
+    """Share of the groups of a phase with tasks of its own that draw from the tasks of earlier phases instead."""
+
+
+class EvolutionSettings(Section):
+    """Tasks made from failed ones, phase by phase (WebRL). How long a phase is: `learner.phase_episodes`."""
+
+    generator: Literal["", "embedded"] = ""
+    """What makes them: `embedded` varies goals by what the site knows; empty: every phase draws from the settings' tasks."""
+    tasks_per_phase: Count = 64
+    """Tasks to admit in each phase after the first."""
+    value_low: Annotated[float, Field(ge=0, le=1)] = 0.05
+    """Least value of a task's first state, by the critic as of the phase's start, with which it is admitted."""
+    value_high: Annotated[float, Field(ge=0, le=1)] = 0.75
+    """Highest such value."""
+    feasibility: Literal["rules", "none"] = "rules"
+    """Whether the site's own truth must show that the goal can be reached."""
 
 
 class ActorSettings(Section):
@@ -202,6 +219,9 @@ class LearnerSettings(Section):
     """Updates computed from one batch in each of its epochs."""
     epochs: Count = 1
     """Times `grpo` goes through a batch; the clip bounds how far it gets from where the batch began."""
+    phase_episodes: Annotated[int, Field(ge=0)] = 0
+    """Decided online episodes that fill a phase of the curriculum, which ends with the weights of the next batch; 0: the
+    run is one phase."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
     """eta: versions an online episode may be behind the policy it is trained into."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
@@ -281,6 +301,7 @@ class Settings(Section):
     log: LogSettings = LogSettings()
     sites: SiteSettings = SiteSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
+    evolution: EvolutionSettings = EvolutionSettings()
     actors: ActorSettings = ActorSettings()
     policy: PolicySettings = PolicySettings()
     judge: JudgeSettings = JudgeSettings()

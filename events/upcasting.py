@@ -94,3 +94,15 @@ def _without_a_thought(raw: Raw) -> Raw:
 def _never_unparsable(raw: Raw) -> Raw:
     """Version 2 knows one more reason, `unparsable`; nothing else changed."""
     return raw
+
+
+@step("task.proposed", since=1)
+def _not_generated(raw: Raw) -> Raw:
+    """Version 2 says for which phase, by what and how a task was generated; before it nothing generated any."""
+    return raw | {"phase": None, "generator": "", "change": "", "prompt": ""}
+
+
+@step("episode.requested", since=1)
+def _revisiting_nothing(raw: Raw) -> Raw:
+    """Version 2 says whether a task of an earlier phase is revisited; before it there was but one phase."""
+    return raw | {"revisits": False}

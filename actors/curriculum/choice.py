@@ -8,7 +8,7 @@ mastered stays watched and what is hopeless gets another chance with a better po
 
 from collections.abc import Sequence
 
-from actors.curriculum.pool import Pool
+from actors.curriculum.pool import Pool, generated_pool, joined
 from actors.curriculum.state import CurriculumState
 from core.seeds import derive_seed
 from core.task import Task
@@ -24,6 +24,34 @@ PRIOR_EPISODES = 4.0
 def preference(success_rate: float) -> float:
     """How much a group at this success rate promises: the variance of its outcomes, scaled to at most 1."""
     return FLOOR + (1 - FLOOR) * 4 * success_rate * (1 - success_rate)
+
+
+def drawn_from(
+    state: CurriculumState, *, pool: Pool, revisit_share: float, run_seed: int
+) -> tuple[Pool, bool]:
+    """What the next online group's task is drawn from, and whether that revisits earlier phases.
+
+    A phase has the tasks generated for it, and those of the settings in environments where none were (`pool`, admitted). A
+    share of its groups goes to all the others. A phase for which nothing was generated draws from everything.
+    """
+    phases = state.phases
+    admitted = [task for name, task in phases.generated.items() if name in state.admitted]
+    own = generated_pool(task for task in admitted if phases.phase_of[task.id] == state.phase)
+    if not own:
+        return joined(pool, generated_pool(admitted)), False
+    earlier = generated_pool(task for task in admitted if phases.phase_of[task.id] != state.phase)
+    varied = {family.partition("/")[0] for family in own}
+    unvaried = {family: tasks for family, tasks in pool.items() if family.partition("/")[0] not in varied}
+    before = joined({family: tasks for family, tasks in pool.items() if family not in unvaried}, earlier)
+    if (
+        any(before.values())
+        and _draw(
+            [revisit_share, 1 - revisit_share], run_seed, "curriculum", state.opened["online"], "revisit"
+        )
+        == 0
+    ):
+        return before, True
+    return joined(own, unvaried), False
 
 
 def choose_task(state: CurriculumState, *, pool: Pool, run_seed: int) -> Task:

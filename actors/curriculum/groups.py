@@ -36,6 +36,8 @@ class Group(msgspec.Struct):
     task: Task
     origin: str
     members: list[Member]
+    revisits: bool = False
+    """Whether its task is one of an earlier phase, drawn so that it is not forgotten."""
     batch: int | None = None
     """The batch it was planned into. From then on nothing more is requested for it."""
 

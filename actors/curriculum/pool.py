@@ -111,3 +111,20 @@ def admitted_pool(pool: Pool, admitted: Collection[str]) -> Pool:
         family: {key: task for key, task in tasks.items() if key in admitted}
         for family, tasks in pool.items()
     }
+
+
+def generated_pool(tasks: Iterable[Task]) -> Pool:
+    """Generated tasks as a pool."""
+    pool: Pool = {}
+    for task in tasks:
+        pool.setdefault(f"{task.environment}/{task.family}", {})[task.id] = task
+    return pool
+
+
+def joined(*pools: Pool) -> Pool:
+    """All tasks of several pools."""
+    pool: Pool = {}
+    for one in pools:
+        for family, tasks in one.items():
+            pool[family] = {**pool.get(family, {}), **tasks}
+    return pool

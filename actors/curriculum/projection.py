@@ -22,6 +22,8 @@ from events.catalogue import (
     PhaseStarted,
     RunResumed,
     SamplesSwept,
+    StateValued,
+    StepTaken,
     TaskAdmitted,
     TaskProposed,
     TaskRejected,
@@ -39,6 +41,8 @@ ONLINE = "online"
 DEMONSTRATION = "demonstration"
 IMITATING = ("cloning", "sft")
 """Algorithms that compare nobody with anybody: successes are imitated, and what is old is as good."""
+CRITIC = "critic"
+"""Model that values first states, where the learner trains one."""
 DRAIN = "drain"
 """`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
@@ -65,6 +69,7 @@ class CurriculumProjection:
         self._replays = self._compares and learner.success_replay != "off"
         self._shapes = self._compares and learner.format_penalty > 0
         self._judge = judge
+        self._phase_episodes = learner.phase_episodes
 
     @classmethod
     def under(cls, settings: Settings) -> Self:
@@ -76,7 +81,7 @@ class CurriculumProjection:
         """The settings that the state depends on, in words: states under others are not comparable."""
         return (
             f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, replays {self._replays}, "
-            f"shapes {self._shapes}, judge {self._judge}"
+            f"shapes {self._shapes}, judge {self._judge}, phases of {self._phase_episodes}"
         )
 
     def initial(self) -> CurriculumState:
@@ -90,14 +95,20 @@ class CurriculumProjection:
         match recorded.fact:
             case TaskProposed() as fact:
                 state.proposed.add(fact.task.id)
+                state.phases.propose(fact)
             case TaskAdmitted() as fact:
                 if fact.task_id in state.proposed:
                     state.admitted.add(fact.task_id)
+                    if fact.task_id in state.phases.generated:
+                        state.phases.phase_of[fact.task_id] = fact.phase
             case TaskRejected() as fact:
                 state.admitted.discard(fact.task_id)
                 state.rejected.add(fact.task_id)
+            case StateValued() as fact:
+                state.phases.values[fact.task_id] = fact.value
             case PhaseStarted() as fact:
                 state.phase = fact.phase
+                state.phases.begin()
             case ControlRequested(command=drain) if drain == DRAIN:
                 state.draining, state.drained = True, False
             case ControlApplied(command=drain) if drain == DRAIN:
@@ -109,6 +120,9 @@ class CurriculumProjection:
             case EpisodeStarted(episode=episode):
                 if place := self._running(state, episode):
                     place[1].started += 1
+            case StepTaken(index=0, observation=page) as fact if page is not None:
+                if place := self._place(state, fact.episode):
+                    state.phases.latest.pages[place[0].family] = page
             case EpisodeEnded() as fact:
                 self._ended(state, fact)
             case EpisodeAbandoned() | EpisodeCancelled() as fact:
@@ -140,9 +154,11 @@ class CurriculumProjection:
                 task=fact.task,
                 origin=fact.origin,
                 members=[Member() for _ in range(fact.group_size)],
+                revisits=fact.revisits,
             )
             state.groups[fact.group] = group
             state.opened[fact.origin] += 1
+            state.phases.revisits += fact.revisits
             if fact.origin == ONLINE:
                 state.tasks.setdefault(fact.task.id, Tally()).groups += 1
                 state.families.setdefault(group.family, FamilyTally()).groups += 1
@@ -194,6 +210,7 @@ class CurriculumProjection:
             tally = state.tasks[group.task.id]
             tally.decided += 1
             tally.reward += reward
+            state.phases.judge(group.task, reward, episodes=self._phase_episodes)
             recent = state.families[group.family].recent
             recent.append(reward)
             del recent[:-RECENT]
@@ -212,6 +229,7 @@ class CurriculumProjection:
         if fact.model != POLICY:
             return
         self._release(state, trained=False)
+        state.phases.plan(episodes=self._phase_episodes)
         state.batch, state.applied = fact.batch, 0
         state.minibatches = len(fact.minibatches) // 4
         for planned in fact.episodes:
@@ -241,6 +259,8 @@ class CurriculumProjection:
             self._release(state, trained=False)
 
     def _published(self, state: CurriculumState, fact: WeightsPublished, position: int) -> None:
+        if fact.model == CRITIC:
+            state.phases.latest.critic = fact
         if fact.model != POLICY:
             return
         if fact.version > state.version or state.published == 0:
@@ -248,6 +268,7 @@ class CurriculumProjection:
         if fact.version <= state.version:
             return
         state.version = fact.version
+        state.phases.publish()
         self._release(state, trained=True)
         for group in list(state.groups.values()):
             for member in group.members:

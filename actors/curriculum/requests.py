@@ -13,7 +13,7 @@ than a batch of groups worth training on, which leave room for another group: `e
 
 from collections.abc import Iterator
 
-from actors.curriculum.choice import choose_demonstration, choose_task
+from actors.curriculum.choice import choose_demonstration, choose_task, drawn_from
 from actors.curriculum.pool import Pool
 from actors.curriculum.projection import DEMONSTRATION, ONLINE, episodes_per_batch
 from actors.curriculum.state import CurriculumState
@@ -49,11 +49,23 @@ def next_requests(
         return []  # what is played now would be too old by the time it can be learned from
     if not _group_admitted(state, settings) or reached(state, until_episodes):
         return []
-    task = choose_task(state, pool=pool, run_seed=settings.run.seed)
-    group = derive_id("group", settings.run.seed, ONLINE, state.opened[ONLINE])
+    seed, share = settings.run.seed, settings.curriculum.revisit_share
+    drawn, revisits = drawn_from(state, pool=pool, revisit_share=share, run_seed=seed)
+    task = choose_task(state, pool=drawn, run_seed=seed)
+    group = derive_id("group", seed, ONLINE, state.opened[ONLINE])
     size = settings.curriculum.group_size
     return [
-        _request(state, settings, task=task, group=group, member=member, size=size, attempt=0, origin=ONLINE)
+        _request(
+            state,
+            settings,
+            task=task,
+            group=group,
+            member=member,
+            size=size,
+            attempt=0,
+            origin=ONLINE,
+            revisits=revisits,
+        )
         for member in range(min(size, free))
     ]
 
@@ -102,6 +114,7 @@ def _owed(state: CurriculumState, settings: Settings) -> Iterator[EpisodeRequest
                     size=len(group.members),
                     attempt=member.attempt,
                     origin=group.origin,
+                    revisits=group.revisits,
                 )
 
 
@@ -124,6 +137,7 @@ def _request(
     size: int,
     attempt: int,
     origin: str,
+    revisits: bool = False,
 ) -> EpisodeRequested:
     return EpisodeRequested(
         episode=derive_id("ep", settings.run.seed, group, member, attempt),
@@ -135,6 +149,7 @@ def _request(
         origin=origin,
         temperature=settings.actors.temperature,
         phase=state.phase or 0,
+        revisits=revisits,
         min_version=max(0, state.version - settings.learner.max_staleness),
         lease_s=settings.curriculum.lease_s,
     )

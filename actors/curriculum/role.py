@@ -5,8 +5,8 @@
                             └────────── leases, clock ──> episode.abandoned   (created if absent)
 
 Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S` because leases run out by the
-clock; produces task.proposed, task.admitted, phase.started, episode.requested, episode.abandoned, wait.exceeded, and on a
-drain episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out control.requested (pause,
+clock; produces task.proposed, state.valued, task.admitted, task.rejected, phase.started (what comes of phases: `evolving`),
+episode.requested, episode.abandoned, wait.exceeded, and on a drain episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out control.requested (pause,
 and resume once there is room again).
 
 Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
@@ -21,6 +21,7 @@ from contextlib import aclosing
 
 import structlog
 
+from actors.curriculum.evolving import Evolver, Valuer
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
 from actors.curriculum.projection import DRAIN, FAMILIES, CurriculumProjection
@@ -76,23 +77,25 @@ async def run_curriculum(
     until_episodes: int | None = None,
     room_check: RoomCheck | None = None,
     demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
+    valuer: Valuer | None = None,
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
     `sources` are the environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with leases and nothing else;
-    `room_check` None: there is always room.
+    `room_check` None: there is always room; `valuer` None: generated tasks are not valued.
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
-            nobody can show any.
+            nobody can show any, or tasks generated where no goals are known.
         BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
     shown = demonstrable_pool(pool, demonstrators, wanted=settings.curriculum.demonstrations)
+    evolver = Evolver(sources=sources, pool=pool, settings=settings, blobs=blobs, valuer=valuer)
     keeper = Keeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(
-        log, publisher, settings, pool, shown, clock_ns, until_episodes, room_check, keeper
+        log, publisher, settings, pool, shown, clock_ns, until_episodes, room_check, keeper, evolver
     )
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks:
@@ -122,6 +125,7 @@ class _Curriculum:
         until_episodes: int | None,
         room_check: RoomCheck | None,
         keeper: Keeper,
+        evolver: Evolver,
     ) -> None:
         self._log = log
         self._publisher = publisher
@@ -133,6 +137,7 @@ class _Curriculum:
         self._projection = CurriculumProjection.under(settings)
         self._state: CurriculumState = self._projection.initial()
         self._keeper = keeper
+        self._evolver = evolver
         self._room_check = room_check
         self._room_checked_at = float("-inf")
         self._pool_admitted = False
@@ -172,7 +177,7 @@ class _Curriculum:
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
             draining = self._state.draining and not self._state.drained and await self._drain()
-            if not (expired or admitting or draining or await self._request()):
+            if not (expired or admitting or draining or await self._evolve() or await self._request()):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
 
@@ -217,6 +222,21 @@ class _Curriculum:
             logger.info("pool admitted", tasks=len(waiting), families=len(self._pool))
         await self._caught_up(await self._publisher.commit())
         return True
+
+    async def _evolve(self) -> bool:
+        """Begin the next phase, propose its tasks, decide on them; nothing is requested meanwhile."""
+        state = self._state
+        if state.draining or state.leases.pauses:
+            return False
+        last = state.last_curriculum
+        facts = await self._evolver.next_facts(state)
+        for fact, entity in facts:
+            position = await self._decide(fact, entity=entity, last=last)
+            if position is None:
+                return True
+            last = position
+        await self._caught_up(last)
+        return bool(facts)
 
     async def _request(self) -> bool:
         """Request what the state calls for; False when nothing may be requested now."""

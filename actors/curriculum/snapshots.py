@@ -15,6 +15,7 @@ RULES = (
     "actors.curriculum.projection",
     "actors.curriculum.state",
     "actors.curriculum.groups",
+    "actors.curriculum.phases",
     "actors.leases",
     "actors.pausing",
     "core.advantages",

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors.curriculum.groups import Group, Member
+from actors.curriculum.phases import Phases
 from actors.leases import LeaseBook
 
 RECENT = 64
@@ -84,6 +85,7 @@ class CurriculumState:
     tasks: dict[str, Tally] = field(default_factory=dict)
     """Of tasks that were attempted, by id."""
     families: dict[str, FamilyTally] = field(default_factory=dict)
+    phases: Phases = field(default_factory=Phases)
     leases: LeaseBook = field(default_factory=LeaseBook)
     draining: bool = False
     """Somebody asked to begin nothing more; until the run is resumed."""

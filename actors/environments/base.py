@@ -1,6 +1,8 @@
 """What every environment offers: reset(task) -> observation, step(action) -> observation, probes -> evidence."""
 
-from typing import Literal, Protocol
+from collections.abc import Collection
+from random import Random
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -80,4 +82,25 @@ class TaskSource(Protocol):
 
     def task(self, family: str, seed: int) -> Task:
         """The task of a family and seed: the same in every process."""
+        ...
+
+
+class Variant(NamedTuple):
+    """A task made from another."""
+
+    task: Task
+    change: str
+    """In a word, what was changed."""
+
+
+@runtime_checkable
+class GoalSpace(Protocol):
+    """What a `TaskSource` offers besides where goals can be written down before their page is seen; pure."""
+
+    def vary(self, task: Task, *, families: Collection[str], random: Random) -> Variant | None:
+        """A task whose goal lies near another's, in one of `families` and the same session; None where there is none."""
+        ...
+
+    def why_unreachable(self, task: Task) -> str:
+        """Why nobody could reach the task's goal, by what the site knows; empty: it can be reached."""
         ...

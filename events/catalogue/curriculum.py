@@ -5,7 +5,7 @@ from events.envelope import Fact
 from events.registry import fact
 
 
-@fact("task.proposed", family="curriculum")
+@fact("task.proposed", family="curriculum", version=2)
 class TaskProposed(Fact, frozen=True, kw_only=True):
     """A task came into consideration."""
 
@@ -14,6 +14,14 @@ class TaskProposed(Fact, frozen=True, kw_only=True):
     """Where it came from: `seeded`, `generated`, `imported`."""
     parents: tuple[str, ...] = ()
     """Ids of tasks it was derived from."""
+    phase: int | None = None
+    """For which it was generated; None: it was not."""
+    generator: str = ""
+    """What generated it: `embedded/1`, `endpoint/1 MODEL`."""
+    change: str = ""
+    """How it differs from its parents, in the generator's word."""
+    prompt: str = ""
+    """sha256 of the text that asked for it, where a model generated it."""
 
 
 @fact("task.admitted", family="curriculum")
@@ -37,7 +45,10 @@ class TaskRejected(Fact, frozen=True, kw_only=True):
 
 @fact("phase.started", family="curriculum")
 class PhaseStarted(Fact, frozen=True, kw_only=True):
-    """A new phase of the curriculum; its policy becomes the KL reference where the recipe says so."""
+    """A new phase of the curriculum; its policy becomes the KL reference where the recipe says so.
+
+    A phase is full after `learner.phase_episodes` decided online episodes, and over with the weights of the next batch.
+    """
 
     phase: int
     reference_version: int
@@ -52,7 +63,7 @@ class StateValued(Fact, frozen=True, kw_only=True):
     value: float
 
 
-@fact("episode.requested", family="request")
+@fact("episode.requested", family="request", version=2)
 class EpisodeRequested(Fact, frozen=True, kw_only=True):
     """An episode is wanted. Work queue of the actors; invariant 2 begins here."""
 
@@ -69,6 +80,8 @@ class EpisodeRequested(Fact, frozen=True, kw_only=True):
     """`online`, `demonstration` or `evaluation`."""
     temperature: float
     phase: int
+    revisits: bool = False
+    """Whether its task was drawn from those of earlier phases, so that they are not forgotten."""
     min_version: int
     """The policy must be at least this version."""
     lease_s: float

@@ -1,10 +1,13 @@
 """The store's tasks: pure, no server and no browser needed."""
 
+from collections.abc import Collection
 from random import Random
 
-from actors.environments.base import ResetSemantics
+from actors.environments.base import ResetSemantics, Variant
 from actors.environments.store.catalogue import Catalogue, catalogue_of
-from actors.environments.store.families import FAMILIES
+from actors.environments.store.families import FAMILIES, Goal
+from actors.environments.store.goals.reaching import why_unreachable
+from actors.environments.store.goals.varying import vary
 from actors.environments.store.opening import opening_state
 from core.errors import SettingsError
 from core.seeds import derive_seed
@@ -50,6 +53,21 @@ class StoreTasks:
             raise SettingsError(f"the store has no task family {family!r}; it has: {', '.join(FAMILIES)}")
         random = Random(derive_seed(seed, ENVIRONMENT, family, "goal"))
         goal = known.draw(self.catalogue, opening_state(self.catalogue, family, seed), random)
+        return self._asking(family, seed, goal, random)
+
+    def vary(self, task: Task, *, families: Collection[str], random: Random) -> Variant | None:
+        """See `GoalSpace`."""
+        found = vary(self.catalogue, task, families=families, random=random)
+        if found is None:
+            return None
+        return Variant(self._asking(found.family, task.seed, found.goal, random), found.change)
+
+    def why_unreachable(self, task: Task) -> str:
+        """See `GoalSpace`."""
+        return why_unreachable(self.catalogue, task)
+
+    def _asking(self, family: str, seed: int, goal: Goal, random: Random) -> Task:
+        known = FAMILIES[family]
         return Task(
             environment=ENVIRONMENT,
             family=family,

@@ -1,0 +1,158 @@
+"""What the curriculum does between phases: begin the next one, propose its tasks, decide on each.
+
+    failed tasks ── generator ──> task.proposed ── critic ──> state.valued ── window, feasibility ──> task.admitted
+                                                                                                └──> task.rejected
+
+Reads the state and, for values, one page and one set of weights by digest. Everything it comes to is a fact, so a restart
+goes on after the last one that was appended.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from actors.curriculum.generating import embedded_candidates, undecided, verdict_on, wanted
+from actors.curriculum.pool import Pool
+from actors.curriculum.state import CurriculumState
+from actors.environments.base import GoalSpace, TaskSource
+from core.errors import BlobCorrupt, BlobMissing, SettingsError
+from core.observation import Page
+from core.settings import Settings
+from core.task import Task
+from events.catalogue import PhaseStarted, StateValued, WeightsPublished
+from events.envelope import BlobRef, Fact
+from storage.blobs import BlobStore
+
+logger = structlog.get_logger(__name__)
+
+Told = tuple[Fact, str]
+"""A fact and the entity it is about."""
+
+
+class FirstState(msgspec.Struct, frozen=True):
+    """What an episode of a task begins with."""
+
+    instruction: str
+    page: Page
+
+
+class Valuer(Protocol):
+    """The critic, as the curriculum asks it."""
+
+    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+        """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
+        ...
+
+
+class Evolver:
+    """Decides what comes next of a phase's tasks; keeps nothing that the log does not hold."""
+
+    def __init__(
+        self,
+        *,
+        sources: Mapping[str, TaskSource],
+        pool: Pool,
+        settings: Settings,
+        blobs: BlobStore,
+        valuer: Valuer | None,
+    ) -> None:
+        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
+
+        Raises:
+            SettingsError: tasks are to be generated, and no environment of the run knows its goals beforehand.
+
+        """
+        self._settings = settings
+        self._blobs = blobs
+        self._valuer = valuer
+        self._families: dict[str, list[str]] = {}
+        for name in pool:
+            environment, _, family = name.partition("/")
+            self._families.setdefault(environment, []).append(family)
+        self._spaces: dict[str, GoalSpace] = {
+            name: source
+            for name, source in sources.items()
+            if name in self._families and isinstance(source, GoalSpace)
+        }
+        self._exhausted: tuple[int | None, int] | None = None
+        """Phase and number of the candidate for which nothing new was found."""
+        if settings.evolution.generator and not self._spaces:
+            raise SettingsError(
+                f"evolution.generator = {settings.evolution.generator!r} varies goals, and none of the run's environments "
+                f"knows its goals before a page is seen: {', '.join(self._families)}. Add store, or leave it empty."
+            )
+
+    async def next_facts(self, state: CurriculumState) -> list[Told]:
+        """What to append now, each fact resting on the one before; empty: the phase goes on as it is."""
+        if state.phases.over:
+            phase = (state.phase or 0) + 1
+            return [(PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}")]
+        if waiting := undecided(state):
+            return await self._decisions(state, waiting)
+        return self._proposals(state)
+
+    def _proposals(self, state: CurriculumState) -> list[Told]:
+        count = wanted(state, self._settings.evolution)
+        place = (state.phase, len(state.phases.candidates))
+        if not count or place == self._exhausted:
+            return []
+        found = embedded_candidates(
+            state,
+            count=count,
+            spaces=self._spaces,
+            families=self._families,
+            run_seed=self._settings.run.seed,
+        )
+        if not found:
+            self._exhausted = place
+            logger.info(
+                "no more new tasks", phase=state.phase, proposed=place[1], failed=len(state.phases.seeds)
+            )
+        return [(fact, fact.task.id) for fact in found]
+
+    async def _decisions(self, state: CurriculumState, waiting: Sequence[Task]) -> list[Told]:
+        """What becomes of candidates, and the values that it rests on."""
+        phase, critic = state.phase or 0, state.phases.ground.critic
+        known = {task.id: state.phases.values.get(task.id) for task in waiting}
+        fresh = await self._values(state, [task for task in waiting if known[task.id] is None])
+        told: list[Told] = []
+        for task in waiting:
+            value = known[task.id]
+            if value is None and task.id in fresh and critic is not None:
+                value = fresh[task.id]
+                told.append(
+                    (StateValued(task_id=task.id, critic_version=critic.version, value=value), task.id)
+                )
+            fact = verdict_on(
+                task, value=value, phase=phase, settings=self._settings.evolution, spaces=self._spaces
+            )
+            told.append((fact, task.id))
+        return told
+
+    async def _values(self, state: CurriculumState, tasks: Sequence[Task]) -> dict[str, float]:
+        """Values of tasks by id; those whose first page nobody has seen yet are left out."""
+        critic, pages = state.phases.ground.critic, state.phases.ground.pages
+        if critic is None or self._valuer is None:
+            return {}
+        valued: list[Task] = []
+        states: list[FirstState] = []
+        for task in tasks:
+            page = await asyncio.to_thread(self._page, pages.get(f"{task.environment}/{task.family}"))
+            if page is not None:
+                valued.append(task)
+                states.append(FirstState(task.instruction, page))
+        if not states:
+            return {}
+        values = await asyncio.to_thread(self._valuer.values, states, critic)
+        return {task.id: value for task, value in zip(valued, values, strict=True)}
+
+    def _page(self, blob: BlobRef | None) -> Page | None:
+        """A recorded page; None where there is none, or it was let go of since."""
+        try:
+            return None if blob is None else msgspec.msgpack.decode(self._blobs.get(blob), type=Page)
+        except (BlobMissing, BlobCorrupt) as error:
+            logger.warning("a first page is gone: its family's tasks are not valued", reason=str(error))
+            return None

@@ -1,0 +1,126 @@
+"""Tasks made from failed ones (WebRL, arXiv 2411.02337, section 2.2), as pure functions of the curriculum's state.
+
+Candidate k of a phase follows from the run's seed, the phase, k, the failed tasks of the phase before and what was
+proposed until then; so a curriculum that dies in the middle proposes the same ones again, and none twice. As many are
+proposed at once as are still to be admitted, so that the last one is the same however often it was interrupted.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+
+from actors.curriculum.phases import spoken
+from actors.curriculum.state import CurriculumState
+from actors.environments.base import GoalSpace
+from core.seeds import derive_seed
+from core.settings import EvolutionSettings
+from core.task import Task
+from events.catalogue import TaskAdmitted, TaskProposed, TaskRejected
+
+EMBEDDED = "embedded/1"
+CANDIDATES_PER_TASK = 4
+"""Candidates for each task wanted, at most: a critic may find that everything is too hard."""
+CHUNK = 16
+"""Proposed, or decided on, at a time."""
+DRAWS = 32
+"""Draws for one candidate until it is new."""
+TOO_HARD, TOO_EASY, UNREACHABLE = "too hard", "too easy", "unreachable"
+"""Reasons of `task.rejected`; the last is followed by why."""
+
+
+def wanted(state: CurriculumState, settings: EvolutionSettings) -> int:
+    """How many candidates to propose now: none before those proposed are decided on."""
+    phases = state.phases
+    if not settings.generator or not state.phase or undecided(state):
+        return 0
+    missing = settings.tasks_per_phase - sum(
+        phases.phase_of.get(name) == state.phase for name in phases.candidates
+    )
+    left = CANDIDATES_PER_TASK * settings.tasks_per_phase - len(phases.candidates)
+    return max(0, min(missing, left, CHUNK))
+
+
+def undecided(state: CurriculumState) -> list[Task]:
+    """Candidates of the phase that are neither admitted nor rejected, in their order, at most `CHUNK`."""
+    phases = state.phases
+    waiting = (
+        name for name in phases.candidates if name not in state.admitted and name not in state.rejected
+    )
+    return [phases.generated[name] for name, _ in zip(waiting, range(CHUNK), strict=False)]
+
+
+def embedded_candidates(
+    state: CurriculumState,
+    *,
+    count: int,
+    spaces: Mapping[str, GoalSpace],
+    families: Mapping[str, Collection[str]],
+    run_seed: int,
+) -> list[TaskProposed]:
+    """The next `count` candidates that vary a failed goal; fewer where no new one can be found.
+
+    `spaces` and `families` (those of the run) by environment.
+    """
+    phases, phase = state.phases, state.phase or 0
+    seeds = [task for task in phases.seeds if task.environment in spaces]
+    seeds.sort(key=lambda task: derive_seed(run_seed, "evolution", phase, task.id))
+    known = set(phases.instructions)
+    found: list[TaskProposed] = []
+    first = len(phases.candidates)
+    for number in range(first, first + count):
+        proposed = _candidate(
+            number, seeds, known, phase, spaces=spaces, families=families, run_seed=run_seed
+        )
+        if proposed is None:
+            break
+        known.add(spoken(proposed.task.instruction))
+        found.append(proposed)
+    return found
+
+
+def _candidate(
+    number: int,
+    seeds: Sequence[Task],
+    known: Collection[str],
+    phase: int,
+    *,
+    spaces: Mapping[str, GoalSpace],
+    families: Mapping[str, Collection[str]],
+    run_seed: int,
+) -> TaskProposed | None:
+    for draw in range(DRAWS if seeds else 0):
+        parent = seeds[(number + draw) % len(seeds)]
+        random = Random(derive_seed(run_seed, "evolution", phase, number, draw))
+        variant = spaces[parent.environment].vary(
+            parent, families=families[parent.environment], random=random
+        )
+        if variant is not None and spoken(variant.task.instruction) not in known:
+            return TaskProposed(
+                task=variant.task,
+                source="generated",
+                parents=(parent.id,),
+                phase=phase,
+                generator=EMBEDDED,
+                change=variant.change,
+            )
+    return None
+
+
+def verdict_on(
+    task: Task,
+    *,
+    value: float | None,
+    phase: int,
+    settings: EvolutionSettings,
+    spaces: Mapping[str, GoalSpace],
+) -> TaskAdmitted | TaskRejected:
+    """What becomes of a candidate: first by the critic's value, where there is one, then by whether it can be done."""
+    if value is not None and not value >= settings.value_low:
+        return TaskRejected(task_id=task.id, reason=TOO_HARD, value=value)
+    if value is not None and not value <= settings.value_high:
+        return TaskRejected(task_id=task.id, reason=TOO_EASY, value=value)
+    if settings.feasibility == "rules":
+        space = spaces.get(task.environment)
+        why = f"{task.environment} cannot say whether" if space is None else space.why_unreachable(task)
+        if why:
+            return TaskRejected(task_id=task.id, reason=f"{UNREACHABLE}: {why}", value=value)
+    return TaskAdmitted(task_id=task.id, phase=phase, value=value)

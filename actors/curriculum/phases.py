@@ -1,0 +1,112 @@
+"""Phases: how the run is divided, and what each is made from, as part of the curriculum's fold.
+
+A phase is *full* after `learner.phase_episodes` decided online episodes, in the order of their verdicts; it is *over* once
+weights are out that a batch planned after that led to: then the policy, and the critic where there is one, have seen it,
+and the newest version is what the next phase refers to.
+
+What the tasks of a phase are made from (failed tasks, first pages, the critic) is held as it stood when the phase began:
+whoever goes on with them after a restart makes the same ones.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from core.task import Task
+from events.catalogue import TaskProposed, WeightsPublished
+from events.envelope import BlobRef
+
+FAILED_BELOW = 0.5
+"""A task has failed in a phase if the mean reward of its decided episodes is less."""
+
+
+class Attempted(msgspec.Struct):
+    """A task that was decided in the phase under way."""
+
+    task: Task
+    decided: int = 0
+    reward: float = 0.0
+    """Sum over the decided ones."""
+
+    @property
+    def failed(self) -> bool:
+        """Whether it seeds tasks of the next phase."""
+        return self.reward < FAILED_BELOW * self.decided
+
+
+class Ground(msgspec.Struct):
+    """What the tasks of a phase are made from and valued with."""
+
+    pages: dict[str, BlobRef] = {}
+    """The first page of the latest episode of a family (`store/find_price`) that began."""
+    critic: WeightsPublished | None = None
+    """The newest critic."""
+
+
+@dataclass(slots=True)
+class Phases:
+    """The phase under way. Changed by the curriculum's projection alone."""
+
+    decided: int = 0
+    """Online episodes decided since it began."""
+    planned: bool = False
+    """It was full when the latest batch of the policy was planned."""
+    over: bool = False
+    """The next one may begin."""
+    attempted: dict[str, Attempted] = field(default_factory=dict)
+    """Tasks decided since it began, by id."""
+    seeds: list[Task] = field(default_factory=list)
+    """Those that failed in the phase before."""
+    ground: Ground = field(default_factory=Ground)
+    """As it was when the phase began."""
+    latest: Ground = field(default_factory=Ground)
+    """As it is now."""
+    candidates: list[str] = field(default_factory=list)
+    """Ids of the tasks that were generated for it, in their order."""
+    values: dict[str, float] = field(default_factory=dict)
+    """Of those among them that were valued."""
+    generated: dict[str, Task] = field(default_factory=dict)
+    """Every generated task by id, of all phases: the settings do not name them."""
+    phase_of: dict[str, int] = field(default_factory=dict)
+    """For which phase each of them was admitted."""
+    instructions: set[str] = field(default_factory=set)
+    """Of all tasks ever proposed, as `spoken` has them."""
+    revisits: int = 0
+    """Groups that were drawn from the tasks of earlier phases."""
+
+    def judge(self, task: Task, reward: float, *, episodes: int) -> None:
+        """An online episode of a task was decided. `episodes`: how many fill a phase; 0: the run is one."""
+        if not episodes:
+            return
+        self.decided += 1
+        attempted = self.attempted.setdefault(task.id, Attempted(task))
+        attempted.decided += 1
+        attempted.reward += reward
+
+    def plan(self, *, episodes: int) -> None:
+        """A batch of the policy was planned."""
+        self.planned = 0 < episodes <= self.decided
+
+    def publish(self) -> None:
+        """Weights of the policy are out."""
+        self.over = self.over or self.planned
+
+    def begin(self) -> None:
+        """The next phase begins."""
+        self.seeds = [one.task for one in self.attempted.values() if one.failed]
+        self.ground = Ground(pages=dict(self.latest.pages), critic=self.latest.critic)
+        self.decided, self.planned, self.over = 0, False, False
+        self.attempted, self.candidates, self.values = {}, [], {}
+
+    def propose(self, fact: TaskProposed) -> None:
+        """A task was proposed."""
+        if fact.task.instruction:
+            self.instructions.add(spoken(fact.task.instruction))
+        if fact.phase is not None and fact.task.id not in self.generated:
+            self.generated[fact.task.id] = fact.task
+            self.candidates.append(fact.task.id)
+
+
+def spoken(instruction: str) -> str:
+    """An instruction as it is compared with others: case, spacing and the last mark say nothing."""
+    return " ".join(instruction.casefold().split()).rstrip(".?! ")
