@@ -203,11 +203,14 @@ async def _watch_store(home: Path, base_url: str) -> None:
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Judge what ended."""
     from actors.judge.role import run_judge
+    from app.judges import shelf_for
 
     async with opened("judge", name) as (handle, log, publisher):
+        settings = handle.settings
+        shelf = await asyncio.to_thread(shelf_for, settings.judge.judges, settings, handle.blobs)
         queue = await log.open_queue("verdicts", family="episode_end", dead_letters=publisher)
         ready("")
-        await run_judge(log=log, publisher=publisher, queue=queue, settings=handle.settings, stop=stop)
+        await run_judge(log=log, publisher=publisher, queue=queue, settings=settings, stop=stop, shelf=shelf)
 
 
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from actors.judge.base import judge_in_time, verdict_key
+from actors.judge.base import Reader, judge_in_time, verdict_key
 from actors.judge.judges import JUDGES
 from actors.judge.role import configured_judges
 from actors.recording import decide_if_absent
@@ -26,6 +26,7 @@ from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.fork_prefix import Prefix, fold_prefix
 from app.import_plan import HERE
+from app.judges import shelf_for
 from app.opening import PACKAGES, behaviour_of
 from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
@@ -118,7 +119,7 @@ async def fork_run(
     async with fork.connect_log("curriculum") as log, _publisher(fork, log) as publisher:
         abandoned = await _abandon(prefix, publisher)
     async with fork.connect_log("judge") as log, _publisher(fork, log) as publisher:
-        judged = await _judge(fork, prefix, publisher)
+        judged = await _judge(fork, log, prefix, publisher)
     write_down(fork)
     return Forked(
         run=fork.name,
@@ -286,23 +287,35 @@ async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
     return len(open_ones)
 
 
-async def _judge(fork: RunHandle, prefix: Prefix, publisher: Publisher) -> int:
+async def _judge(fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publisher) -> int:
     """Give the verdicts that nobody has given in the parent."""
     judged = 0
-    for judge in configured_judges(fork.settings, JUDGES):
+    known = dict(JUDGES)
+    shelf = shelf_for(fork.settings.judge.judges, fork.settings, fork.blobs)
+    if shelf is not None:
+        known[shelf.name] = await shelf.begin(log)
+    for judge in configured_judges(fork.settings, known):
         for episode, recorded in prefix.unjudged.items():
             if judge.identity.name in prefix.spoken.get(episode, ()):
                 continue
             ended = recorded.fact
             assert isinstance(ended, EpisodeEnded)
-            judgment = await judge_in_time(
+            story = None
+            if isinstance(judge, Reader):
+                story = await judge.story_of(log, ended, before=recorded.position)
+            opinion = await judge_in_time(
                 judge,
                 prefix.tasks.get(ended.task_id),
                 ended.evidence,
+                story,
                 timeout_s=fork.settings.judge.timeout_s,
             )
             fact = EpisodeJudged(
-                episode=episode, task_id=ended.task_id, judge=judge.identity, judgment=judgment
+                episode=episode,
+                task_id=ended.task_id,
+                judge=judge.identity,
+                judgment=opinion.judgment,
+                reading=opinion.reading,
             )
             with suppress(ExpectationFailed):  # an interrupted try has given it
                 await publisher.decide(

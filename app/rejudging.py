@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack
 
 import msgspec
 
-from actors.judge.base import Judge
+from actors.judge.base import AnyJudge
 from actors.judge.rejudging import Agreement, SecondOpinion, agreement_of, read_verdicts, save, second_opinion
 from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.working import each
@@ -52,7 +52,7 @@ async def rejudge(
     source: Source,
     wanted: Wanted,
     *,
-    judge: Judge,
+    judge: AnyJudge,
     against: str | None = None,
     save_to: RunHandle | None = None,
     said: Callable[[SecondOpinion], None] = lambda _: None,
@@ -88,10 +88,12 @@ async def rejudge(
             )
 
         async def work(episode: RecordedEpisode) -> SecondOpinion | None:
-            opinion = await second_opinion(judge, episode, verdicts, against=old, timeout_s=timeout_s)
+            opinion = await second_opinion(
+                judge, episode, verdicts, log=log, against=old, timeout_s=timeout_s
+            )
             if opinion is not None:
                 if publisher is not None and opinion.new.outcome != "undecided":
-                    saved.append(await save(publisher, judge.identity, episode, opinion.new))
+                    saved.append(await save(publisher, judge.identity, episode, opinion))
                 said(opinion)
             return opinion
 

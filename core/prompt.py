@@ -68,21 +68,23 @@ def build_prompt(
     max_tokens: int,
     history: str = "webrl/1",
     earlier_pages: Sequence[str] = (),
+    question: str = "",
 ) -> Prompt:
     """The prompt of the round after `answers` (oldest first), at most `max_tokens` long.
 
     `earlier_pages` are those of the latest past rounds, as text, oldest first; every other has its stand-in. They go
     before anything else does, the oldest first, while the page does not fit whole. Then the page is cut at its end; if
-    that left it less than the share its `history` form grants, the earliest answers go first. The instruction and the
-    last answers always stay. `tokenizer` is a fast Hugging Face tokenizer with a chat template.
+    that left it less than the share its `history` form grants, the earliest answers go first. The instruction, the last
+    answers and `question`, which follows the page, always stay. `tokenizer` is a fast Hugging Face tokenizer with a chat template.
     Raises SettingsError when what must stay leaves no room at all.
     """
     frame = _frame_of(tokenizer)
     page = encode_text(tokenizer, page_text)
+    closing = [*encode_text(tokenizer, question), *frame.to_answer] if question else list(frame.to_answer)
     shown, in_full = list(answers), list(earlier_pages)
     while True:
         head = _head(tokenizer, frame, instruction, shown, in_full)
-        room = max_tokens - len(head) - len(frame.to_answer)
+        room = max_tokens - len(head) - len(closing)
         if in_full and room < len(page):
             in_full.pop(0)
             continue
@@ -95,7 +97,7 @@ def build_prompt(
             f"the instruction and the last {len(shown)} answers take {len(head)} tokens, which leaves none of "
             f"{max_tokens} for the page. Raise actors.max_prompt_tokens, or shorten the instruction."
         )
-    ids = [*head, *page[:room], *frame.to_answer]
+    ids = [*head, *page[:room], *closing]
     cut = len(page) > room or len(shown) < len(answers) or len(in_full) < len(earlier_pages)
     return Prompt(ids=ids, truncated=cut)
 

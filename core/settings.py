@@ -165,6 +165,10 @@ class JudgeSettings(Section):
     """Judges that look at every episode; training uses the first."""
     timeout_s: Seconds = 30.0
     """One verdict; beyond it the episode is undecided."""
+    orm_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """P(YES) from which on the judge `orm` calls an episode a success."""
+    orm_prompt_tokens: Count = 1024
+    """Length of what the judge `orm` reads; the page is cut to fit, never the question."""
 
 
 class LearnerSettings(Section):

@@ -78,6 +78,12 @@ def _never_a_page(raw: Raw) -> Raw:
     return raw | {"page": False}
 
 
+@step("episode.judged", since=1)
+def _judged_by_rules(raw: Raw) -> Raw:
+    """Version 2 says what a language model read before it judged; before it only rules did."""
+    return raw | {"reading": None}
+
+
 @step("run.forked", since=1)
 def _as_its_parent(raw: Raw) -> Raw:
     """Version 2 says under which settings the fork goes on; no command ever wrote version 1."""

@@ -1,16 +1,33 @@
 """What a judge is, and how a verdict is reached whatever happens: `undecided` with a reason, never a false failure.
 
+There are judges of the evidence that an episode left, and readers, who go by what its agent was told, did and saw.
+
 Invariant "Verdicts are facts about a judge": a verdict names who gave it, and exists at most once per episode, judge
 and version.
 """
 
 import asyncio
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar, runtime_checkable
 
+import msgspec
+
+from actors.judge.story import Story
 from core.errors import HindcastError
 from core.evidence import Evidence, Judgment
 from core.task import Task
-from events.catalogue.verdict import JudgeIdentity
+from events.catalogue import EpisodeEnded
+from events.catalogue.verdict import JudgeIdentity, Reading
+from events.log import EventLog
+
+Said = TypeVar("Said")
+
+
+class Opinion(msgspec.Struct, frozen=True, kw_only=True):
+    """A judgment, and what a reader read before it came to it."""
+
+    judgment: Judgment
+    reading: Reading | None = None
 
 
 class Judge(Protocol):
@@ -24,6 +41,27 @@ class Judge(Protocol):
     def judge(self, task: Task, evidence: Evidence) -> Judgment:
         """The judgment. May raise anything: the episode is then undecided."""
         ...
+
+
+@runtime_checkable
+class Reader(Protocol):
+    """A judge that reads the episode. It is of one version for as long as it lives."""
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """Who speaks."""
+        ...
+
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
+        """What there is to read of an episode whose end stands at position `before`; see `actors.judge.story`."""
+        ...
+
+    def read(self, story: Story) -> Opinion:
+        """The opinion. Runs in a thread. May raise anything: the episode is then undecided."""
+        ...
+
+
+AnyJudge = Judge | Reader
 
 
 class OutOfTime(Exception):
@@ -53,16 +91,9 @@ async def reach_judgment(
         return undecided("the task of this episode does not stand in the log before its end")
     if not evidence.probes and evidence.answer is None and not evidence.final_url:
         return undecided("the episode left no evidence")
-    scope = asyncio.timeout(timeout_s)
-    try:
-        async with scope:
-            judgment = await asyncio.to_thread(judge.judge, task, evidence)
-    except TimeoutError as error:
-        if scope.expired():
-            raise OutOfTime from None
-        return undecided(_failed(judge, error))
-    except Exception as error:  # an evaluator's mistake must not become an agent's failure
-        return undecided(_failed(judge, error))
+    judgment = await _in_time(judge, lambda: judge.judge(task, evidence), timeout_s=timeout_s)
+    if isinstance(judgment, str):
+        return undecided(judgment)
     if judgment.outcome == "undecided":
         return undecided(judgment.reason)
     if not 0.0 <= judgment.reward <= 1.0:
@@ -70,19 +101,55 @@ async def reach_judgment(
     return judgment
 
 
-def too_slow(judge: Judge, timeout_s: float) -> Judgment:
+async def reach_opinion(reader: Reader, story: Story | None, *, timeout_s: float) -> Opinion:
+    """What the reader says; `undecided` where there is nothing to read or the reader fails.
+
+    Raises:
+        OutOfTime: as `reach_judgment`.
+
+    """
+    if story is None:
+        return Opinion(
+            judgment=undecided("the start of this episode does not stand in the log before its end")
+        )
+    opinion = await _in_time(reader, lambda: reader.read(story), timeout_s=timeout_s)
+    return Opinion(judgment=undecided(opinion)) if isinstance(opinion, str) else opinion
+
+
+async def _in_time(judge: AnyJudge, speak: Callable[[], Said], *, timeout_s: float) -> Said | str:
+    """What is said, or why nothing is. Raises OutOfTime."""
+    scope = asyncio.timeout(timeout_s)
+    try:
+        async with scope:
+            return await asyncio.to_thread(speak)
+    except TimeoutError as error:
+        if scope.expired():
+            raise OutOfTime from None
+        return _failed(judge, error)
+    except Exception as error:  # an evaluator's mistake must not become an agent's failure
+        return _failed(judge, error)
+
+
+def too_slow(judge: AnyJudge, timeout_s: float) -> Judgment:
     """The judgment of a judge that took longer."""
     return undecided(f"{judge.identity.name} took longer than {timeout_s:g} s (judge.timeout_s)")
 
 
-async def judge_in_time(judge: Judge, task: Task | None, evidence: Evidence, *, timeout_s: float) -> Judgment:
-    """What the judge says; `undecided` also where it is too slow. For those who record no waits."""
+async def judge_in_time(
+    judge: AnyJudge, task: Task | None, evidence: Evidence, story: Story | None, *, timeout_s: float
+) -> Opinion:
+    """What a judge says of the evidence, or a reader of the story; `undecided` also where it is too slow.
+
+    For those who record no waits.
+    """
     try:
-        return await reach_judgment(judge, task, evidence, timeout_s=timeout_s)
+        if isinstance(judge, Reader):
+            return await reach_opinion(judge, story, timeout_s=timeout_s)
+        return Opinion(judgment=await reach_judgment(judge, task, evidence, timeout_s=timeout_s))
     except OutOfTime:
-        return too_slow(judge, timeout_s)
+        return Opinion(judgment=too_slow(judge, timeout_s))
 
 
-def _failed(judge: Judge, error: Exception) -> str:
+def _failed(judge: AnyJudge, error: Exception) -> str:
     text = str(error) if isinstance(error, HindcastError) else f"{type(error).__name__}: {error}"
     return f"{judge.identity.name} could not evaluate the evidence ({text})"

@@ -2,17 +2,25 @@
 
 from collections.abc import Mapping
 
-from actors.judge.base import Judge
+from actors.judge.base import AnyJudge
 from actors.judge.rules import RuleJudge
 from actors.judge.strict import StrictJudge
 from core.errors import SettingsError
 
-JUDGES: dict[str, Judge] = {"rules": RuleJudge(), "strict": StrictJudge()}
-"""By the name that `judge.judges` and `hindcast rejudge --judge` use."""
+JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
+"""By the name that `judge.judges` and `hindcast rejudge --judge` use: those that are the same in every run."""
+
+ORM = "orm"
+"""Name of the judge that a run trains itself, and of its model (`actors.judge.orm`)."""
 
 
-def judge_named(name: str, judges: Mapping[str, Judge] = JUDGES) -> Judge:
-    """A judge by its name. Raises SettingsError, with the names there are."""
+def judge_names() -> tuple[str, ...]:
+    """Of all judges."""
+    return tuple(sorted({*JUDGES, ORM}))
+
+
+def judge_named(name: str, judges: Mapping[str, AnyJudge] = JUDGES) -> AnyJudge:
+    """A judge that is the same in every run. Raises SettingsError, with the names there are."""
     if name not in judges:
-        raise SettingsError(f"there is no judge {name!r}; there are: {', '.join(sorted(judges))}")
+        raise SettingsError(f"there is no judge {name!r}; there are: {', '.join(judge_names())}")
     return judges[name]

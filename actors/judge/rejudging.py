@@ -10,13 +10,14 @@ from contextlib import aclosing
 
 import msgspec
 
-from actors.judge.base import Judge, judge_in_time, verdict_key
+from actors.judge.base import AnyJudge, Reader, judge_in_time, verdict_key
+from actors.judge.story import Story
 from actors.replay.recorded import RecordedEpisode
 from core.errors import ExpectationFailed
 from core.evidence import Judgment
 from core.statistics import cohen_kappa
 from events.catalogue import EpisodeEnded, EpisodeJudged
-from events.catalogue.verdict import JudgeIdentity
+from events.catalogue.verdict import JudgeIdentity, Reading
 from events.log import EventLog
 from events.publisher import Publisher
 from events.reader import read
@@ -34,6 +35,8 @@ class SecondOpinion(msgspec.Struct, frozen=True, kw_only=True):
     old: Judgment | None
     """The old judge's first verdict; None: it never spoke."""
     new: Judgment
+    reading: Reading | None = None
+    """What it read before it came to `new`; None: it is no language model."""
     before: Judgment | None
     """What this very judge, name and version, said before; None: nothing."""
 
@@ -79,19 +82,32 @@ async def read_verdicts(log: EventLog, *, judges: Collection[str]) -> Verdicts:
 
 
 async def second_opinion(
-    judge: Judge, episode: RecordedEpisode, verdicts: Verdicts, *, against: str, timeout_s: float
+    judge: AnyJudge,
+    episode: RecordedEpisode,
+    verdicts: Verdicts,
+    *,
+    log: EventLog,
+    against: str,
+    timeout_s: float,
 ) -> SecondOpinion | None:
     """The judge's opinion of an episode beside that of the judge named `against`; None: the episode left no evidence."""
     earlier = verdicts.get(episode.name, ())
     if not isinstance(episode.end, EpisodeEnded):
         return None
-    new = await judge_in_time(judge, episode.request.task, episode.end.evidence, timeout_s=timeout_s)
+    story: Story | None = None
+    if isinstance(judge, Reader):
+        story = await judge.story_of(log, episode.end, before=episode.ended)
+    opinion = await judge_in_time(
+        judge, episode.request.task, episode.end.evidence, story, timeout_s=timeout_s
+    )
+    new = opinion.judgment
     return SecondOpinion(
         episode=episode.name,
         family=episode.family,
         origin=episode.request.origin,
         old=next((said.judgment for said in earlier if said.judge.name == against), None),
         new=new,
+        reading=opinion.reading,
         before=next((said.judgment for said in earlier if _is(said.judge, judge.identity)), None),
     )
 
@@ -101,11 +117,15 @@ def _is(one: JudgeIdentity, other: JudgeIdentity) -> bool:
 
 
 async def save(
-    publisher: Publisher, judge: JudgeIdentity, episode: RecordedEpisode, judgment: Judgment
+    publisher: Publisher, judge: JudgeIdentity, episode: RecordedEpisode, opinion: SecondOpinion
 ) -> bool:
     """Append a verdict; False when this judge and version has spoken about the episode before."""
     fact = EpisodeJudged(
-        episode=episode.name, task_id=episode.request.task.id, judge=judge, judgment=judgment
+        episode=episode.name,
+        task_id=episode.request.task.id,
+        judge=judge,
+        judgment=opinion.new,
+        reading=opinion.reading,
     )
     try:
         await publisher.decide(

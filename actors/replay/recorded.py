@@ -80,6 +80,8 @@ class RecordedEpisode:
     """None while it is under way, or when nobody has recorded its end yet."""
     end_id: str = ""
     """Of the end's event."""
+    ended: int = 0
+    """Its position."""
 
     @property
     def name(self) -> str:
@@ -162,7 +164,7 @@ class _Gathering:
                 self._requests.pop(fact.episode, None)
                 episode = self.held.get(fact.episode)
                 if episode is not None and episode.end is None:
-                    episode.end, episode.end_id = fact, recorded.envelope.id
+                    episode.end, episode.end_id, episode.ended = fact, recorded.envelope.id, recorded.position
                     return episode
         return None
 

@@ -6,12 +6,13 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.judge.judges import JUDGES, judge_named
+from actors.judge.judges import judge_names
 from actors.judge.rejudging import NO_VERDICT, Agreement, SecondOpinion
 from app.cli.bars import progress_bar
 from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_table, print_text
 from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
+from app.judges import judge_for
 from app.rejudging import RejudgeReport, rejudge
 from app.runs import RunHandle
 from app.sources import Source, open_source
@@ -27,7 +28,7 @@ def rejudge_run(
     run: SourceName = None,
     judge: Annotated[
         str | None,
-        typer.Option(help=f"Who judges: {', '.join(sorted(JUDGES))}; by default the one that training uses."),
+        typer.Option(help=f"Who judges: {', '.join(judge_names())}; by default the one that training uses."),
     ] = None,
     against: Annotated[
         str | None,
@@ -55,7 +56,7 @@ def rejudge_run(
     """
     wanted = wanted_of(episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)
-    speaker = judge_named(judge or source.settings.judge.judges[0])
+    speaker = asyncio.run(judge_for(judge or source.settings.judge.judges[0], source))
     with progress_bar(as_json=as_json) as bar:
         task = bar.add_task("judging", total=wanted.sample)
 

@@ -16,7 +16,24 @@ class JudgeIdentity(msgspec.Struct, frozen=True, kw_only=True):
     """Digest of the prompt for judges that read one."""
 
 
-@fact("episode.judged", family="verdict")
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge that is a language model read, and how sure it was.
+
+    The ids stand here, and not in a blob, for the reason that they stand in step.taken: it is what such a model is
+    trained on (invariant 4), a few kB, each read once.
+    """
+
+    prompt_ids: bytes
+    """int32 little-endian: exactly what the model read, or would have read if there had been one."""
+    truncated: bool
+    """Whether part of the page, or an early answer, was left out to fit."""
+    model_version: int | None
+    """Published version that answered; None: none was published yet."""
+    probability: float | None
+    """P(YES) over {YES, NO}; None without a model."""
+
+
+@fact("episode.judged", family="verdict", version=2)
 class EpisodeJudged(Fact, frozen=True, kw_only=True):
     """One judge's verdict on one episode; created if absent per (episode, judge)."""
 
@@ -24,6 +41,8 @@ class EpisodeJudged(Fact, frozen=True, kw_only=True):
     task_id: str
     judge: JudgeIdentity
     judgment: Judgment
+    reading: Reading | None = None
+    """None: the judge is no language model, or had nothing to read."""
 
 
 class Relabel(msgspec.Struct, frozen=True, kw_only=True):

@@ -93,6 +93,10 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     outcome: str
     reward: float | None
     reason: str | None
+    model_version: int | None
+    """Published version of the model that spoke, where the judge is one."""
+    probability: float | None
+    """What it gave to success."""
 
 
 class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):

@@ -226,7 +226,8 @@ class Fork:
             await publisher.publish(fact, entity="branch")
             await forking._abandon(prefix, publisher)
             with patch.object(forking, "JUDGES", {"rules": JUDGE}):
-                await forking._judge(SimpleNamespace(settings=self._settings), prefix, publisher)  # type: ignore[arg-type]
+                fork = SimpleNamespace(settings=self._settings, blobs=None)
+                await forking._judge(fork, log, prefix, publisher)  # type: ignore[arg-type]
             last = (await log.identity()).last
             resumed = RunResumed(after_position=last, fingerprint=started.fingerprint, until={})
             await publisher.decide(

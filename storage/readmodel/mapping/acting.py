@@ -193,6 +193,7 @@ def _episode_cancelled(recorded: Recorded, fact: EpisodeCancelled) -> Iterable[O
 
 
 def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operation]:
+    reading = fact.reading
     return (
         Insert(
             "verdicts",
@@ -206,6 +207,8 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
                 "reason": clean_text(fact.judgment.reason),
                 "occurred_ns": recorded.envelope.occurred_ns,
                 "reward": finite(fact.judgment.reward),
+                "model_version": None if reading is None else reading.model_version,
+                "probability": None if reading is None else finite(reading.probability),
                 "code_rev": recorded.envelope.code_rev,
             },
         ),

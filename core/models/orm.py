@@ -1,0 +1,41 @@
+"""The outcome reward model (WebRL, arXiv 2411.02337): the policy's architecture, read where it answers YES or NO.
+
+Judge and learner compute P(YES) here, by the same forward pass.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.models.policy import load_policy, load_weights
+from core.models.scoring import Scored, distributions
+from core.verdict_prompt import AnswerIds, answer_ids
+
+
+def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -> torch.Tensor:
+    """log P(YES) - log P(NO) after each prompt  # [prompts] float32. Differentiable; one forward pass for all.
+
+    Its logistic function is P(YES) over {YES, NO}.
+    """
+    asked = [Scored(prompt, [answers.yes]) for prompt in prompts]
+    logprobs = torch.cat(distributions(model, asked, temperature=1.0))  # [prompts, vocabulary]
+    return logprobs[:, answers.yes] - logprobs[:, answers.no]
+
+
+class OutcomeModel:
+    """An outcome reward model to ask. Raises ModelFileError when its folder or its weights cannot be loaded."""
+
+    def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
+        """`folder`: of the policy that has its architecture; `weights`: a published version of the model."""
+        torch.set_num_threads(threads)
+        policy = load_policy(folder)
+        load_weights(policy.model, weights)
+        self._model = policy.model
+        self._answers = answer_ids(policy.tokenizer)
+
+    @torch.inference_mode()
+    def probability(self, prompt_ids: Sequence[int]) -> float:
+        """P(YES) over {YES, NO}, in [0, 1]."""
+        return float(torch.sigmoid(log_odds(self._model, [prompt_ids], self._answers))[0])

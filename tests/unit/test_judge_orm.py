@@ -1,0 +1,287 @@
+"""The judge that the run trains itself: what it reads, when it says success, and which version speaks."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from curriculum_story import SOURCES, settings_of
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny_policy import tiny_model, write_tiny_policy
+from transformers import PreTrainedTokenizerFast
+
+from actors.judge.base import Opinion
+from actors.judge.orm import ORM, OrmVersions, find_newest_orm, judgment_of
+from actors.judge.role import run_judge
+from actors.judge.story import Story, read_story
+from core.arrays import pack_floats, pack_ids, unpack_ids
+from core.errors import ModelFileError, SettingsError
+from core.evidence import Evidence
+from core.models.orm import OutcomeModel
+from core.models.policy import base_policy_folder, encode_weights, save_weights
+from core.observation import Node, Page
+from core.sampling import Sampling
+from core.verdict_prompt import NO, PROMPT_DIGEST, QUESTION, YES, answer_ids, build_verdict_prompt
+from events.catalogue import (
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+    WeightsPublished,
+)
+from events.envelope import BlobRef, Fact
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
+from storage.blobs import BlobStore
+
+TOKENIZER: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
+TASK = SOURCES["shop"].task("buy", 3)
+INSTRUCTION = "Buy the brass lamp."
+SETTINGS = settings_of(judge={"judges": (ORM,), "timeout_s": 120})
+APPENDED_S = 60
+
+
+def page(words: int = 3) -> Page:
+    nodes = tuple(Node(kind="text", tag="p", text=f"word {number}") for number in range(words))
+    return Page(url="http://shop/cart", title="Cart", nodes=nodes)
+
+
+@given(
+    words=st.integers(0, 300),
+    answers=st.lists(st.text("abc <|>", max_size=30), max_size=8),
+    max_tokens=st.integers(200, 400),
+)
+def test_truncation_cuts_the_page_and_never_the_question(
+    words: int, answers: list[str], max_tokens: int
+) -> None:
+    prompt = build_verdict_prompt(
+        TOKENIZER, instruction=INSTRUCTION, answers=answers, page=page(words), max_tokens=max_tokens
+    )
+    text = TOKENIZER.decode(prompt.ids)
+    assert len(prompt.ids) <= max_tokens
+    assert text.startswith(f"<|user|>Task Instruction: {INSTRUCTION}")
+    assert text.endswith(f"{QUESTION}<|end|><|assistant|>")
+    shown = f"word {words - 1}{QUESTION}" if words else f"page Cart{QUESTION}"
+    assert (shown in text) or prompt.truncated
+    assert prompt.truncated or all(answer.strip() in text for answer in answers)
+
+
+def test_a_question_that_leaves_no_room_for_the_page_is_refused() -> None:
+    with pytest.raises(SettingsError, match="leaves none of 40"):
+        build_verdict_prompt(TOKENIZER, instruction=INSTRUCTION * 9, answers=[], page=page(), max_tokens=40)
+
+
+def test_words_that_begin_alike_cannot_be_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = answer_ids(TOKENIZER)
+    assert TOKENIZER.decode([ids.yes]) == YES[0]
+    assert TOKENIZER.decode([ids.no]) == NO[0]
+    monkeypatch.setattr("core.verdict_prompt.NO", "YEAH")
+    with pytest.raises(ModelFileError, match="with the same token"):
+        answer_ids(TOKENIZER)
+
+
+@given(probability=st.floats(0, 1), threshold=st.floats(0.01, 0.99))
+def test_success_begins_at_the_threshold(probability: float, threshold: float) -> None:
+    judgment = judgment_of(probability, threshold=threshold)
+    assert (judgment.outcome == "success") == (probability >= threshold)
+    assert judgment.reward == float(judgment.outcome == "success")
+    assert judgment_of(threshold, threshold=threshold).outcome == "success"
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_policy(tmp_path_factory.mktemp("policy"))
+
+
+def test_the_probability_is_that_of_yes_among_yes_and_no(folder: Path, tmp_path: Path) -> None:
+    model = tiny_model(folder, seed=5).eval()
+    weights = tmp_path / "orm.safetensors"
+    save_weights(model, weights)
+    prompt = build_verdict_prompt(
+        TOKENIZER, instruction=INSTRUCTION, answers=["done"], page=page(), max_tokens=256
+    )
+    with torch.no_grad():
+        logits = model(torch.tensor([prompt.ids])).logits[0, -1].double()
+    yes, no = answer_ids(TOKENIZER)
+    by_hand = logits[yes].exp() / (logits[yes].exp() + logits[no].exp())
+    found = OutcomeModel(folder, weights, threads=1).probability(prompt.ids)
+    assert found == pytest.approx(float(by_hand), abs=1e-5)
+    assert 0.01 < found < 0.99, "an answer that says something"
+
+
+def story_of(name: str, blobs: BlobStore, *, answers: int = 2, gone: bool = False) -> list[Fact]:
+    """An episode from its request to its end."""
+    final = blobs.put(msgspec.msgpack.encode(page(5)))
+    if gone:
+        final = BlobRef("0" * 64, 10)
+    return [
+        EpisodeRequested(
+            episode=name,
+            task=TASK,
+            group="g",
+            member=0,
+            group_size=1,
+            attempt=0,
+            origin="online",
+            temperature=1.0,
+            phase=0,
+            min_version=0,
+            lease_s=60,
+        ),
+        EpisodeStarted(episode=name, actor="actor.1", instruction=INSTRUCTION, renderer="lines/1"),
+        *(step(name, index) for index in range(answers)),
+        EpisodeEnded(
+            episode=name,
+            task_id=TASK.id,
+            actor="actor.1",
+            reason="exit",
+            steps=answers,
+            evidence=Evidence(answer="", final_url="http://shop/cart", probes={}),
+            final_observation=final,
+            policy_versions=(0, 0),
+            duration_ms=1.0,
+        ),
+    ]
+
+
+def step(name: str, index: int) -> StepTaken:
+    return StepTaken(
+        episode=name,
+        index=index,
+        observation_digest="",
+        observation=None,
+        url="",
+        world_ordinal=0,
+        prompt_ids=pack_ids([1]),
+        action_ids=pack_ids([2]),
+        logprobs=pack_floats([-0.5]),
+        versions=pack_ids([0]),
+        sampling=Sampling(temperature=1.0, max_tokens=8, seed=1),
+        prompt_truncated=False,
+        answer=f"answer {index} of {name}",
+        action=None,
+        result="parse_failure",
+        detail="",
+        observe_ms=0.0,
+        generate_ms=0.0,
+        act_ms=0.0,
+    )
+
+
+def publisher(log: MemoryLog, name: str) -> Publisher:
+    return Publisher(log, producer=name, code_rev="", settings=SETTINGS.log)
+
+
+async def append(log: MemoryLog, *facts: Fact) -> None:
+    async with publisher(log, "story") as story:
+        for fact in facts:
+            await story.publish(fact, entity=getattr(fact, "episode", "e"))
+
+
+async def test_a_story_has_the_answers_of_its_episode_alone_in_order(tmp_path: Path) -> None:
+    blobs, log = BlobStore(tmp_path), MemoryLog("r")
+    one, other = story_of("ep_a", blobs, answers=300), story_of("ep_b", blobs)
+    await append(log, *one[:5], *other, *one[5:])
+    ended = one[-1]
+    assert isinstance(ended, EpisodeEnded)
+    last = (await log.identity()).last
+    story = await read_story(log, blobs, ended, before=last)
+    assert story is not None
+    assert story.instruction == INSTRUCTION
+    assert story.answers == tuple(f"answer {index} of ep_a" for index in range(300))
+    assert story.page == page(5)
+    assert await read_story(MemoryLog("r"), blobs, ended, before=last) is None
+
+
+async def test_the_newest_model_is_found_however_long_ago_it_was_published(tmp_path: Path) -> None:
+    log, blobs = MemoryLog("r"), BlobStore(tmp_path)
+    assert await find_newest_orm(log, until=0) is None
+    weights = blobs.put(b"weights")
+    versions = [
+        WeightsPublished(version=version, model=model, weights=weights, update=version)
+        for version, model in ((1, ORM), (2, ORM), (9, "policy"))
+    ]
+    await append(log, *story_of("ep_a", blobs), *versions, *story_of("ep_b", blobs, answers=2100))
+    found = await find_newest_orm(log, until=(await log.identity()).last)
+    assert found is not None
+    assert (found.model, found.version) == (ORM, 2)
+
+
+def reading_of(opinion: Opinion) -> list[int]:
+    assert opinion.reading is not None
+    return unpack_ids(opinion.reading.prompt_ids).tolist()
+
+
+async def test_without_a_page_nothing_is_read_and_nothing_decided(folder: Path, tmp_path: Path) -> None:
+    judge = await OrmVersions(folder, blobs=BlobStore(tmp_path), settings=SETTINGS).begin(MemoryLog("r"))
+    opinion = judge.read(Story(instruction=INSTRUCTION, answers=(), page=None))
+    assert opinion.judgment.outcome == "undecided"
+    assert "not kept any more" in opinion.judgment.reason
+    assert opinion.reading is None
+
+
+async def test_each_verdict_names_the_version_that_spoke_and_what_it_read(
+    folder: Path, tmp_path: Path
+) -> None:
+    """Before the first version nothing is decided; a version that is published meanwhile speaks from then on."""
+    blobs, log, stop = BlobStore(tmp_path / "blobs"), MemoryLog("r"), asyncio.Event()
+    gone = story_of("ep_gone", blobs, gone=True)
+    first, second = story_of("ep_a", blobs), story_of("ep_b", blobs)
+    weights = blobs.put(encode_weights(tiny_model(folder, seed=5)))
+    published = WeightsPublished(version=3, model=ORM, weights=weights, update=12)
+    shelf = OrmVersions(folder, blobs=blobs, settings=SETTINGS)
+    adopted = asyncio.Event()
+    begin_following = shelf.follow
+
+    async def follow(log: MemoryLog, replace: object) -> None:
+        def told(judge: object) -> None:
+            replace(judge)  # type: ignore[operator]
+            adopted.set()
+
+        await begin_following(log, told)
+
+    shelf.follow = follow  # type: ignore[method-assign, assignment]
+    async with publisher(log, "judge.1") as mine, asyncio.TaskGroup() as tasks:
+        queue = await log.open_queue("judges", family="episode_end")
+        tasks.create_task(
+            run_judge(log=log, publisher=mine, queue=queue, settings=SETTINGS, stop=stop, shelf=shelf)
+        )
+        await append(log, *first, *gone)
+        await log.wait_for_growth(len(first) + len(gone) + 1, timeout_s=APPENDED_S)
+        await append(log, published)
+        async with asyncio.timeout(APPENDED_S):
+            await adopted.wait()
+        await append(log, *second)
+        await log.wait_for_growth(len(first) + len(gone) + len(second) + 3, timeout_s=APPENDED_S)
+        stop.set()
+    said = {fact.episode: fact for fact in await verdicts(log)}
+    assert {name: (fact.judge.version, fact.judge.prompt_digest) for name, fact in said.items()} == {
+        "ep_a": ("1-v0", PROMPT_DIGEST),
+        "ep_gone": ("1-v0", PROMPT_DIGEST),
+        "ep_b": ("1-v3", PROMPT_DIGEST),
+    }
+    prompt = build_verdict_prompt(
+        TOKENIZER,
+        instruction=INSTRUCTION,
+        answers=["answer 0 of ep_a", "answer 1 of ep_a"],
+        page=page(5),
+        max_tokens=SETTINGS.judge.orm_prompt_tokens,
+    )
+    before, after = said["ep_a"].reading, said["ep_b"].reading
+    assert before is not None
+    assert after is not None
+    assert said["ep_gone"].reading is None
+    assert unpack_ids(before.prompt_ids).tolist() == prompt.ids
+    assert (before.model_version, before.probability) == (None, None)
+    assert said["ep_a"].judgment.outcome == "undecided"
+    assert after.model_version == 3
+    assert after.probability is not None
+    assert said["ep_b"].judgment == judgment_of(after.probability, threshold=0.5)
+
+
+async def verdicts(log: MemoryLog) -> list[EpisodeJudged]:
+    return [recorded.fact async for recorded in read(log) if isinstance(recorded.fact, EpisodeJudged)]
