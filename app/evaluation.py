@@ -9,7 +9,9 @@ import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -20,10 +22,12 @@ from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
 from actors.judge.role import run_judge
 from app.sites import store_running
+from core.evidence import Outcome
 from core.settings import Settings
 from core.statistics import wilson
 from core.task import Task
-from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested
+from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken
+from events.catalogue.episode import StepResult
 from events.memory import MemoryLog
 from events.publisher import Publisher
 from events.reader import tail
@@ -191,6 +195,30 @@ async def play(
     return tally
 
 
+class PlayedStep(NamedTuple):
+    """What one step did."""
+
+    page: str
+    """Digest of the page before it."""
+    result: StepResult
+
+
+@dataclass(slots=True)
+class Played:
+    """What an episode came to."""
+
+    family: str
+    steps: list[PlayedStep] = field(default_factory=list)
+    end: str = ""
+    """Reason of its end; empty: it has not ended."""
+    outcome: Outcome | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the judge called it a success."""
+        return self.outcome == "success"
+
+
 class Tally:
     """What the episodes came to."""
 
@@ -198,6 +226,7 @@ class Tally:
         self._requests = {request.episode: request for request in requests}
         self._verdicts: dict[str, list[bool]] = defaultdict(list)
         self._steps: list[int] = []
+        self._played: dict[str, Played] = {}
         self.by_task: dict[str, list[bool]] = defaultdict(list)
         """Verdicts by the task's id."""
         self.lost = 0
@@ -215,9 +244,13 @@ class Tally:
     def apply(self, fact: object) -> EpisodeRequested | None:
         """Take in one fact; returns the request of another try where one is due."""
         match fact:
-            case EpisodeEnded(steps=steps):
+            case StepTaken(episode=episode, observation_digest=page, result=result):
+                self._story(episode).steps.append(PlayedStep(page, result))
+            case EpisodeEnded(episode=episode, steps=steps, reason=reason):
                 self._steps.append(steps)
+                self._story(episode).end = reason
             case EpisodeJudged(episode=episode, judgment=judgment):
+                self._story(episode).outcome = judgment.outcome
                 if judgment.outcome == "undecided":
                     self.lost += 1
                 else:
@@ -234,6 +267,14 @@ class Tally:
                     return again
                 self.lost += 1
         return None
+
+    def _story(self, episode: str) -> Played:
+        return self._played.setdefault(episode, Played(self._requests[episode].task.family))
+
+    @property
+    def decided(self) -> list[Played]:
+        """The episodes that the judge could tell about, in the order in which they began."""
+        return [played for played in self._played.values() if played.outcome in ("success", "failure")]
 
     def count(self, tasks: Iterable[Task]) -> FamilyResult:
         """Success on these tasks."""

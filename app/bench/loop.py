@@ -136,12 +136,35 @@ async def measure(
     name: str,
 ) -> EvaluationReport:
     """Success of the base policy (None) or of a weights file on `episodes` unseen tasks, as many of each family."""
+    requests = requests_for(
+        families, sources, settings=settings, seed=seed, episodes=episodes, temperature=temperature
+    )
+    return await evaluate(
+        requests,
+        suite=", ".join(families),
+        policy=name,
+        folder=policy_folder(settings.policy.base),
+        weights=policy,
+        settings=settings,
+    )
+
+
+def requests_for(
+    families: Sequence[str],
+    sources: dict[str, TaskSource],
+    *,
+    settings: Settings,
+    seed: int,
+    episodes: int,
+    temperature: float,
+) -> list[EpisodeRequested]:
+    """At least `episodes` unseen tasks, as many of each family; the same for every policy under one run seed."""
     by_site: dict[str, list[str]] = {}
     for family in families:
         site, _, short = family.partition("/")
         by_site.setdefault(site, []).append(short)
     each = -(-episodes // len(families))
-    requests = [
+    return [
         request
         for site, names in by_site.items()
         for request in plan_requests(
@@ -153,14 +176,6 @@ async def measure(
             first_seed=FIRST_SEED + seed * SEEDS_APART,
         )
     ]
-    return await evaluate(
-        requests,
-        suite=", ".join(families),
-        policy=name,
-        folder=policy_folder(settings.policy.base),
-        weights=policy,
-        settings=settings,
-    )
 
 
 def train(
@@ -178,7 +193,7 @@ def train(
     command = hindcast("start", "--run", name, "--recipe", recipe, "--until", f"minutes={minutes:g}")
     command += [] if updates is None else ["--until", f"updates={updates}"]
     command += [part for override in overrides for part in ("--set", override)]
-    with (home / "start.log").open("wb") as output:
+    with (home / "start.log").open("ab") as output:
         try:
             status = subprocess.run(
                 command,

@@ -1,0 +1,67 @@
+"""`hindcast bench recipes` over a table of two small rows: run, kept, and not run again."""
+
+import json
+from pathlib import Path
+
+import pytest
+from system import Home
+
+TABLE = """
+reported_seeds = [5]
+tuning_seeds = [1]
+episodes = 8
+points = 1
+minutes = 8.0
+families = ["miniwob/click-tab-2", "miniwob/click-collapsible-2"]
+
+[[rows]]
+name = "base"
+recipe = "mgrpo"
+updates = 0
+
+[[rows]]
+name = "trained"
+recipe = "mgrpo"
+updates = 2
+set = ["learner.group_batch=1", "learner.epochs=1"]
+
+[[rows]]
+name = "never"
+recipe = "arpo"
+updates = 2
+
+[[pairs]]
+name = "trained over base"
+ours = "trained"
+theirs = "base"
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(700)
+def test_rows_are_measured_kept_and_not_run_again(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    (tmp_path / "table.toml").write_text(TABLE)
+    command = (
+        "bench",
+        "recipes",
+        "--table",
+        str(tmp_path / "table.toml"),
+        "--folder",
+        str(tmp_path / "kept"),
+    )
+    said = home.json(*command, timeout_s=600)
+    found = {one["row"]: one for one in said["results"]}
+    assert set(found) == {"base", "trained"}
+    assert found["base"]["episodes"] + found["base"]["lost"] == 8
+    assert found["trained"]["updates"] >= 2
+    assert len(found["trained"]["curve"]) == 1
+    kept = {path: path.read_bytes() for path in (tmp_path / "kept" / "results").iterdir()}
+    again = home.json(*command, timeout_s=100)
+    assert json.dumps(again["results"], sort_keys=True) == json.dumps(said["results"], sort_keys=True)
+    assert {path: path.read_bytes() for path in (tmp_path / "kept" / "results").iterdir()} == kept
+    report = (tmp_path / "kept" / "report.md").read_text()
+    assert "| never | 5 | not run |" in report
+    assert "| trained over base |" in report
+    trained = Home(tmp_path / "kept" / found["trained"]["home"])
+    assert trained.json("verify", "trained", timeout_s=200)["identical"]

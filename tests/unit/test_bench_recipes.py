@@ -1,0 +1,142 @@
+"""The table of recipes: what it compares, what its rows are known by, and what its findings say."""
+
+from pathlib import Path
+
+import pytest
+
+from app.bench.loop import Point
+from app.bench.recipes.claims import find, ratio_of_rates
+from app.bench.recipes.config import Claim, load_table
+from app.bench.recipes.failures import failure_kind
+from app.bench.recipes.picture import curves
+from app.bench.recipes.report import report
+from app.bench.recipes.results import Result, Results
+from app.bench.recipes.running import identity_of, settings_of
+from app.evaluation import Played, PlayedStep
+from core.errors import SettingsError
+
+CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)
+
+
+def result(row: str, seed: int, successes: int, episodes: int = 100, **others: object) -> Result:
+    values = {
+        "identity": "0",
+        "lost": 0,
+        "mean_steps": 1.0,
+        "by_family": {},
+        "failures": {"wrong stop": episodes - successes},
+    }
+    return Result(row=row, seed=seed, successes=successes, episodes=episodes, **(values | others))  # type: ignore[arg-type]
+
+
+def by_place(*results: Result) -> dict[tuple[str, int], Result]:
+    return {(one.row, one.seed): one for one in results}
+
+
+def played(*steps: tuple[str, str], end: str) -> Played:
+    return Played("f", [PlayedStep(page, what) for page, what in steps], end, "failure")  # type: ignore[arg-type]
+
+
+def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> None:
+    table = load_table()
+    assert len(table.reported_seeds) >= 3
+    assert not {*table.reported_seeds} & {*table.tuning_seeds}
+    for row in table.rows:
+        assert settings_of(table, row, seed=1).curriculum.families == table.families
+    assert len({identity_of(table, row) for row in table.rows}) == len(table.rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (("tuning_seeds = [1, 2]", "tuning_seeds = [31]"), "seed 31 is for tuning and reported"),
+        (('ours = "arpo"', 'ours = "nobody"'), "'nobody', which is no row"),
+        (("points = 2", "points = 2\ncolour = 3"), "colour"),
+        (("points = 2", "points = ["), "is no table of recipes"),
+    ],
+)
+def test_a_table_that_does_not_hold_together_is_refused(
+    tmp_path: Path, change: tuple[str, str], words: str
+) -> None:
+    text = (Path(__file__).parents[2] / "app/bench/recipes/table.toml").read_text()
+    assert change[0] in text
+    (tmp_path / "table.toml").write_text(text.replace(*change, 1))
+    with pytest.raises(SettingsError, match=words):
+        load_table(tmp_path / "table.toml")
+
+
+def test_a_result_is_found_under_its_own_settings_alone(tmp_path: Path) -> None:
+    results = Results(tmp_path)
+    kept = result("x", 1, 40)
+    results.keep(kept)
+    assert results.find("x", 1, "0") == kept
+    assert results.find("x", 2, "0") is None
+    assert results.find("x", 1, "1") is None
+    next(tmp_path.glob("*.json")).write_text("{")
+    with pytest.raises(SettingsError, match="is no result"):
+        results.find("x", 1, "0")
+
+
+def test_a_claim_counts_only_seeds_that_both_rows_were_run_with() -> None:
+    results = by_place(result("x", 1, 60), result("x", 2, 90), result("y", 1, 30))
+    finding = find(CLAIM, results, (1, 2, 3))
+    assert finding.seeds == (1,)
+    assert finding.ratio is not None
+    assert finding.ratio.rate == pytest.approx(2.0)
+    assert (finding.higher_in, finding.verdict) == (1, "holds")
+    assert find(CLAIM, {}, (1,)).verdict == "not run"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "verdict"),
+    [
+        (60, 30, "holds"),
+        (60, 45, "direction holds"),
+        (50, 48, "open"),
+        (30, 60, "refuted"),
+        (0, 50, "no success"),
+    ],
+)
+def test_what_a_ratio_says_of_a_claim(ours: int, theirs: int, verdict: str) -> None:
+    results = by_place(result("x", 1, 2 * ours, 200), result("y", 1, 2 * theirs, 200))
+    assert find(CLAIM, results, (1,)).verdict == verdict
+
+
+def test_the_interval_of_a_ratio_is_katz() -> None:
+    # log 2 ± 1.96 sqrt(1/60 - 1/100 + 1/30 - 1/100) = log 2 ± 1.96 * sqrt(.03)
+    ratio = ratio_of_rates(60, 100, 30, 100)
+    assert ratio is not None
+    assert (ratio.low, ratio.high) == (pytest.approx(1.4243, abs=1e-3), pytest.approx(2.8084, abs=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("episode", "kind"),
+    [
+        (played(("a", "ok"), ("a", "exit"), end="exit"), "no attempt"),
+        (played(end="exit"), "no attempt"),
+        (played(("a", "ok"), ("b", "ok"), ("b", "ok"), ("b", "ok"), end="max_steps"), "stuck midway"),
+        (played(("a", "ok"), ("b", "timeout"), ("b", "ok"), ("a", "exit"), end="exit"), "no recovery"),
+        (played(("a", "ok"), ("b", "timeout"), ("c", "exit"), end="exit"), "wrong stop"),
+        (played(("a", "ok"), ("b", "ok"), ("a", "ok"), end="max_steps"), "wrong stop"),
+    ],
+)
+def test_failed_episodes_fall_to_four_kinds(episode: Played, kind: str) -> None:
+    assert failure_kind(episode) == kind
+
+
+def test_the_report_says_of_every_row_whether_it_was_run() -> None:
+    table = load_table()
+    ran = result("base", table.reported_seeds[0], 100, 300)
+    text = report(table, by_place(ran), table.reported_seeds)
+    assert f"| base | {ran.seed} | 33.3% | [28.2%, 38.8%] | 300 |" in text
+    assert text.count("not run") >= 3 * (len(table.rows) - 1) + len(table.pairs)
+    assert "| base | 200 | 0% | 0% | 0% | 100% |" in text
+
+
+def test_the_picture_has_a_line_per_seed_and_leaves_out_what_was_not_trained() -> None:
+    point = Point(version=4, minutes=2.0, success=0.5, low=0.4, high=0.6, episodes=100)
+    trained = [result("x<", seed, 50, curve=(point,)) for seed in (1, 2)]
+    text = curves([("x<", trained), ("base", [result("base", 1, 30)])])
+    assert text.count("<polyline") == 2
+    assert "x&lt;" in text
+    assert "base" not in text
