@@ -13,6 +13,7 @@ import msgspec
 
 from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import Demonstrate
+from actors.scaffold.scaffold import Framed, Scaffold
 from actors.spans import policy_call
 from core.action import Action
 from core.answer_form import first_answer_token, put_in_form
@@ -77,15 +78,29 @@ class _Reader:
     """What both answerers share: how a situation becomes a prompt, and how a call is sampled."""
 
     def __init__(
-        self, request: EpisodeRequested, *, tokenizer: Any, settings: ActorSettings, run_seed: int
+        self,
+        request: EpisodeRequested,
+        *,
+        tokenizer: Any,
+        settings: ActorSettings,
+        scaffold: Scaffold | None,
+        run_seed: int,
     ) -> None:
         self.tokenizer = tokenizer
+        self._scaffold = scaffold
         self._request = request
         self._settings = settings
         self._run_seed = run_seed
         self._render = RENDERERS[settings.renderer]
 
-    def prompt(self, situation: Situation) -> Prompt:
+    def framed(self, situation: Situation) -> Framed | None:
+        if self._scaffold is None:
+            return None
+        return self._scaffold.frame(
+            situation.observation.page, step=situation.index, instruction=situation.instruction
+        )
+
+    def prompt(self, situation: Situation, framed: Framed | None) -> Prompt:
         settings = self._settings
         answers = situation.answers
         if HISTORIES[settings.history].bounded:
@@ -95,7 +110,7 @@ class _Reader:
             self.tokenizer,
             instruction=situation.instruction,
             answers=answers,
-            page_text=self._render(situation.observation.page),
+            page_text=(framed.heading if framed else "") + self._render(situation.observation.page),
             max_tokens=settings.max_prompt_tokens,
             history=settings.history,
             earlier_pages=[self._render(page) for page in pages],
@@ -125,19 +140,23 @@ class PolicyAnswerer:
         engine: PolicyEngine,
         settings: ActorSettings,
         run_seed: int,
+        scaffold: Scaffold | None = None,
         content: bool = False,
     ) -> None:
         """`content`: whether spans tell what is read and answered in words."""
         self._content = content
         self._engine = engine
-        self._reader = _Reader(request, tokenizer=engine.tokenizer, settings=settings, run_seed=run_seed)
+        self._reader = _Reader(
+            request, tokenizer=engine.tokenizer, settings=settings, scaffold=scaffold, run_seed=run_seed
+        )
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
-        prompt = self._reader.prompt(situation)
+        framed = self._reader.framed(situation)
+        prompt = self._reader.prompt(situation, framed)
         sampling = self._reader.sampling(situation)
         with policy_call(situation.index, sampling, content=self._content) as call:
-            generation = await self._engine.generate(prompt.ids, sampling)
+            generation = await self._engine.generate(prompt.ids, sampling, framed.forms if framed else None)
             call.answered(
                 prompt_tokens=len(prompt.ids),
                 answer_tokens=len(generation.token_ids),
@@ -160,6 +179,8 @@ class PolicyAnswerer:
             sampling=sampling,
             text=text,
             answer_from=self._reader.answer_from(generation.token_ids),
+            allowed=generation.allowed,
+            scaffold=framed.record if framed else None,
         )
 
 
@@ -174,12 +195,15 @@ class DemonstratorAnswerer:
         tokenizer: Any,
         settings: ActorSettings,
         run_seed: int,
+        scaffold: Scaffold | None = None,
     ) -> None:
-        """Raises LookupError when the family has no demonstrator."""
+        """`scaffold`: one that only says what it sees. Raises LookupError when the family has no demonstrator."""
         self._task = request.task
         self._settings = settings
         self._demonstrate = demonstrators[request.task.environment, request.task.family]
-        self._reader = _Reader(request, tokenizer=tokenizer, settings=settings, run_seed=run_seed)
+        self._reader = _Reader(
+            request, tokenizer=tokenizer, settings=settings, scaffold=scaffold, run_seed=run_seed
+        )
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
@@ -191,14 +215,16 @@ class DemonstratorAnswerer:
             thought=self._thought(situation, action),
         )
         token_ids = encode_answer(self._reader.tokenizer, text)
+        framed = self._reader.framed(situation)
         return Answer(
-            prompt=self._reader.prompt(situation),
+            prompt=self._reader.prompt(situation, framed),
             token_ids=token_ids,
             logprobs=[0.0] * len(token_ids),
             versions=[NO_VERSION] * len(token_ids),
             sampling=self._reader.sampling(situation),
             text=text,
             answer_from=self._reader.answer_from(token_ids),
+            scaffold=framed.record if framed else None,
         )
 
     def _thought(self, situation: Situation, action: Action) -> str:

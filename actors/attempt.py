@@ -20,6 +20,7 @@ from actors.environments.demonstrator import Demonstrate
 from actors.environments.site import Site
 from actors.episode import Episode
 from actors.recording import Abandoned, Ended, EpisodeRecord
+from actors.scaffold.scaffold import scaffold_of
 from core.errors import (
     BrokerDenied,
     BrokerUnreachable,
@@ -192,6 +193,7 @@ class Attempt:
                 tokenizer=stage.engine.tokenizer,
                 settings=actors,
                 run_seed=run_seed,
+                scaffold=scaffold_of(request.task, stage.settings.scaffold, binding=False),
             )
         limit_s = actors.generate_timeout_s
         if not await stage.adoption.reach(request.min_version, within_s=limit_s):
@@ -208,6 +210,7 @@ class Attempt:
             engine=stage.engine,
             settings=actors,
             run_seed=run_seed,
+            scaffold=scaffold_of(request.task, stage.settings.scaffold),
             content=stage.settings.telemetry.content,
         )
 

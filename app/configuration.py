@@ -19,6 +19,7 @@ import msgspec
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from actors.scaffold.files import check_states
 from core.errors import SettingsError
 from core.settings import Settings
 from learner.recipes import DEFAULT, load_recipe
@@ -184,6 +185,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer has no place for a thought"
         )
+    found += _scaffold_conflicts(settings)
     if learner.algorithm == "grpo" and curriculum.group_size < 2:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
@@ -233,6 +235,21 @@ def find_conflicts(settings: Settings) -> list[str]:
                 f"curriculum.families names {family!r}: a family is written environment/name, with an environment of "
                 f"curriculum.environments ({', '.join(curriculum.environments)})"
             )
+    return found
+
+
+def _scaffold_conflicts(settings: Settings) -> list[str]:
+    scaffold = settings.scaffold
+    found = []
+    try:
+        check_states(scaffold.states)
+    except SettingsError as error:
+        found.append(str(error))
+    if scaffold.states and scaffold.constrained and settings.actors.answer_format != "plain":
+        found.append(
+            f"scaffold.constrained knows answers of the form 'plain' alone, and actors.answer_format = "
+            f"{settings.actors.answer_format!r}: its own form of thinking first is scaffold.stages = 2"
+        )
     return found
 
 

@@ -147,6 +147,26 @@ class ActorSettings(Section):
     """Chromium to use; empty: found on the path, else Playwright's own."""
 
 
+class ScaffoldSettings(Section):
+    """A scaffold round the policy: states of a site, what is said and what may be done in each (LASER)."""
+
+    states: str = ""
+    """State files: `laser` for those that ship, one per environment that has one; or the path of one; empty: no scaffold.
+    On a page in no state, and on sites without a file, nothing is changed."""
+    shown: Literal["nothing", "instruction", "layout"] = "instruction"
+    """What prompts say of a page's state: its instruction, and what such pages look like."""
+    constrained: bool = True
+    """Whether only the state's actions can be answered; else the scaffold only says what it sees."""
+    stages: Literal[1, 2] = 2
+    """How a constrained answer comes about: the action at once, in the form of demonstrations, or a rationale in free words
+    and then the action chosen from it."""
+    memory: bool = True
+    """Whether candidates that were looked at are remembered."""
+    backup_at: Annotated[int, Field(ge=0)] = 2
+    """Steps before an episode's limit at which the best remembered candidate is chosen, if one is still looked for (LASER:
+    2, at 13 of 15); 0: never. A choice is a constrained answer."""
+
+
 class PolicySettings(Section):
     """The model that acts and learns."""
 
@@ -307,6 +327,7 @@ class Settings(Section):
     curriculum: CurriculumSettings = CurriculumSettings()
     evolution: EvolutionSettings = EvolutionSettings()
     actors: ActorSettings = ActorSettings()
+    scaffold: ScaffoldSettings = ScaffoldSettings()
     policy: PolicySettings = PolicySettings()
     judge: JudgeSettings = JudgeSettings()
     learner: LearnerSettings = LearnerSettings()

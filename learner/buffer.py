@@ -231,6 +231,7 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
                 logprobs=fact.logprobs,
                 versions=fact.versions,
                 temperature=fact.sampling.temperature,
+                allowed=fact.allowed,
             )
         )
 

@@ -27,6 +27,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     versions: bytes
     """int32 per action token."""
     temperature: float
+    allowed: bytes = b""
+    """The set that each action token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary."""
 
     @property
     def tokens(self) -> int:

@@ -19,7 +19,10 @@ class ForwardPass(NamedTuple):
     temperature: float
 
     def log_probs(self, model: Any) -> list[torch.Tensor]:
-        """Log-probabilities of each sample's action tokens at its sampling temperature, differentiable."""
+        """Log-probabilities of each sample's action tokens at its sampling temperature, differentiable.
+
+        Invariant 4: under the sets of tokens that they were drawn from, where those were recorded.
+        """
         return score_pack(model, self.scored, temperature=self.temperature)
 
 
@@ -30,7 +33,9 @@ def forward_passes(samples: Sequence[Sample], *, tokens_per_forward: int) -> lis
         indices = [index for index, sample in enumerate(samples) if sample.temperature == temperature]
         scored = [
             Scored(
-                unpack_ids(samples[index].prompt_ids).tolist(), unpack_ids(samples[index].action_ids).tolist()
+                unpack_ids(samples[index].prompt_ids).tolist(),
+                unpack_ids(samples[index].action_ids).tolist(),
+                samples[index].allowed,
             )
             for index in indices
         ]

@@ -103,12 +103,15 @@ def _behaviour(sample: Sample) -> NDArray[np.float32]:
 
 
 def inputs_digest(terms: Sequence[SampleTerms]) -> str:
-    """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares."""
+    """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares, and
+    the sets that tokens were drawn from where they are not the whole vocabulary.
+    """
     state = sha256()
     for term in terms:
         sample = term.sample
         numbers = pack_floats([term.advantage, term.share, term.cloning_share, sample.temperature])
-        for part in (sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions, numbers):
+        parts = [sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions, numbers]
+        for part in parts + [sample.allowed] * bool(sample.allowed):
             state.update(len(part).to_bytes(4, "little"))
             state.update(part)
     return state.hexdigest()

@@ -1,0 +1,149 @@
+"""State files: read, checked to the last rule, and refused in words before anything starts."""
+
+import re
+import tomllib
+from collections.abc import Iterator
+from functools import lru_cache
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
+
+import msgspec
+
+from actors.scaffold.states import ActionRule, SiteStates, State
+from core.action import ACTIONS
+from core.errors import SettingsError
+
+SHIPPED = "laser"
+"""Value of `scaffold.states` that means the files here, one per environment that has one."""
+
+
+def site_states(states: str, environment: str) -> SiteStates | None:
+    """The states of an environment under `scaffold.states`; None where it has none.
+
+    Raises:
+        SettingsError: the file cannot be read, or a rule in it cannot be kept.
+
+    """
+    if not states:
+        return None
+    found = _shipped(environment) if states == SHIPPED else read_states(Path(states))
+    return found if found is not None and found.environment == environment else None
+
+
+def check_states(states: str) -> None:
+    """Read every file that a setting names. Raises SettingsError."""
+    if states == SHIPPED:
+        for entry in files("actors.scaffold.sites").iterdir():
+            if entry.name.endswith(".toml"):
+                _shipped(entry.name.removesuffix(".toml"))
+    elif states:
+        read_states(Path(states))
+
+
+@lru_cache(maxsize=16)
+def read_states(path: Path) -> SiteStates:
+    """The states in a file of the user's. Raises SettingsError."""
+    try:
+        return parse_states(path.read_text(), source=str(path))
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(
+            f"scaffold.states: the state file {path} cannot be read ({error}). It is the path of a file, or "
+            f"{SHIPPED!r} for those that ship."
+        ) from error
+
+
+@lru_cache(maxsize=16)
+def _shipped(environment: str) -> SiteStates | None:
+    entry = files("actors.scaffold.sites") / f"{environment}.toml"
+    return parse_states(entry.read_text(), source=entry.name) if entry.is_file() else None
+
+
+def parse_states(text: str, *, source: str) -> SiteStates:
+    """States from TOML. Raises SettingsError naming the file, the state and the rule."""
+    try:
+        found = msgspec.convert(tomllib.loads(text), SiteStates)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the state file {source} is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise SettingsError(f"the state file {source} does not fit: {error}") from error
+    problems = list(_problems(found))
+    if problems:
+        raise SettingsError("\n".join(f"the state file {source}: {problem}" for problem in problems))
+    digest = sha256(text.encode()).hexdigest()[:8]
+    return msgspec.structs.replace(found, rules=f"{Path(source).stem}@{digest}")
+
+
+def _problems(site: SiteStates) -> Iterator[str]:
+    names = [state.name for state in site.state]
+    if not names:
+        yield "it has no [[state]]"
+    for name in sorted({name for name in names if names.count(name) > 1}):
+        yield f"two states are called {name!r}"
+    for group, rules in site.groups.items():
+        for rule in rules:
+            yield from _action_problems(rule, f"group {group!r}")
+    for state in site.state:
+        yield from _state_problems(site, state)
+    if site.backup is not None:
+        yield from _backup_problems(site)
+
+
+def _state_problems(site: SiteStates, state: State) -> Iterator[str]:
+    where = f"state {state.name!r}"
+    if not state.path and not state.shows:
+        yield f"{where} has neither path nor shows: it would be every page. Say how to recognise it"
+    yield from _pattern_problems(state.path, f"{where}, path")
+    for shown in (*state.shows, *(state.candidate.reads if state.candidate else ())):
+        yield from _pattern_problems(shown.text, where)
+    unknown = sorted(set(state.uses) - set(site.groups))
+    if unknown:
+        yield f"{where} uses {', '.join(map(repr, unknown))}, which is no group; there are: {', '.join(site.groups) or 'none'}"
+        return
+    own = len(state.actions)
+    rules = site.rules_of(state)
+    for rule in rules[len(rules) - own :]:
+        yield from _action_problems(rule, where)
+    known = [rule for rule in rules if rule.action in ACTIONS]
+    if all(rule.needs_element or (rule.quotes and not rule.arguments) for rule in known):
+        yield (
+            f"{where} allows nothing that every page offers: add an action without an element, such as Go_backward or "
+            "Wait, or exit with arguments or any text"
+        )
+    for name in sorted({rule.action for rule in known}):
+        if len({rule.is_fixed for rule in known if rule.action == name}) == 2:
+            yield f"{where} allows {name} with given arguments and with any text: it has to be one of the two"
+
+
+def _action_problems(rule: ActionRule, where: str) -> Iterator[str]:
+    takes = ACTIONS.get(rule.action)
+    if takes is None:
+        yield f"{where} allows {rule.action!r}, which is no action; there are: {', '.join(ACTIONS)}"
+        return
+    if takes.element == "none" and (rule.kind or rule.text):
+        yield f"{where}: {rule.action} takes no element, but kind or text is given"
+    if takes.argument == "none" and (rule.arguments or rule.quotes):
+        yield f"{where}: {rule.action} takes no argument, but arguments or quotes are given"
+    for pattern in (rule.text, *(quote.text for quote in rule.quotes)):
+        yield from _pattern_problems(pattern, f"{where}, {rule.action}")
+
+
+def _backup_problems(site: SiteStates) -> Iterator[str]:
+    assert site.backup is not None
+    takes = ACTIONS.get(site.backup.action)
+    if takes is None or takes.element == "required" or takes.argument == "none":
+        fitting = [
+            name for name, own in ACTIONS.items() if own.element != "required" and own.argument != "none"
+        ]
+        yield f"[backup] action {site.backup.action!r} must take an argument and no element: {', '.join(fitting)}"
+    if not any(state.candidate for state in site.state):
+        yield "[backup] chooses a candidate, but no state shows one: give a state a [state.candidate]"
+    if not any(state.searching for state in site.state):
+        yield "[backup] chooses in states with searching = true, and there are none"
+
+
+def _pattern_problems(pattern: str, where: str) -> Iterator[str]:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        yield f"{where}: {pattern!r} is no regular expression: {error}"

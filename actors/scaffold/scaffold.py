@@ -1,0 +1,102 @@
+"""The scaffold round one episode: which state a page is in, what the policy reads about it, what it may answer.
+
+Everything it asks for it asks by the forms an answer may have, the backup's choice too: that answer is sampled like any
+other, from what is left of the vocabulary, and trained on as it was sampled (invariant 4).
+"""
+
+import msgspec
+
+from actors.scaffold.files import site_states
+from actors.scaffold.memory import Candidate, Memory, best, remember
+from actors.scaffold.states import Backup, SiteStates, State, path_of
+from core.action import Action
+from core.forms import Choice, Form, forms_of
+from core.observation import Page
+from core.scaffolded import Scaffolded
+from core.settings import ScaffoldSettings
+from core.task import Task
+
+
+class Framed(msgspec.Struct, frozen=True, kw_only=True):
+    """What the scaffold makes of one page."""
+
+    heading: str
+    """Shown before the page; empty: nothing."""
+    forms: tuple[Form, ...] | None
+    """An answer has one of these; None: any answer goes."""
+    record: Scaffolded
+
+
+class Scaffold:
+    """The scaffold of one episode. `frame` is called once for each of its pages, in order."""
+
+    def __init__(self, site: SiteStates, settings: ScaffoldSettings, *, max_steps: int) -> None:
+        self._site = site
+        self._settings = settings
+        self._max_steps = max_steps
+        self._memory: Memory = ()
+        self._chosen = ""
+
+    def frame(self, page: Page, *, step: int, instruction: str) -> Framed:
+        """What the policy reads beside a page, and what it may answer; `step` counts from 0."""
+        settings, state = self._settings, self._site.recognise(page)
+        choices: tuple[Choice, ...] = ()
+        if state is not None:
+            if settings.memory and state.candidate is not None:
+                self._memory = remember(self._memory, page, state.candidate)
+            if settings.constrained:
+                choices = self._choices(state, page, step=step, instruction=instruction)
+        return Framed(
+            heading=self._heading(state),
+            forms=forms_of(choices, page, rationale=settings.stages == 2) if choices else None,
+            record=Scaffolded(
+                rules=self._site.rules,
+                state=state.name if state else "",
+                choices=len(choices),
+                remembered=len(self._memory),
+                chosen=self._chosen,
+            ),
+        )
+
+    def _choices(self, state: State, page: Page, *, step: int, instruction: str) -> tuple[Choice, ...]:
+        backup = self._site.backup
+        due = self._max_steps - step <= self._settings.backup_at
+        if backup is not None and due and state.searching and not self._chosen:
+            candidate = best(self._memory, instruction)
+            if candidate is not None:
+                self._chosen = candidate.address
+                choice = _chosen(backup, candidate, page)
+                if choice is not None:
+                    return (choice,)
+        return self._site.choices(state, page, closing=bool(self._chosen))
+
+    def _heading(self, state: State | None) -> str:
+        shown = self._settings.shown
+        if state is None or shown == "nothing":
+            return ""
+        lines = [f"state {state.name}: {' '.join(state.instruction.split())}"]
+        if shown == "layout" and state.layout.strip():
+            lines += ["layout", state.layout.strip("\n")]
+        return "\n".join(lines) + "\n"
+
+
+def _chosen(backup: Backup, candidate: Candidate, page: Page) -> Choice | None:
+    """The one action that chooses a candidate; None where its page is open already."""
+    if backup.argument == "text":
+        return Choice(action=Action(name=backup.action, argument=candidate.text))
+    if candidate.address == path_of(page):
+        return None
+    return Choice(action=Action(name=backup.action, argument=candidate.address))
+
+
+def scaffold_of(task: Task, settings: ScaffoldSettings, *, binding: bool = True) -> Scaffold | None:
+    """The scaffold of a task's episode; None where its site has no states. Raises SettingsError.
+
+    One that is not `binding` only says what it sees: a demonstrator knows what to do.
+    """
+    site = site_states(settings.states, task.environment)
+    if site is None:
+        return None
+    if not binding:
+        settings = settings.model_copy(update={"constrained": False})
+    return Scaffold(site, settings, max_steps=task.max_steps)

@@ -1,0 +1,1 @@
+"""State files that ship, one per environment: data, read by `actors.scaffold.files`."""
