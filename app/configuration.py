@@ -194,6 +194,10 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "curriculum.demonstrations = 0 leaves learner.cloning_updates and learner.algorithm = 'sft' nothing to imitate"
         )
+    if learner.phase_window[0] > learner.phase_window[1]:
+        found.append(
+            f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"
+        )
     if 0 < learner.dual_clip <= 1:
         found.append(
             f"learner.dual_clip = {learner.dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"

@@ -194,9 +194,9 @@ class JudgeSettings(Section):
 class LearnerSettings(Section):
     """Training."""
 
-    algorithm: Literal["grpo", "cloning", "sft"] = "grpo"
+    algorithm: Literal["grpo", "cloning", "sft", "webrl", "reinforce", "awr", "digirl"] = "grpo"
     """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
-    alone."""
+    alone; in phases, with a critic: `webrl`, `reinforce` (WebRL without its KL), `awr`, `digirl`."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
     """Updates of `sft` on demonstrations that the run begins with, at least, before the algorithm takes over: then the
     KL reference is what they led to."""
@@ -244,8 +244,44 @@ class LearnerSettings(Section):
     epochs: Count = 1
     """Times `grpo` goes through a batch; the clip bounds how far it gets from where the batch began."""
     phase_episodes: Annotated[int, Field(ge=0)] = 0
-    """Decided online episodes that fill a phase of the curriculum, which ends with the weights of the next batch; 0: the
-    run is one phase."""
+    """Decided online episodes in one phase: of the curriculum, which ends with the weights of the next batch, and of `webrl`,
+    `reinforce`, `awr` and `digirl`, which train on them then; 0: the run is one phase, and those cannot train."""
+    loss: Literal["paper", "released"] = "paper"
+    """WebRL's actor loss: the squared error of the paper, or the smooth L1 on good steps alone of the released code."""
+    beta: Annotated[float, Field(gt=0)] = 0.3
+    """Of the paper's loss of `webrl`: how much log(pi/pi_ref) stands for an advantage of 1. Of `awr`: what an advantage is
+    divided by before the exponential."""
+    advantage: Literal["paper", "released"] = "paper"
+    """How `webrl`, `reinforce` and `awr` make advantages of values: one step and the whole return blended (WebRL's paper),
+    or +1 and -.6 (WebRL as released). `digirl` has its own."""
+    advantage_blend: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """lambda: the weight of the one-step part of the paper's advantage."""
+    discount: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """gamma of advantages (WebRL's experiments: .9, which makes early steps of long successes look bad)."""
+    episode_share: Annotated[float, Field(gt=0, le=1)] = 0.1
+    """Share of a batch's episodes that `digirl` keeps: those that brought most beyond the value of their first state."""
+    critic_heads: Literal["scalar", "double"] = "scalar"
+    """One logit per state, or two heads of two classes of which the lower counts, trained on next states, too (as WebRL and
+    DigiRL were released). Fixed at the critic's first batch."""
+    critic_epochs: Count = 2
+    """Times the critic goes through a phase before the policy does."""
+    critic_learning_rate: Annotated[float, Field(gt=0)] = 1e-4
+    """AdamW's rate of the critic, constant."""
+    critic_replay: bool = True
+    """Whether the critic is trained on what is replayed, too (WebRL's ablation: on the phase's episodes alone)."""
+    phase_replay: Literal["off", "successes", "all"] = "off"
+    """Which episodes of earlier phases are replayed: of each task its first success, or its first failure, too."""
+    phase_memory: Count = 512
+    """Episodes of earlier phases remembered for replay, the latest ones."""
+    phase_replay_ratio: Annotated[float, Field(gt=0)] = 2.0
+    """Replayed steps per step of the phase's own, at most."""
+    phase_window: tuple[Annotated[float, Field(gt=0, le=1)], Annotated[float, Field(gt=0, le=1)]] = (
+        0.5,
+        0.95,
+    )
+    """Replayed are steps whose action has a 1/perplexity within these bounds under the policy at the phase's start."""
+    phase_window_open: bool = False
+    """Whether the lower bound itself is outside, as released."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
     """eta: versions an online episode may be behind the policy it is trained into."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5

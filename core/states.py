@@ -6,6 +6,8 @@ from core.ids import digest_hex
 
 POLICY = "policy"
 """The model that acts; others stand beside it."""
+CRITIC = "critic"
+"""Says of a state how likely success is."""
 
 
 def combined(states: Mapping[str, str]) -> str:

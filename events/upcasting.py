@@ -72,6 +72,12 @@ def _unconstrained(raw: Raw) -> Raw:
     return raw | {"allowed": b"", "scaffold": None}
 
 
+@step("batch.planned", since=4)
+def _of_whole_episodes(raw: Raw) -> Raw:
+    """Version 5 says which steps of a replayed episode are trained on; before it all of every episode were."""
+    return raw | {"episodes": [episode | {"kept": None} for episode in raw["episodes"]]}
+
+
 @step("blob.released", since=1)
 def _never_a_page(raw: Raw) -> Raw:
     """Version 2 says whether it was a snapshot of a page; before it only weights, checkpoints and folds were let go of."""

@@ -1,10 +1,13 @@
 """What trains a model beside the policy, such as a critic: one class per model, made when its first batch begins."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from core.settings import LearnerSettings
+from core.states import CRITIC
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from learner.critic import CriticTraining
 from learner.episodes import Batch
 from learner.learned import Learned
 
@@ -26,10 +29,15 @@ class Beside(Protocol):
 class MakeBeside(Protocol):
     """Builds the model before its first update."""
 
-    def __call__(self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int) -> Beside:
-        """`base`: the policy's model with the base weights, to copy from; `seed`: of what is drawn at random."""
+    def __call__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> Beside:
+        """`base`: a model of the policy's with the base weights, to be taken over; `seed`: of what is drawn at random.
+
+        `check` is to be called before every forward pass: it raises where the computation was asked to stop.
+        """
         ...
 
 
-MODELS: dict[str, MakeBeside] = {}
+MODELS: dict[str, MakeBeside] = {CRITIC: CriticTraining}
 """By `batch.planned.model`."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from core.arrays import unpack_ids, unpack_positions
+from core.arrays import unpack_floats, unpack_ids, unpack_positions
 from core.errors import CorruptEvent, SettingsError
 from core.settings import Settings
 from core.states import POLICY
@@ -30,6 +30,7 @@ from events.catalogue import (
     EpisodeRequested,
     EpisodeStarted,
     RecipeChanged,
+    ReplayScored,
     RunForked,
     RunResumed,
     RunStarted,
@@ -109,6 +110,9 @@ class ReplayBuffer:
                 _plan(state, recorded, fact)
             case UpdateApplied() | UpdateSkipped():
                 _update(state, fact)
+            case ReplayScored():
+                positions = unpack_positions(fact.positions).tolist()
+                state.perplexities |= zip(positions, unpack_floats(fact.perplexities).tolist(), strict=True)
             case WeightsPublished():
                 _publish(state, fact)
             case CheckpointSaved():
@@ -147,6 +151,8 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
     state.resolved = resolved
     if state.settings.learner.success_replay == "off":
         state.stored.clear()
+    if state.settings.learner.phase_replay == "off":
+        state.earlier.clear()
     for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
         _weigh(state, episode)
 
@@ -297,8 +303,9 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
         replays=count_replays(state, fact.episodes),
         reference=_published(state, fact.reference_version),
     )
-    if fact.reference_version is not None and fact.reference_version not in state.references:
-        state.references.append(fact.reference_version)
+    reference = fact.reference_version
+    if reference is not None and reference not in (fact.version, *state.references):
+        state.references.append(reference)
     state.batches = fact.batch + 1
     planner_of(fact.algorithm).use_up(state, fact)
 
@@ -314,7 +321,7 @@ def _plannable(state: BufferState) -> dict[str, Episode]:
 
     One that was swept from a group that is not used up is both, and only what is remembered still has its steps.
     """
-    kept = (*state.successes.values(), *state.stored.values())
+    kept = (*state.successes.values(), *state.stored.values(), state.earlier.values())
     return state.episodes | {episode.id: episode for latest in kept for episode in latest}
 
 
@@ -332,6 +339,7 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
     if fact.model == POLICY:
         state.version = fact.version
         state.weights[fact.version] = fact
+        state.perplexities.clear()
         if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation):
             state.cloned_version = fact.version
     else:

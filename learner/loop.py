@@ -8,7 +8,7 @@ Consumes everything that trains: episodes, steps, verdicts, and its own facts, w
 Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is recorded), for room on a full disk
 (`storage.full_wait_s`, likewise), for its own facts to be acknowledged and read back (`log.append_timeout_s`), for one
 update at a time in its worker thread.
-Produces samples.swept, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
+Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
 checkpoint.saved, snapshot.saved, blob.released.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
@@ -30,12 +30,14 @@ from typing import TypeVar
 import msgspec
 import structlog
 
+from core.arrays import pack_floats, pack_positions
 from core.errors import BrokerUnreachable, DiskFull, ExpectationFailed, HindcastError
 from core.states import POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
     CheckpointSaved,
+    ReplayScored,
     SamplesSwept,
     WaitExceeded,
     WeightsPublished,
@@ -47,6 +49,8 @@ from events.reader import Bookmark, tail_batches
 from events.registry import BY_CLASS
 from events.subjects import family_wildcard
 from learner.buffer import ReplayBuffer
+from learner.episodes import Sample
+from learner.phases import unscored
 from learner.planning import minibatches_of, plan, sweep
 from learner.restoring import Restored, restore
 from learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
@@ -210,6 +214,8 @@ class Learner:
                 return
             elif swept := sweep(state, settings):
                 await self._sweep(swept[0])
+            elif samples := unscored(state, settings.learner):
+                await self._score(samples)
             elif planned := plan(state, settings):
                 await self._plan(planned)
             else:
@@ -224,6 +230,16 @@ class Learner:
 
     async def _sweep(self, swept: SamplesSwept) -> None:
         await self._decide(swept, entity="samples")
+
+    async def _score(self, samples: list[Sample]) -> None:
+        """How sure the policy is of what may be replayed, before a phase is planned from it."""
+        training = self._training
+        fact = ReplayScored(
+            version=self._state.version,
+            positions=pack_positions([sample.position for sample in samples]),
+            perplexities=pack_floats(await self._compute(lambda: training.score(samples))),
+        )
+        await self._decide(fact, entity="replay")
 
     async def _plan(self, planned: BatchPlanned) -> None:
         async with self._spans.planning(planned):

@@ -46,6 +46,9 @@ def update_metrics(
     `replays`: of the batch's replayed successes; None: success replay is off, and nothing is said about it. They take
     part like any member, but what says how fresh and how good the run's own episodes are leaves them out.
     """
+    replayed_steps = float(sum(sum(episode.kept) for episode in episodes if episode.kept is not None))
+    counted = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.counts]
+    terms, losses = [term for term, _ in counted], [loss for _, loss in counted]
     rehearsed = [(term, loss) for term, loss in zip(terms, losses, strict=True) if term.rehearsed]
     compared = [episode for episode in episodes if not episode.rehearsed]
     losses = [loss for term, loss in zip(terms, losses, strict=True) if not term.rehearsed]
@@ -56,8 +59,9 @@ def update_metrics(
     kept = sum(int(term.correction.kept.sum()) for term in terms)
     versions = np.concatenate([_versions(term) for term in terms])
     fresh = np.log(ratios[versions == version])
-    replayed = {episode.episode for episode in compared if episode.replaces is not None}
-    own = [episode for episode in compared if episode.replaces is None]
+    old = [episode.replaces is not None or episode.kept is not None for episode in compared]
+    replayed = {episode.episode for episode, is_old in zip(compared, old, strict=True) if is_old}
+    own = [episode for episode, is_old in zip(compared, old, strict=True) if not is_old]
     ages = version - np.concatenate(
         [_versions(term) for term in terms if term.sample.episode not in replayed] or [np.array([version])]
     )
@@ -84,6 +88,7 @@ def update_metrics(
         "rehearsed_samples": float(len(rehearsed)),
         "tokens": float(tokens),
         "prompt_tokens": float(sum(term.sample.length for term in terms) - tokens),
+        **({} if all(episode.kept is None for episode in episodes) else {"replayed_steps": replayed_steps}),
         **({} if replays is None else _replay_metrics(compared, replays)),
     }
 

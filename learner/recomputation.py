@@ -4,12 +4,16 @@ from hashlib import sha256
 from pathlib import Path
 from threading import Event
 
+import numpy as np
+
+from core.arrays import unpack_floats, unpack_positions
 from core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
 from core.ids import digest_hex
 from core.states import POLICY, combined
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
+    ReplayScored,
     RunStarted,
     UpdateApplied,
     UpdateSkipped,
@@ -18,6 +22,7 @@ from events.catalogue import (
 from events.envelope import BlobRef, Recorded
 from learner.comparison import UPDATE_STAGES, Difference, What, update_differences
 from learner.diagnosis import Divergence, diagnose, witness_of
+from learner.phases import earlier_samples
 from learner.state import BufferState
 from learner.tolerance import POLICY as DISTANCE
 from learner.tolerance import Deviation, deviation, incomparable, weights_distance
@@ -26,7 +31,15 @@ from learner.training import Training
 from storage.blobs import BlobStore
 from storage.checkpoints import encode_checkpoint, load_checkpoint
 
-HEAVY = (RunStarted, BatchPlanned, UpdateApplied, UpdateSkipped, WeightsPublished, CheckpointSaved)
+HEAVY = (
+    RunStarted,
+    BatchPlanned,
+    ReplayScored,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+    CheckpointSaved,
+)
 """Facts that something is computed for. The others only have to be folded."""
 WEIGHTS: tuple[What, ...] = ("weights",)
 
@@ -109,6 +122,8 @@ class Recomputation:
             case BatchPlanned() as fact:
                 assert state.batch is not None
                 self._start(state).begin(fact, state.batch)
+            case ReplayScored() as fact:
+                return self._check_scores(recorded, fact, state)
             case UpdateApplied() | UpdateSkipped() as fact:
                 return self._check_update(recorded, fact, state)
             case WeightsPublished() as fact:
@@ -130,6 +145,24 @@ class Recomputation:
             )
         return self._training
 
+    def _check_scores(
+        self, recorded: Recorded, fact: ReplayScored, state: BufferState
+    ) -> Divergence | None:
+        known = {sample.position: sample for sample in earlier_samples(state)}
+        positions = unpack_positions(fact.positions).tolist()
+        if not known.keys() >= set(positions):
+            raise CorruptEvent(f"position {recorded.position} scores steps that are in no earlier phase")
+        scored = self._start(state).score([known[position] for position in positions])
+        again = np.asarray(scored, dtype=np.float32)
+        found = unpack_floats(fact.perplexities)
+        apart = float(np.max(np.abs(np.log(again) - np.log(found)), initial=0.0))
+        if apart <= (self._tolerance or 0.0):
+            return None
+        difference = Difference(
+            what="loss", expected="perplexities as recorded", found=f"others, apart by {apart:.2e} nats"
+        )
+        return self._diverged(recorded, state, [difference], ("loss",), apart=apart)
+
     def _check_update(
         self, recorded: Recorded, fact: UpdateApplied | UpdateSkipped, state: BufferState
     ) -> Divergence | None:
@@ -149,7 +182,8 @@ class Recomputation:
         if self._tolerance is None:
             found = list(update_differences(fact, again))
         else:
-            found = [*incomparable(fact, again), *self._broken_chain(fact)]
+            valued = planned.critic_version is not None
+            found = [*incomparable(fact, again, valued=valued), *self._broken_chain(fact)]
             if apart is not None and not found:
                 self.deviations.append(apart)
                 self._judge(recorded, state, apart)

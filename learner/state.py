@@ -55,6 +55,13 @@ class BufferState:
     stored: dict[str, list[Episode]] = field(default_factory=dict)
     """For success replay, by task, oldest first; they entered when they were used up, so never before their own batch."""
 
+    phase: list[str] = field(default_factory=list)
+    """Episodes of the phase that the critic was trained on and the policy was not yet."""
+    earlier: dict[str, Episode] = field(default_factory=dict)
+    """Episodes of earlier phases that may be replayed, by task and outcome, oldest first."""
+    perplexities: dict[int, float] = field(default_factory=dict)
+    """Of their steps' actions under the policy of now, by position, as far as they were scored."""
+
     version: int = 0
     """Latest published policy version."""
     updates: int = 0

@@ -43,14 +43,16 @@ def sample_terms(
     settings: LearnerSettings,
     proximal: LogProbs | None,
     reference: LogProbs | None,
+    advantages: Sequence[Sequence[float]] | None = None,
 ) -> list[SampleTerms]:
     """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to `compared_of` it, in order.
 
-    Without proximal log-probabilities (cloning, rehearsal) nothing is corrected.
+    Without proximal log-probabilities (cloning, rehearsal) nothing is corrected. `advantages`: of each step of the
+    mini-batch's episodes, where a critic gave them; None: each step has its episode's, as planned.
     """
     samples = iter(samples_of(batch, part))
     episodes: list[EpisodePart] = []
-    advantages: list[float] = []
+    given: list[float] = []
     rehearsed: list[bool] = []
     anew: list[bool] = []
     ordered: list[Sample] = []
@@ -58,8 +60,9 @@ def sample_terms(
         planned = plan.episodes[index]
         own = [next(samples) for _ in range(planned.samples)]
         tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
-        episodes.append(EpisodePart(tokens, batch.succeeded[index], planned.rehearsed))
-        advantages += [planned.advantage] * planned.samples
+        episodes.append(EpisodePart(tokens, batch.succeeded[index], planned.rehearsed, planned.kept))
+        planned_ones = [planned.advantage] * planned.samples
+        given += planned_ones if advantages is None else advantages[index - part.first_episode]
         rehearsed += [planned.rehearsed] * planned.samples
         anew += [
             planned.replaces is not None and settings.replay_correction == "recomputed"
@@ -76,7 +79,8 @@ def sample_terms(
         terms.append(
             SampleTerms(
                 sample=sample,
-                advantage=advantages[index],
+                advantage=given[index],
+                valued=advantages is not None,
                 share=shares[index],
                 cloning_share=cloning_shares[index],
                 rehearsed=rehearsed[index],
@@ -105,11 +109,14 @@ def _behaviour(sample: Sample) -> NDArray[np.float32]:
 def inputs_digest(terms: Sequence[SampleTerms]) -> str:
     """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares, and
     the sets that tokens were drawn from where they are not the whole vocabulary.
+
+    Advantages that a critic gave are left out: they are computed, and stand in the report.
     """
     state = sha256()
     for term in terms:
         sample = term.sample
-        numbers = pack_floats([term.advantage, term.share, term.cloning_share, sample.temperature])
+        advantage = 0.0 if term.valued else term.advantage
+        numbers = pack_floats([advantage, term.share, term.cloning_share, sample.temperature])
         parts = [sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions, numbers]
         for part in parts + [sample.allowed] * bool(sample.allowed):
             state.update(len(part).to_bytes(4, "little"))

@@ -1,7 +1,7 @@
 """How far numbers that were computed again lie from the recorded ones, where bits cannot be expected to agree.
 
 Another processor, or another release of a library, adds up in another order. What must agree all the same: which samples
-went in, in which order, with which advantages and shares (`inputs`, `plan`), that an update was applied or skipped, and
+went in, in which order, with which advantages and shares (`inputs`, `plan`; not advantages that a critic computed), that an update was applied or skipped, and
 that each update begins with the state that the one before it ended in. Digests of states are no numbers and are left out.
 
 The difference of two numbers is |recorded - computed| / max(1, |recorded|): absolute for small ones, relative for large.
@@ -54,9 +54,9 @@ class Deviation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def incomparable(
-    recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped
+    recorded: UpdateApplied | UpdateSkipped, again: UpdateApplied | UpdateSkipped, *, valued: bool = False
 ) -> Iterator[Difference]:
-    """What no tolerance excuses."""
+    """What no tolerance excuses. `valued`: the advantages came from a critic, so they are numbers like others."""
     if type(recorded) is not type(again):
         yield Difference(what="loss", expected=type(recorded).__name__, found=type(again).__name__)
         return
@@ -66,7 +66,7 @@ def incomparable(
         return
     if recorded.inputs != again.inputs:
         yield Difference(what="inputs", expected=recorded.inputs, found=again.inputs)
-    if recorded.samples.advantages != again.samples.advantages:
+    if recorded.samples.advantages != again.samples.advantages and not valued:
         yield Difference(what="advantages", expected="samples' advantages", found="others")
     if recorded.metrics.keys() != again.metrics.keys():
         names = sorted(recorded.metrics.keys() ^ again.metrics.keys())

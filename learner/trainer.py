@@ -4,6 +4,7 @@
 needs the learner's own planning, fencing and recovery, and no gradients.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from threading import Event
 from typing import Protocol
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
-from learner.episodes import Batch
+from learner.episodes import Batch, Sample
 from storage.blobs import BlobStore
 from storage.checkpoints import Counters
 
@@ -28,6 +29,10 @@ class Trainer(Protocol):
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """Compute one mini-batch of it; the state has changed by what the fact says."""
+        ...
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        """Perplexity of each sample's action under the policy of now."""
         ...
 
     def weights(self, model: str) -> bytes:

@@ -6,11 +6,11 @@ from one worker thread. Packing into forward passes follows from the samples alo
 """
 
 import copy
-import time
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from threading import Event
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,15 +18,18 @@ from numpy.typing import NDArray
 
 from core.errors import BlobMissing, CheckpointCorrupt
 from core.models.policy import load_policy, load_weights
+from core.phases import perplexity
 from core.seeds import derive_seed
 from core.settings import LearnerSettings
-from core.states import POLICY, combined
+from core.states import CRITIC, POLICY, combined
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.catalogue.training import PlannedEpisode
 from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
-from learner.algorithms.base import SampleLoss, SampleTerms
+from learner.algorithms.base import SILENT, SampleLoss, SampleTerms
 from learner.beside import MODELS, Beside
+from learner.clocks import NO_TIME, Clocks
+from learner.critic import CriticTraining
 from learner.episodes import Batch, Replay, Sample
 from learner.heap import give_back_freed
 from learner.learned import Learned, Tensors
@@ -34,32 +37,13 @@ from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
 from learner.planning import Minibatch, minibatches_of
 from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
+from learner.valuing import step_advantages
 from storage.blobs import BlobStore
 from storage.checkpoints import Counters
 
 
 class Interrupted(Exception):
     """The computation was asked to stop; the training it belongs to must be thrown away."""
-
-
-class Clocks(NamedTuple):
-    """Two clocks, or what went by on them."""
-
-    wall_s: float
-    cpu_s: float
-    """CPU time of all threads of this process."""
-
-    @classmethod
-    def now(cls) -> "Clocks":
-        """What they show."""
-        return cls(time.perf_counter(), time.process_time())
-
-    def since(self, began: "Clocks") -> "Clocks":
-        """What went by between the two."""
-        return Clocks(self.wall_s - began.wall_s, self.cpu_s - began.cpu_s)
-
-
-NO_TIME = Clocks(0.0, 0.0)
 
 
 class Training:
@@ -126,7 +110,9 @@ class Training:
         if name not in self._beside:
             base = self._load(copy.deepcopy(self._policy.model), self._base)
             seed = derive_seed(0, "model", name, self._base.sha256)
-            self._beside[name] = MODELS[name](self._folder, base, self._settings, seed=seed)
+            self._beside[name] = MODELS[name](
+                self._folder, base, self._settings, seed=seed, check=self._check
+            )
         return self._beside[name]
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
@@ -142,6 +128,7 @@ class Training:
         self._algorithm = algorithm
         self._parts = minibatches_of(plan)
         self._terms = []
+        advantages = None if plan.critic_version is None else self._advantages(plan, batch)
         known: dict[tuple[int, ...], tuple[LogProbs | None, LogProbs | None]] = {}
         for part in self._parts:
             samples = compared_of(plan, batch, part)
@@ -158,9 +145,24 @@ class Training:
                     settings=batch.settings,
                     proximal=proximal,
                     reference=reference,
+                    advantages=advantages and advantages[part.first_episode : part.end_episode],
                 )
             )
         self._beginning = Clocks.now().since(began)
+
+    def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
+        """Of each step of each planned episode, from the values of its states under the critic of now."""
+        critic = self._model(CRITIC)
+        assert isinstance(critic, CriticTraining)
+        distinct = {sample.position: sample for sample in batch.samples}
+        values = dict(zip(distinct, critic.values(list(distinct.values())), strict=True))
+        own = iter(values[sample.position] for sample in batch.samples)
+        of_episodes = [list(islice(own, planned.samples)) for planned in plan.episodes]
+        return step_advantages(plan.episodes, of_episodes, algorithm=plan.algorithm, settings=batch.settings)
+
+    def score(self, samples: Sequence[Sample]) -> list[float]:
+        """Perplexity of each sample's action under the policy of now."""
+        return [perplexity(values.tolist()) for values in self._log_probs(self._policy.model, samples)]
 
     def _anchors(
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
@@ -257,17 +259,19 @@ class Training:
         """Accumulate the gradient over forward passes; shares make the sum independent of how samples are packed."""
         self._policy.forget_gradient()
         losses: dict[int, SampleLoss] = {}
-        samples = [term.sample for term in terms]
+        speaking = [index for index, term in enumerate(terms) if term.counts]
+        samples = [terms[index].sample for index in speaking]
         for shared in forward_passes(samples, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
+            indices = [speaking[place] for place in shared.indices]
             own = {
                 index: self._algorithm.sample_loss(values, terms[index])
-                for index, values in zip(shared.indices, shared.log_probs(self._policy.model), strict=True)
+                for index, values in zip(indices, shared.log_probs(self._policy.model), strict=True)
             }
             torch.stack([loss.loss for loss in own.values()]).sum().backward()  # type: ignore[no-untyped-call]
             losses |= {index: loss._replace(loss=loss.loss.detach()) for index, loss in own.items()}
         self._check()
-        return [losses[index] for index in range(len(terms))]
+        return [losses.get(index, SILENT) for index in range(len(terms))]
 
     def weights(self, model: str = POLICY) -> bytes:
         """A model's weights as a safetensors file."""

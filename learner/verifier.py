@@ -7,7 +7,8 @@ Invariant 9, no effects in replay: nothing is appended, no blob is written.
 
 import msgspec
 
-from events.catalogue import BatchPlanned, EpisodeJudged, SamplesSwept, StepTaken
+from core.arrays import unpack_positions
+from events.catalogue import BatchPlanned, EpisodeJudged, ReplayScored, SamplesSwept, StepTaken
 from events.catalogue.run import Fingerprint
 from events.envelope import Recorded
 from learner.buffer import ReplayBuffer
@@ -15,6 +16,7 @@ from learner.claims import Claims
 from learner.comparison import PLAN_STAGES, Difference, What, plan_differences
 from learner.damage import ChainEnd
 from learner.diagnosis import Divergence, Witness, diagnose, witness_of
+from learner.phases import unscored
 from learner.planning import plan, sweep
 
 
@@ -56,6 +58,8 @@ class Verifier:
             divergence = self._check_plan(recorded, fact)
         elif isinstance(fact, SamplesSwept):
             divergence = self._check_sweep(recorded, fact)
+        elif isinstance(fact, ReplayScored):
+            divergence = self._check_scored(recorded, fact)
         elif isinstance(fact, StepTaken | EpisodeJudged):
             self._compare_with_claims(recorded, fact)
         if divergence is not None:
@@ -114,6 +118,19 @@ class Verifier:
             what="plan",
             expected=f"{fact.reason} at version {fact.version}: {', '.join(fact.episodes)}",
             found=f"not so at version {self._state.version}: {', '.join(wrong)}",
+        )
+        return diagnose(recorded, [difference], stages=(), witness=self._witness())
+
+    def _check_scored(self, recorded: Recorded, fact: ReplayScored) -> Divergence | None:
+        """That what was scored was to be scored: the numbers are computed again elsewhere."""
+        due = [sample.position for sample in unscored(self._state, self._state.settings.learner)]
+        found = unpack_positions(fact.positions).tolist()
+        if found == due and fact.version == self._state.version:
+            return None
+        difference = Difference(
+            what="plan",
+            expected=f"{len(found)} steps scored under version {fact.version}",
+            found=f"{len(due)} due under version {self._state.version}, or others",
         )
         return diagnose(recorded, [difference], stages=(), witness=self._witness())
 

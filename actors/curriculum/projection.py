@@ -6,9 +6,10 @@ from actors.curriculum.groups import Group, Member
 from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
 from actors.leases import FAMILIES as LEASE_FAMILIES
 from core.advantages import SUCCESS_RESULT, failed_altogether, is_informative
+from core.phases import PHASED
 from core.settings import CurriculumSettings, LearnerSettings, Settings
 from core.staleness import is_stale
-from core.states import POLICY
+from core.states import CRITIC, POLICY
 from events.catalogue import (
     BatchPlanned,
     ControlApplied,
@@ -41,8 +42,6 @@ ONLINE = "online"
 DEMONSTRATION = "demonstration"
 IMITATING = ("cloning", "sft")
 """Algorithms that compare nobody with anybody: successes are imitated, and what is old is as good."""
-CRITIC = "critic"
-"""Model that values first states, where the learner trains one."""
 DRAIN = "drain"
 """`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
@@ -51,10 +50,13 @@ def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings)
     """How many episodes one batch takes at most, the unit of admission.
 
     Cloning counts its batches in samples and takes successes alone, whole. An episode has at least one sample, so
-    as many episodes as samples always fill a batch; a group more, so that a group can be begun while one is missing.
+    as many episodes as samples always fill a batch; a group more, so that a group can be begun while one is missing. A
+    phase counts its episodes; a group more for the same reason.
     """
     if learner.algorithm in IMITATING:
         return learner.cloning_batch + curriculum.group_size
+    if learner.algorithm in PHASED:
+        return learner.phase_episodes + curriculum.group_size
     return learner.group_batch * curriculum.group_size
 
 
@@ -65,7 +67,8 @@ class CurriculumProjection:
         """`judge` is the one whose verdicts training uses."""
         self._max_attempts = curriculum.max_attempts
         self._eta = learner.max_staleness
-        self._compares = learner.algorithm not in IMITATING
+        self._compares = learner.algorithm not in (*IMITATING, *PHASED)
+        self._imitates = learner.algorithm in IMITATING
         self._replays = self._compares and learner.success_replay != "off"
         self._shapes = self._compares and learner.format_penalty > 0
         self._judge = judge
@@ -80,8 +83,8 @@ class CurriculumProjection:
     def conditions(self) -> str:
         """The settings that the state depends on, in words: states under others are not comparable."""
         return (
-            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, replays {self._replays}, "
-            f"shapes {self._shapes}, judge {self._judge}, phases of {self._phase_episodes}"
+            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, imitates {self._imitates}, "
+            f"replays {self._replays}, shapes {self._shapes}, judge {self._judge}, phases of {self._phase_episodes}"
         )
 
     def initial(self) -> CurriculumState:
@@ -214,7 +217,7 @@ class CurriculumProjection:
             recent = state.families[group.family].recent
             recent.append(reward)
             del recent[:-RECENT]
-            if not self._compares and fact.judgment.outcome == "failure":
+            if self._imitates and fact.judgment.outcome == "failure":
                 self._lose(state, member)
         self._settle(state, group)
 

@@ -21,6 +21,7 @@ RULES = (
     "core.advantages",
     "core.evidence",
     "core.ids",
+    "core.phases",
     "core.staleness",
     "core.states",
     "core.task",

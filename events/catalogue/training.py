@@ -14,7 +14,7 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     reward: float
     """Of the verdict: the task result alone."""
     advantage: float
-    """As computed from the verdicts at `as_of`."""
+    """As computed from the verdicts at `as_of`; 0 where a critic gives each step its own (`critic_version`)."""
     samples: int
     """How many of the batch's samples are its steps, consecutive in the plan."""
     rehearsed: bool = False
@@ -23,9 +23,12 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """Added to the reward before the group is compared: below 0 for an unparsable action."""
     replaces: str | None = None
     """The member of `group` that this stored success of an earlier group stands in for; that one is `consumed`."""
+    kept: bytes | None = None
+    """Of an episode of an earlier phase that is replayed: one byte per step, 1 where it is trained on, 0 where it is only
+    there for the value of the state after a step. None: all steps are."""
 
 
-@fact("batch.planned", family="learner", version=4)
+@fact("batch.planned", family="learner", version=5)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
     """What the next updates will be computed from, fixed beforehand."""
 
@@ -51,6 +54,7 @@ class BatchPlanned(Fact, frozen=True, kw_only=True):
     reference_version: int | None
     proximal_version: int | None
     critic_version: int | None
+    """The critic that values the states; of a batch of the critic itself: the one it starts from."""
     config_digest: str
     model: str = "policy"
     """Which model it trains: exactly one."""
@@ -117,12 +121,14 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
 
 @fact("replay.scored", family="learner")
 class ReplayScored(Fact, frozen=True, kw_only=True):
-    """A forward pass over stored steps: perplexities of their actions under a named version."""
+    """A forward pass over stored steps of earlier phases, before a phase is trained on: how sure the policy is of them."""
 
     version: int
+    """Of the policy, the newest."""
     positions: bytes
+    """uint64: of their step.taken events."""
     perplexities: bytes
-    """float32."""
+    """float32: of the recorded actions."""
 
 
 @fact("weights.published", family="learner")

@@ -1,11 +1,22 @@
 """One file per training algorithm, and the table by which settings name them."""
 
 from core.settings import LearnerSettings
+from learner.algorithms.awr import Awr
 from learner.algorithms.base import Algorithm, MakeAlgorithm
 from learner.algorithms.cloning import Cloning
 from learner.algorithms.grpo import Grpo
+from learner.algorithms.reinforce import Reinforce
+from learner.algorithms.webrl import WebRl
 
-ALGORITHMS: dict[str, MakeAlgorithm] = {"grpo": Grpo, "cloning": Cloning, "sft": Cloning}
+ALGORITHMS: dict[str, MakeAlgorithm] = {
+    "grpo": Grpo,
+    "cloning": Cloning,
+    "sft": Cloning,
+    "webrl": WebRl,
+    "reinforce": Reinforce,
+    "digirl": Reinforce,
+    "awr": Awr,
+}
 
 
 def algorithm_for(settings: LearnerSettings, name: str | None = None) -> Algorithm:

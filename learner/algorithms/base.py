@@ -36,6 +36,13 @@ class SampleTerms:
     correction: TokenCorrection
     rehearsed: bool = False
     """Of a remembered success: old by design, so nothing is corrected and no KL taken."""
+    valued: bool = False
+    """Whether the advantage came from a critic."""
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has any part in the loss; a replayed episode's step may stand in a batch for its state alone."""
+        return self.share > 0 or self.cloning_share > 0
 
 
 class SampleLoss(NamedTuple):
@@ -59,6 +66,12 @@ class SampleLoss(NamedTuple):
     """Tokens neither left out by the correction nor clipped."""
 
 
+SILENT = SampleLoss(
+    loss=torch.zeros(()), policy=0.0, cloning=0.0, kl=0.0, surprisal=0.0, ratio=0.0, clipped=0, contributing=0
+)
+"""Of a sample that has no part in the loss."""
+
+
 class EpisodePart(NamedTuple):
     """One episode as it stands in a mini-batch."""
 
@@ -66,6 +79,8 @@ class EpisodePart(NamedTuple):
     succeeded: bool
     rehearsed: bool = False
     """A remembered success: only imitated."""
+    kept: bytes | None = None
+    """Per step: 1 where it is trained on; None: all are."""
 
 
 class Algorithm(Protocol):

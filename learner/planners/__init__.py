@@ -6,10 +6,12 @@ Models beside the policy have planners of their own, asked before the policy's.
 
 from collections.abc import Iterator
 
+from core.phases import PHASED
 from core.settings import LearnerSettings
 from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
 from learner.planners.groups import Groups
+from learner.planners.phases import CriticOfPhase, Phases
 from learner.state import BufferState
 
 BEFORE: Planner = Imitation("sft", origins=frozenset({"demonstration"}))
@@ -20,10 +22,11 @@ PLANNERS: dict[str, Planner] = {
         Groups(),
         Imitation("cloning", origins=frozenset({"demonstration", "online"})),
         BEFORE,
+        *(Phases(name) for name in sorted(PHASED)),
     )
 }
 """Of the policy, by algorithm."""
-BESIDE: dict[str, Planner] = {}
+BESIDE: dict[str, Planner] = {one.name: one for one in (CriticOfPhase(),)}
 """Of the models beside the policy, by name; each says itself when a batch is due."""
 
 

@@ -57,6 +57,7 @@ class Entry(NamedTuple):
     rehearsed: bool = False
     format_term: float = 0.0
     replaces: str | None = None
+    kept: bytes | None = None
 
 
 def clones_before(state: BufferState, settings: LearnerSettings) -> bool:
@@ -130,6 +131,7 @@ def as_fact(
                 rehearsed=entry.rehearsed,
                 format_term=entry.format_term,
                 replaces=entry.replaces,
+                kept=entry.kept,
             )
             for entry in entries
         ),

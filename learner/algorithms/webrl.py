@@ -1,0 +1,53 @@
+"""WebRL's actor: KL-constrained and off-policy (arXiv 2411.02337, eq. 5 and 7).
+
+    paper:     L = mean over steps of (beta log(pi/pi_ref) - A)^2
+    released:  L = mean over steps of [A > 0] smoothL1(beta r, A) / beta, with r = log(pi/pi_ref) / |a|
+
+log pi of an action is the sum over its tokens, pi_ref the policy at the phase's start. In the released form
+(`webrl/algorithms/webrl/trainer.py`) beta is not the setting: it is 1, or 5 where the reference was confident of the
+action, and never beyond |A/r|, so that a step that has got as far as its advantage has no gradient left. There a beta for
+A < 0 is chosen, too, which nothing can show, since such steps are left out.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from core.settings import LearnerSettings
+from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
+from learner.algorithms.steps import step_loss, step_share, step_shares
+
+CONFIDENT = 0.8
+"""Geometric mean of the reference's probabilities of an action's tokens from which on it was confident."""
+PLAIN_BETA, CONFIDENT_BETA = 1.0, 5.0
+
+
+class WebRl:
+    """The actor loss of WebRL."""
+
+    def __init__(self, settings: LearnerSettings) -> None:
+        self._settings = settings
+
+    def shares(self, episodes: Sequence[EpisodePart]) -> tuple[list[float], list[float]]:
+        """See `Algorithm.shares`."""
+        return step_shares(episodes)
+
+    def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
+        """See `Algorithm.sample_loss`."""
+        assert terms.reference is not None, "a phase's plan names the policy at its start"
+        ratio = (log_probs - torch.from_numpy(terms.reference)).sum()
+        if self._settings.loss == "paper":
+            error = self._settings.beta * ratio - terms.advantage
+            return step_loss(step_share(terms) * error * error, log_probs, terms, contributes=True)
+        ratio = ratio / len(log_probs)
+        sureness = float(torch.from_numpy(terms.reference).mean().exp())
+        beta = _released_beta(float(ratio.detach()), terms.advantage, sureness)
+        target = torch.full_like(ratio, terms.advantage)
+        loss = torch.nn.functional.smooth_l1_loss(beta * ratio, target) / beta
+        counts = terms.advantage > 0
+        return step_loss(step_share(terms) * counts * loss, log_probs, terms, contributes=counts)
+
+
+def _released_beta(ratio: float, advantage: float, sureness: float) -> float:
+    beta = CONFIDENT_BETA if sureness >= CONFIDENT else PLAIN_BETA
+    return beta if ratio == 0 else min(beta, abs(advantage / ratio))

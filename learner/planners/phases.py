@@ -1,0 +1,122 @@
+"""Phases (WebRL, AWR, DigiRL and REINFORCE): first a batch of the critic, then one of the policy on the same episodes.
+
+    phase_episodes decided ──> steps of earlier phases scored ──> critic's batch ──> policy's batch ──> used up
+
+Both go `epochs` times through the phase's episodes and what is replayed of earlier ones, in mini-batches of whole
+episodes whose order is drawn anew each time. The policy's advantages come from the critic just trained
+(`critic_version`), its KL reference is the policy at the phase's start.
+"""
+
+from collections.abc import Sequence
+
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.states import CRITIC, POLICY
+from events.catalogue import BatchPlanned
+from learner.episodes import Episode
+from learner.phases import collected, in_phases, replayed, store_earlier, unscored, valued
+from learner.planners.base import Entry, as_fact, cut, why_unusable
+from learner.settling import drop
+from learner.state import BufferState
+
+
+class Phases:
+    """The policy's part of a phase; see `learner.planners.base.Planner`."""
+
+    model = POLICY
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """What the policy has played."""
+        return origin == "online"
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """Failures teach, too, and nothing is too old."""
+        return why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """Nobody is compared with anybody."""
+        return {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """The policy's batch of the phase that the critic has been trained on."""
+        own, learner = valued(state), settings.learner
+        if not own:
+            return None
+        return as_fact(
+            state,
+            _parts(state, own, learner, replay=True, epochs=learner.epochs),
+            planner=self,
+            reference_version=state.version if self.name == "webrl" else None,
+            critic_version=state.beside(CRITIC).version,
+        )
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """Each phase is trained on once; its successes may be replayed in later ones."""
+        names = {planned.episode for planned in fact.episodes if planned.kept is None}
+        for episode in sorted((state.episodes[name] for name in names), key=lambda one: one.judged):
+            store_earlier(state, episode)
+            drop(state, episode)
+        state.phase = []
+
+
+class CriticOfPhase:
+    """The critic's part of a phase, before the policy's."""
+
+    name = CRITIC
+    model = CRITIC
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """Only what the policy is trained on."""
+        return False
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """The policy's planner says."""
+        return None
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """Likewise."""
+        return {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """The critic's batch of the phase that is due."""
+        learner = settings.learner
+        if not in_phases(state) or valued(state) or unscored(state, learner):
+            return None
+        own = collected(state, learner)
+        if not own:
+            return None
+        parts = _parts(state, own, learner, replay=learner.critic_replay, epochs=learner.critic_epochs)
+        return as_fact(state, parts, planner=self, critic_version=state.beside(CRITIC).version)
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """The policy comes next, on the same episodes."""
+        state.phase = list(dict.fromkeys(one.episode for one in fact.episodes if one.kept is None))
+
+
+def _parts(
+    state: BufferState, own: Sequence[Episode], learner: LearnerSettings, *, replay: bool, epochs: int
+) -> list[list[Entry]]:
+    """Mini-batches of a phase's own episodes and the replayed ones, in an order of its own each time through."""
+    assert state.started is not None
+    seed = state.started.run_seed
+    entries = [Entry(one, one.group, 0.0) for one in own]
+    if replay:
+        steps = sum(len(one.samples) for one in own)
+        entries += [
+            Entry(one.episode, one.episode.group, 0.0, kept=one.kept)
+            for one in replayed(state, learner, steps=steps)
+        ]
+    parts: list[list[Entry]] = []
+    for epoch in range(epochs):
+        order = sorted(
+            entries, key=lambda one: derive_seed(seed, "phase", state.batches, epoch, one.episode.id)
+        )
+        parts += cut([[one] for one in order], learner.minibatches)
+    return parts
