@@ -9,7 +9,7 @@ import numpy as np
 from core.arrays import unpack_floats, unpack_positions
 from core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
 from core.ids import digest_hex
-from core.states import POLICY, combined
+from core.states import CRITIC, POLICY, combined
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -145,9 +145,7 @@ class Recomputation:
             )
         return self._training
 
-    def _check_scores(
-        self, recorded: Recorded, fact: ReplayScored, state: BufferState
-    ) -> Divergence | None:
+    def _check_scores(self, recorded: Recorded, fact: ReplayScored, state: BufferState) -> Divergence | None:
         known = {sample.position: sample for sample in earlier_samples(state)}
         positions = unpack_positions(fact.positions).tolist()
         if not known.keys() >= set(positions):
@@ -182,7 +180,7 @@ class Recomputation:
         if self._tolerance is None:
             found = list(update_differences(fact, again))
         else:
-            valued = planned.critic_version is not None
+            valued = planned.critic_version is not None or planned.model == CRITIC
             found = [*incomparable(fact, again, valued=valued), *self._broken_chain(fact)]
             if apart is not None and not found:
                 self.deviations.append(apart)

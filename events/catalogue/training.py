@@ -54,7 +54,7 @@ class BatchPlanned(Fact, frozen=True, kw_only=True):
     reference_version: int | None
     proximal_version: int | None
     critic_version: int | None
-    """The critic that values the states; of a batch of the critic itself: the one it starts from."""
+    """The critic that gives each step its advantage; None: each has its episode's."""
     config_digest: str
     model: str = "policy"
     """Which model it trains: exactly one."""

@@ -16,15 +16,13 @@ from learner.state import BufferState
 
 BEFORE: Planner = Imitation("sft", origins=frozenset({"demonstration"}))
 """What a run with `learner.cloning_updates` begins with."""
-PLANNERS: dict[str, Planner] = {
-    one.name: one
-    for one in (
-        Groups(),
-        Imitation("cloning", origins=frozenset({"demonstration", "online"})),
-        BEFORE,
-        *(Phases(name) for name in sorted(PHASED)),
-    )
-}
+_OF_POLICY: tuple[Planner, ...] = (
+    Groups(),
+    Imitation("cloning", origins=frozenset({"demonstration", "online"})),
+    BEFORE,
+    *(Phases(name) for name in sorted(PHASED)),
+)
+PLANNERS = {one.name: one for one in _OF_POLICY}
 """Of the policy, by algorithm."""
 BESIDE: dict[str, Planner] = {one.name: one for one in (CriticOfPhase(),)}
 """Of the models beside the policy, by name; each says itself when a batch is due."""

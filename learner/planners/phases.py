@@ -93,7 +93,7 @@ class CriticOfPhase:
         if not own:
             return None
         parts = _parts(state, own, learner, replay=learner.critic_replay, epochs=learner.critic_epochs)
-        return as_fact(state, parts, planner=self, critic_version=state.beside(CRITIC).version)
+        return as_fact(state, parts, planner=self)
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """The policy comes next, on the same episodes."""

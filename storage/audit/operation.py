@@ -150,6 +150,14 @@ class Operation(Check):
                 len(fact["perplexities"]) // 4,
             )
             return
+        newest = self._policies.newest
+        self.require(
+            fact["version"] == newest or not self._whole,
+            event,
+            "it scores under another policy than the newest",
+            newest,
+            fact["version"],
+        )
         for (position,) in iter_unpack("<Q", packed):
             if self._ledger.episode_of(position) < 0 and self._whole:
                 self.defect(event, f"it scores position {position}, which is no step", meaning=ALTERED)

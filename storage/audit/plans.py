@@ -9,6 +9,7 @@ from struct import unpack
 from typing import Any
 
 from core.advantages import group_advantages
+from core.states import POLICY
 from storage.audit.decoding import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
@@ -160,10 +161,16 @@ class Plans(Check):
         own = Counter(
             planned["episode"]
             for planned in fact["episodes"]
-            if not planned.get("rehearsed") and planned.get("replaces") is None
+            if not planned.get("rehearsed")
+            and planned.get("replaces") is None
+            and planned.get("kept") is None
         )
         for planned in fact["episodes"]:
             self._check_episode(event, planned, fact["as_of"])
+            if planned.get("kept") is not None:
+                self._check_kept(event, planned)
+        if fact.get("model", POLICY) != POLICY:
+            return  # a critic's batch uses nothing up: the policy's comes after it
         for name in own:
             episode = self._episodes.find(name)
             if episode is None:
@@ -204,6 +211,14 @@ class Plans(Check):
                 0,
                 planned["advantage"],
             )
+
+    def _check_kept(self, event: Event, planned: dict[str, Any]) -> None:
+        """An episode of an earlier phase, of which some steps are trained on."""
+        name, kept, episode = planned["episode"], planned["kept"], self._episodes.find(planned["episode"])
+        fits = len(kept) == planned["samples"] and set(kept) <= {0, 1} and any(kept)
+        self.require(fits, event, f"steps of {name} that are trained on", planned["samples"], list(kept))
+        if episode is not None and self._episodes.is_seen(episode):
+            self.require(episode.uses, event, f"it replays {name}, which was not used up before")
 
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
         """To the bit: they are computed alike on every machine."""

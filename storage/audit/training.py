@@ -5,7 +5,7 @@ A batch trains one model; states and counts are followed per model.
 
 from collections import Counter
 
-from core.states import POLICY, combined
+from core.states import CRITIC, POLICY, combined
 from storage.audit.decoding import Event
 from storage.audit.defects import Findings
 from storage.audit.facts import Check
@@ -96,6 +96,14 @@ class Training(Check):
                     self.due,
                     f"{self.done} updates",
                 )
+        critic = fact["critic_version"]
+        self.require(
+            critic in (None, self._versions[CRITIC]) or not self._whole,
+            event,
+            "it does not take the newest critic's values",
+            self._versions[CRITIC],
+            critic,
+        )
         self.due = self._plans.planned(event, rests_on=self._last)
         self.batches, self.done, self._weights_due = batch + 1, 0, True
         self._model = fact.get("model", POLICY)

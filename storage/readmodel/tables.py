@@ -193,14 +193,15 @@ batch_episodes = _recorded(
     "batch_episodes",
     _number_key("place"),
     *_text("episode", "group_id", "replaces"),
-    *_integer("batch", "samples", "epoch"),
+    *_integer("batch", "samples", "epoch", "kept"),
     *_real("reward", "format_term", "advantage"),
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode",), ("batch",)),
 )
 """An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither, used
-up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
+up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for; `kept` how many steps of an episode of an earlier phase are
+trained on. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
 
 batch_samples = _recorded(
     "batch_samples",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from msgspec import structs
-from sqlalchemy import ColumnElement, and_, func, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
 from storage.readmodel.tables import (
@@ -130,20 +130,21 @@ def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
     ):
         version = row[column]
         repeated = column == "proximal_version" and version == row["version"]
-        if version is not None and not repeated:
+        elsewhere = column == "version" and row["model"] != POLICY  # the policy stood still meanwhile
+        if version is not None and not repeated and not elsewhere:
             edges += asked.edge(relation, [Found(Ref("policy", (model, version)))])
     hidden = above is not None and above.kind == "update"  # which lists its own share of them
     mine = select(
         batch_episodes.c.episode,
-        *(batch_episodes.c[name] for name in ("reward", "advantage", "samples", "replaces")),
+        *(batch_episodes.c[name] for name in ("reward", "advantage", "samples", "replaces", "kept")),
     ).where(asked.holds(batch_episodes), batch_episodes.c.batch == batch)
     ordered = mine.order_by(batch_episodes.c.place)
     share = ("reward", "advantage", "samples")
     first = batch_episodes.c.epoch == 0
-    replayed = batch_episodes.c.replaces.is_not(None)
+    replayed = or_(batch_episodes.c.replaces.is_not(None), batch_episodes.c.kept.is_not(None))
     for relation, part, told in (
         ("trained on", and_(batch_episodes.c.trained, first, ~replayed), share),
-        ("replayed", and_(replayed, first), (*share, "replaces")),
+        ("replayed", and_(replayed, first), (*share, "replaces", "kept")),
         ("rehearsed", and_(batch_episodes.c.rehearsed, first), share),
         ("used up", and_(~batch_episodes.c.trained, ~batch_episodes.c.rehearsed), ()),
     ):

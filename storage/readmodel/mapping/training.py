@@ -60,6 +60,7 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "format_term": finite(part.format_term),
             "advantage": finite(part.advantage),
             "epoch": epochs[again],
+            "kept": None if part.kept is None else sum(part.kept),
             "trained": not part.rehearsed,
             "rehearsed": part.rehearsed,
         }
