@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 
 from actors.scaffold.files import check_states
 from core.errors import SettingsError
+from core.phases import PHASED
 from core.settings import Settings
 from learner.recipes import DEFAULT, load_recipe
 from storage.readmodel.address import parse
@@ -193,6 +194,11 @@ def find_conflicts(settings: Settings) -> list[str]:
     if (learner.cloning_updates or learner.algorithm == "sft") and curriculum.demonstrations == 0:
         found.append(
             "curriculum.demonstrations = 0 leaves learner.cloning_updates and learner.algorithm = 'sft' nothing to imitate"
+        )
+    if learner.algorithm in PHASED and not learner.phase_episodes:
+        found.append(
+            f"learner.phase_episodes = 0 leaves learner.algorithm = {learner.algorithm!r} without a phase to train on: say how "
+            "many episodes fill one"
         )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(
