@@ -74,6 +74,35 @@ class Answerer(Protocol):
         ...
 
 
+def prompt_of(
+    tokenizer: Any,
+    settings: ActorSettings,
+    *,
+    instruction: str,
+    answers: Sequence[str],
+    page: Page,
+    earlier: Sequence[Page],
+    heading: str = "",
+) -> Prompt:
+    """What is read in a situation: also by who relabels an episode, under another instruction.
+
+    `earlier`: pages of the latest rounds before, `actors.history_pages` at most; `heading`: a scaffold's, over the page.
+    """
+    render = RENDERERS[settings.renderer]
+    if HISTORIES[settings.history].bounded:
+        answers = answers[max(0, len(answers) - settings.history_answers) :]
+    pages = earlier[max(0, len(earlier) - len(answers)) :]
+    return build_prompt(
+        tokenizer,
+        instruction=instruction,
+        answers=answers,
+        page_text=heading + render(page),
+        max_tokens=settings.max_prompt_tokens,
+        history=settings.history,
+        earlier_pages=[render(one) for one in pages],
+    )
+
+
 class _Reader:
     """What both answerers share: how a situation becomes a prompt, and how a call is sampled."""
 
@@ -91,7 +120,6 @@ class _Reader:
         self._request = request
         self._settings = settings
         self._run_seed = run_seed
-        self._render = RENDERERS[settings.renderer]
 
     def framed(self, situation: Situation) -> Framed | None:
         if self._scaffold is None:
@@ -101,19 +129,14 @@ class _Reader:
         )
 
     def prompt(self, situation: Situation, framed: Framed | None) -> Prompt:
-        settings = self._settings
-        answers = situation.answers
-        if HISTORIES[settings.history].bounded:
-            answers = answers[max(0, len(answers) - settings.history_answers) :]
-        pages = situation.pages[max(0, len(situation.pages) - len(answers)) :]
-        return build_prompt(
+        return prompt_of(
             self.tokenizer,
+            self._settings,
             instruction=situation.instruction,
-            answers=answers,
-            page_text=(framed.heading if framed else "") + self._render(situation.observation.page),
-            max_tokens=settings.max_prompt_tokens,
-            history=settings.history,
-            earlier_pages=[self._render(page) for page in pages],
+            answers=situation.answers,
+            page=situation.observation.page,
+            earlier=situation.pages,
+            heading=framed.heading if framed else "",
         )
 
     def answer_from(self, token_ids: list[int]) -> int:

@@ -213,6 +213,29 @@ async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
         await run_judge(log=log, publisher=publisher, queue=queue, settings=settings, stop=stop, shelf=shelf)
 
 
+async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Say what the episodes that ended achieved."""
+    from actors.relabel.relabelers import relabeler_of
+    from actors.relabel.role import run_relabeler
+    from core.models.policy import load_tokenizer, policy_folder
+
+    async with opened("relabeler", name) as (handle, log, publisher):
+        relabeler = relabeler_of(handle.settings.relabeler)
+        tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(handle.settings.policy.base))
+        queue = await log.open_queue("relabels", family="episode_end", dead_letters=publisher)
+        ready(handle.settings.relabeler.kind)
+        await run_relabeler(
+            log=log,
+            publisher=publisher,
+            queue=queue,
+            blobs=handle.blobs,
+            settings=handle.settings,
+            relabeler=relabeler,
+            tokenizer=tokenizer,
+            stop=stop,
+        )
+
+
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Train."""
     from core.models.policy import policy_folder
@@ -293,6 +316,7 @@ ROLES = {
     "curriculum": play_curriculum,
     "actor": play_actor,
     "judge": play_judge,
+    "relabeler": play_relabeler,
     "learner": play_learner,
     "projector": play_projector,
     "archiver": play_archiver,

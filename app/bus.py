@@ -1,7 +1,7 @@
 """The `bus` line of the Procfile: our own broker, first up and last down.
 
 Before anybody else may work it lets a short-lived child open the run's stream and record `run.started` or
-`run.resumed`; then `ready.json` says where the broker listens, and whether there is work for an archiver. On a stop it
+`run.resumed`; then `ready.json` says where the broker listens, and which roles have no work. On a stop it
 stays until the others have said what they had to say. After a full disk it starts the broker again (`broker_disk`).
 """
 
@@ -50,9 +50,9 @@ def run_bus(name: str, folder: Path) -> int:
 
 def _run(name: str, folder: Path, home: Path) -> int:
     run = choose_run(home)
-    archiver = run.wants_archiver
+    idle = run.idle_roles
     if run.settings.log.url:
-        return _use_foreign(name, folder, home, archiver=archiver)
+        return _use_foreign(name, folder, home, idle=idle)
     plan = plan_broker(home, port=run.settings.log.port)
 
     def say(state: str, detail: str) -> None:
@@ -70,7 +70,7 @@ def _run(name: str, folder: Path, home: Path) -> int:
         status = 0 if prepared else prepare(name)
         if status == 0:
             if not prepared:  # once: a broker started again on a full disk must not fail for want of a file
-                write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port, "archiver": archiver})
+                write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port, "idle": idle})
             prepared = True
             report(folder, name=name, pid=pid, state="ready", restarts=supervisor.restarts)
         return status
@@ -83,13 +83,13 @@ def _run(name: str, folder: Path, home: Path) -> int:
     return supervisor.run(on_started=on_started, before_stop=before_stop)
 
 
-def _use_foreign(name: str, folder: Path, home: Path, *, archiver: bool) -> int:
+def _use_foreign(name: str, folder: Path, home: Path, *, idle: list[str]) -> int:
     """The broker is somebody else's (`log.url`): only open the run there."""
     supervisor = Supervisor(name, lambda: (), folder=folder)
     supervisor.catch_signals()
     status = prepare(name)
     if status == 0:
-        write_json(home / READY, {"bus_pid": os.getpid(), "archiver": archiver})
+        write_json(home / READY, {"bus_pid": os.getpid(), "idle": idle})
         supervisor.idle()
     return status
 

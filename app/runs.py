@@ -163,6 +163,12 @@ class RunHandle:
         """Whether there is work for the role `archiver`."""
         return bool(self.settings.storage.archive or self.settings.storage.keep_page_episodes)
 
+    @property
+    def idle_roles(self) -> list[str]:
+        """Roles of the Procfile that this run has no work for."""
+        wanted = {"archiver": self.wants_archiver, "relabeler": bool(self.settings.relabeler.kind)}
+        return [role for role, wants in wanted.items() if not wants]
+
     def _whole(self, stream: JetStreamLog) -> OwnLog:
         """What the run recorded, wherever it is now.
 

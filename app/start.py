@@ -37,7 +37,7 @@ from events.publisher import Publisher
 from events.reader import tail
 
 PROCFILE = Path(__file__).parents[1] / "Procfile"
-ROLES = ("bus", "site", "curriculum", "actor", "judge", "learner", "projector", "archiver")
+ROLES = ("bus", "site", "curriculum", "actor", "judge", "relabeler", "learner", "projector", "archiver")
 READY_S = 150.0
 """From the start of honcho until every part has answered."""
 DRAIN_S = 10.0

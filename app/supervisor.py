@@ -38,6 +38,8 @@ HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 STOPPED = 3
 """Exit status of a worker that was told to stop. By somebody else than its supervisor, it is started again."""
+OPTIONAL = ("archiver", "relabeler")
+"""Roles that not every run has work for."""
 RENEWED = 256
 """In place of an exit status: its watch asked for another worker."""
 
@@ -244,18 +246,18 @@ def main() -> int:
         return run_bus(name, folder)
     supervisor = Supervisor(name, lambda: (sys.executable, "-m", "app.worker", role, name), folder=folder)
     supervisor.catch_signals()
-    if role == "archiver" and not _has_work_for_an_archiver(supervisor, folder.parent):
+    if role in OPTIONAL and not _has_work(supervisor, folder.parent, role):
         supervisor.idle()
         return 0
     return supervisor.run()
 
 
-def _has_work_for_an_archiver(supervisor: Supervisor, home: Path) -> bool:
-    """Whether the run asks for an archiver, once the bus has opened it; without, no worker takes up memory."""
+def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
+    """Whether the run asks for a role, once the bus has opened it; without, no worker takes up memory."""
     while not supervisor.is_stopping():
         ready = read_json(home / "ready.json")
         if ready is not None and pid_alive(int(ready["bus_pid"])):
-            return bool(ready.get("archiver"))
+            return role not in ready["idle"]
         time.sleep(POLL_S)
     return False
 

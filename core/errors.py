@@ -89,3 +89,13 @@ class JudgeUnavailable(HindcastError):
     """The judge cannot give a verdict now; the episode stays undecided."""
 
     exit_code = 4
+
+
+class RelabelerUnavailable(HindcastError):
+    """Whoever tells what an episode achieved cannot be asked now; a later try may succeed."""
+
+    exit_code = 4
+
+
+class RelabelerFailed(HindcastError):
+    """A relabeler cannot tell what an episode achieved: it is left without relabels, and the reason stands in the log."""

@@ -191,6 +191,17 @@ class JudgeSettings(Section):
     """Length of what the judge `orm` reads; the page is cut to fit, never the question."""
 
 
+class RelabelerSettings(Section):
+    """Hindsight: the goals that episodes did achieve, whatever they were asked."""
+
+    kind: Literal["", "rules"] = ""
+    """`rules`: by what the embedded store knows of itself; empty: nothing is relabelled."""
+    goals: Annotated[int, Field(ge=1, le=16)] = 8
+    """Goals of one episode, at most."""
+    timeout_s: Seconds = 60.0
+    """One relabelling; beyond it the episode is tried again later."""
+
+
 class LearnerSettings(Section):
     """Training."""
 
@@ -366,6 +377,7 @@ class Settings(Section):
     scaffold: ScaffoldSettings = ScaffoldSettings()
     policy: PolicySettings = PolicySettings()
     judge: JudgeSettings = JudgeSettings()
+    relabeler: RelabelerSettings = RelabelerSettings()
     learner: LearnerSettings = LearnerSettings()
     storage: StorageSettings = StorageSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

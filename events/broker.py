@@ -30,6 +30,7 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
     "actor": ("episode", "episode_end", "step", "adoption", "notice"),
     "judge": ("verdict", "notice"),
+    "relabeler": ("relabel", "notice"),
     "learner": ("learner", "storage", "notice", "snapshot"),
     "control": ("control", "dispute"),
     "projector": (),
@@ -54,7 +55,7 @@ QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
 PURGING = ("$JS.API.STREAM.PURGE.*",)
 """For the archiver alone: the beginning of a stream whose events stand verified in the archive."""
-QUEUE_ROLES = ("actor", "judge")
+QUEUE_ROLES = ("actor", "judge", "relabeler")
 
 
 class PortTaken(BrokerUnreachable):

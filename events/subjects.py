@@ -8,7 +8,7 @@ newest fact about an entity (a snapshot).
 from events.envelope import Fact
 from events.registry import BY_CLASS
 
-CREATED_ONCE = {"episode", "episode_end", "verdict"}
+CREATED_ONCE = {"episode", "episode_end", "verdict", "relabel"}
 """Families of facts that are created if absent: whoever comes second is refused."""
 
 PER_ENTITY = CREATED_ONCE | {"snapshot"}

@@ -118,3 +118,10 @@ def _not_generated(raw: Raw) -> Raw:
 def _revisiting_nothing(raw: Raw) -> Raw:
     """Version 2 says whether a task of an earlier phase is revisited; before it there was but one phase."""
     return raw | {"revisits": False}
+
+
+@step("episode.relabeled", since=1)
+def _told_by_nobody(raw: Raw) -> Raw:
+    """Version 2 says whose goal it is and what its steps would have read; no role ever wrote version 1."""
+    relabels = [relabel | {"prompts": [], "family": "", "goal": None} for relabel in raw["relabels"]]
+    return raw | {"relabels": relabels, "task_id": "", "failure": ""}

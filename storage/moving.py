@@ -32,7 +32,7 @@ from events.publisher import Publisher
 
 MOVE_S = 15.0
 """Between two looks at what may be moved."""
-FOLLOWERS = ("curriculum", "actor", "judge", "learner", "projector")
+FOLLOWERS = ("curriculum", "actor", "judge", "relabeler", "learner", "projector")
 """Roles whose tails are waited for. Attached consumers are not: what they have not read they read from the archive."""
 REQUESTED = "episode.requested"
 TERMINAL = ("episode.ended", "episode.abandoned", "episode.cancelled")

@@ -14,7 +14,7 @@ from events.broker import PUBLISHES
 from events.publisher import Publisher
 from events.registry import BY_CLASS
 
-ROLES = ("learner", "actor", "judge", "curriculum", "control", "admin")
+ROLES = ("learner", "actor", "judge", "relabeler", "curriculum", "control", "admin")
 
 
 def role_for(told: Told) -> str:

@@ -59,7 +59,7 @@ from events.catalogue import (
 )
 from events.catalogue.run import Fingerprint
 from events.catalogue.training import PlannedEpisode, SampleReport
-from events.catalogue.verdict import JudgeIdentity, Relabel
+from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
 from events.envelope import BlobRef, Fact, Recorded
 from events.log import EventLog
 from events.memory import MemoryLog
@@ -404,7 +404,18 @@ class Tale:
 
     def _operation(self) -> Iterator[Told]:
         one = derive_id("ep", self.seed, 0)
-        relabel = Relabel(instruction="find the price of a mug", until_step=2, relevance=(0.5, 1.0))
+        rewritten = RewrittenPrompt(head=1, ids=pack_ids([5, 6]), tail=0)
+        relabel = Relabel(
+            instruction="find the price of a mug",
+            until_step=2,
+            relevance=(0.5, 1.0),
+            prompts=(rewritten, rewritten),
+            family="store/find_price",
+            goal={"product": 7},
+        )
+        relabeled = EpisodeRelabeled(
+            episode=one, task_id=TASKS[0].id, relabeler=OTHER_JUDGE, relabels=(relabel,), failure=""
+        )
         app: list[tuple[str, Fact]] = [
             (self.run, RunForked(parent="mother", at_position=3, parent_digest=bytes(32), start=None)),
             ("wait", WaitExceeded(setting="actors.page_timeout_s", limit_s=15.0, waited_for="a page")),
@@ -432,7 +443,7 @@ class Tale:
             ("pause", ControlApplied(command="pause", role="actor.1")),
             (self.run, RecipeChanged(author="me", reason="slower", changes={"learner.learning_rate": 1e-6})),
             (one, VerdictDisputed(episode=one, judge=RULES, author="me", reason="it did", outcome="success")),
-            (f"{one}.relabeler", EpisodeRelabeled(episode=one, relabeler=OTHER_JUDGE, relabels=(relabel,))),
+            (f"{one}.relabeler", relabeled),
             (
                 "1",
                 ReplayScored(

@@ -35,7 +35,8 @@ from actors.judge.judges import JUDGES
 from actors.judge.shelf import Shelf
 from actors.judge.tasks import TaskMemory
 from actors.spans import judged, judging
-from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
+from actors.working_off import is_said, say_once, stalled, work_off
+from core.errors import SettingsError
 from core.evidence import Judgment
 from core.settings import Settings
 from core.task import Task
@@ -44,12 +45,6 @@ from events.envelope import Recorded
 from events.log import EventLog
 from events.publisher import Publisher
 from events.queue import MAX_TRIES, Delivery, WorkQueue
-from events.subjects import subject_of
-
-FETCH_S = 2.0
-"""How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
-WORKERS = 4
-"""Episodes judged at the same time: one that hangs does not hold up the others."""
 
 logger = structlog.get_logger(__name__)
 
@@ -76,16 +71,11 @@ async def run_judge(
     known = dict(judges)
     if shelf is not None:
         known[shelf.name] = await shelf.begin(log)
-    role = _JudgeRole(log, publisher, queue, settings, configured_judges(settings, known), stop)
-    async with asyncio.TaskGroup() as background:
-        following = [background.create_task(role.tasks.follow())]
-        if shelf is not None:
-            following.append(background.create_task(shelf.follow(log, role.replace)))
-        async with asyncio.TaskGroup() as workers:
-            for number in range(WORKERS):
-                workers.create_task(role.work(), name=f"judge {number}")
-        for task in following:
-            task.cancel()
+    role = _JudgeRole(log, publisher, settings, configured_judges(settings, known))
+    following = [role.tasks.follow()]
+    if shelf is not None:
+        following.append(shelf.follow(log, role.replace))
+    await work_off(queue, role.handle, stop=stop, following=following, name="judge")
     await publisher.commit()
     logger.info("judge stopped", **role.counts)
 
@@ -108,23 +98,19 @@ def configured_judges(settings: Settings, judges: Mapping[str, AnyJudge]) -> lis
 
 
 class _JudgeRole:
-    """Workers and what they share."""
+    """What the workers share."""
 
     def __init__(
         self,
         log: EventLog,
         publisher: Publisher,
-        queue: WorkQueue,
         settings: Settings,
         judges: Sequence[AnyJudge],
-        stop: asyncio.Event,
     ) -> None:
         self._log = log
         self._publisher = publisher
-        self._queue = queue
         self._settings = settings
         self._judges = list(judges)
-        self._stop = stop
         self.tasks = TaskMemory(log)
         self.counts: Counter[str] = Counter()
         """Verdicts by outcome, and `repeated` ones that were there already."""
@@ -134,13 +120,8 @@ class _JudgeRole:
         names = [known.identity.name for known in self._judges]
         self._judges[names.index(judge.identity.name)] = judge
 
-    async def work(self) -> None:
-        """One end after the other until `stop`."""
-        while not self._stop.is_set():
-            for delivery in await self._queue.fetch(1, wait_s=FETCH_S):
-                await self._handle(delivery)
-
-    async def _handle(self, delivery: Delivery) -> None:
+    async def handle(self, delivery: Delivery) -> None:
+        """Give an end its verdicts."""
         ended = delivery.recorded.fact
         if isinstance(ended, EpisodeEnded):
             for judge in tuple(self._judges):
@@ -151,7 +132,7 @@ class _JudgeRole:
 
     async def _judge(self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded) -> None:
         entity = verdict_key(ended.episode, judge.identity)
-        if await self._log.last_under(subject_of(self._log.run, EpisodeJudged, key=entity)) is not None:
+        if await is_said(self._log, EpisodeJudged, entity=entity):
             self.counts["repeated"] += 1
             return
         with judging(ended.episode, judge.identity, delivery) as begun:
@@ -174,14 +155,8 @@ class _JudgeRole:
             judgment=judgment,
             reading=opinion.reading,
         )
-        try:
-            await self._publisher.decide(
-                fact, entity=entity, causation=recorded.envelope.id, correlation=ended.episode
-            )
-        except ExpectationFailed:
-            self.counts["repeated"] += 1
-        else:
-            self.counts[judgment.outcome] += 1
+        new = await say_once(self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode)
+        self.counts[judgment.outcome if new else "repeated"] += 1
         return judgment
 
     async def _opinion(self, judge: AnyJudge, recorded: Recorded, ended: EpisodeEnded) -> Opinion:
@@ -211,7 +186,4 @@ class _JudgeRole:
         try:
             return await self.tasks.find(ended.task_id, known_before=recorded.position, stalled_s=stalled_s)
         except TimeoutError:
-            raise BrokerUnreachable(
-                f"requests are known up to position {self.tasks.position}, and nothing came for {stalled_s:g} s "
-                f"(log.append_timeout_s), though the log goes on to {recorded.position}. Run: hindcast doctor"
-            ) from None
+            raise stalled(self.tasks, wanted=recorded.position, stalled_s=stalled_s) from None

@@ -4,7 +4,7 @@ Where each position comes from:
 - `projector`: the read model, where it moves with the rows;
 - `learner`, `curriculum`, `actor`: what the broker handed to their tail, so a few hundred events more than they have
   taken in; the learner also says in each plan up to where it had read;
-- `episodes`, `verdicts`: the work queues of actors and judge; everything up to the position is done;
+- `episodes`, `verdicts`, `relabels`: the work queues of actors, judge and relabeler; everything up to the position is done;
 - attached ones: their own store.
 
 Lag is first a time: how long ago the first event was recorded that the consumer has not taken in. While the system is
@@ -38,7 +38,7 @@ STALLED_S = 30.0
 SAME_START_S = 2.0
 """A process' start as noted and as the system tells it differ by rounding."""
 TAILS = ("learner", "curriculum", "actor")
-QUEUES = {"episodes": "actor", "verdicts": "judge"}
+QUEUES = {"episodes": "actor", "verdicts": "judge", "relabels": "relabeler"}
 """Work queue -> the role that works on it."""
 
 State = Literal["running", "stopped", "stalled", "failed", "starting", "restarting", "unknown"]

@@ -51,7 +51,7 @@ def load_policy(folder: Path) -> LoadedPolicy:
                 "model with config.json, tokenizer.json and safetensors weights, or to `base`."
             )
     make_deterministic()
-    tokenizer = _load_tokenizer(folder)
+    tokenizer = load_tokenizer(folder)
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         config.use_cache = True
@@ -103,7 +103,8 @@ def make_deterministic() -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
 
 
-def _load_tokenizer(folder: Path) -> Any:
+def load_tokenizer(folder: Path) -> Any:
+    """A policy's tokenizer alone. Raises ModelFileError."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # tokenizers raises bare Exception on a damaged file

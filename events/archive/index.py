@@ -21,8 +21,9 @@ from events.archive.manifest import SEGMENTS
 from events.subjects import family_of
 
 MAGIC = b"SUBJECTS"
-INDEXED = frozenset({"episode", "episode_end", "verdict", "snapshot"})
-"""Families whose subjects are all in an index. To add one needs another magic: older files would deny what is there."""
+INDEXED = frozenset({"episode", "episode_end", "verdict", "relabel", "snapshot"})
+"""Families whose subjects are all in an index. To add one that older logs hold needs another magic: older files would deny
+what is there."""
 _HEAD = struct.Struct("<8sII")
 Hashes = NDArray[np.uint64]
 

@@ -1,5 +1,7 @@
 """Facts about what judges and relabelers said. Invariant 5: a second opinion is another event, never an overwrite."""
 
+from typing import Any
+
 import msgspec
 
 from core.evidence import Judgment
@@ -45,23 +47,53 @@ class EpisodeJudged(Fact, frozen=True, kw_only=True):
     """None: the judge is no language model, or had nothing to read."""
 
 
+class RewrittenPrompt(msgspec.Struct, frozen=True, kw_only=True):
+    """What a step would have read under another instruction, told by how it differs from what it did read.
+
+    The first `head` token ids and the last `tail` of the step's `prompt_ids` stay; `ids` stand between them.
+    """
+
+    head: int
+    ids: bytes
+    """int32 little-endian."""
+    tail: int
+
+    def of(self, recorded: bytes) -> bytes:
+        """The prompt's token ids, from those that the step has recorded."""
+        return b"".join((recorded[: 4 * self.head], self.ids, recorded[len(recorded) - 4 * self.tail :]))
+
+    def fits(self, recorded: bytes) -> bool:
+        """Whether the step has read that much."""
+        return self.head >= 0 and self.tail >= 0 and 4 * (self.head + self.tail) <= len(recorded)
+
+
 class Relabel(msgspec.Struct, frozen=True, kw_only=True):
     """A goal the episode did achieve."""
 
     instruction: str
     until_step: int
-    """The goal was first achieved by this step (exclusive end of the demonstration)."""
+    """The goal was first achieved by the step before this one: exclusive end of the demonstration."""
     relevance: tuple[float, ...]
-    """z_t per step up to `until_step`."""
+    """z_t in [0, 1] per step up to `until_step`."""
+    prompts: tuple[RewrittenPrompt, ...]
+    """Per step up to `until_step`: the recorded page and answers with this instruction, by the run's renderer and the
+    policy's tokenizer, so that nobody who trains on it has to render anything."""
+    family: str
+    """Environment and task family of the goal, as `store/find_price`; empty where the relabeler knows none."""
+    goal: dict[str, Any] | None
+    """As in a task of the family, where the relabeler knows."""
 
 
-@fact("episode.relabeled", family="verdict")
+@fact("episode.relabeled", family="relabel", version=2)
 class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
-    """Every goal a relabeler found in one episode."""
+    """Every goal a relabeler found in one episode; created if absent per (episode, relabeler)."""
 
     episode: str
+    task_id: str
     relabeler: JudgeIdentity
     relabels: tuple[Relabel, ...]
+    failure: str
+    """Why the relabeler could not tell, in words; there are no relabels then. Empty: it could."""
 
 
 @fact("verdict.disputed", family="dispute")

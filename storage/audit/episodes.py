@@ -256,7 +256,7 @@ class Episodes(Check):
         """`episode.judged`."""
         fact = event.payload
         name, judge, judgment = fact["episode"], fact["judge"], fact["judgment"]
-        episode = self._verdict(event, name)
+        episode = self.spoken_of(event, name)
         if episode.task and fact["task_id"] != episode.task:
             self.defect(event, "it names another task than the request", episode.task, fact["task_id"])
         key = f"{judge['name']} {judge['version']}"
@@ -281,7 +281,8 @@ class Episodes(Check):
         spoken = (reading["model_version"] is None) == (probability is None)
         self.require(spoken, event, "a probability stands beside the model version that gave it")
 
-    def _verdict(self, event: Event, name: str) -> Episode:
+    def spoken_of(self, event: Event, name: str) -> Episode:
+        """The episode that a judge or a relabeler speaks of: one that ended."""
         episode = self._known(event, name)
         if episode.end != "episode.ended" and self.is_seen(episode):
             self.defect(
@@ -291,10 +292,6 @@ class Episodes(Check):
         if event.entity != name and not event.entity.startswith(f"{name}."):
             self.defect(event, "its envelope is about something else", name, event.entity)
         return episode
-
-    def relabeled(self, event: Event) -> None:
-        """`episode.relabeled`."""
-        self._verdict(event, event.payload["episode"])
 
     def disputed(self, event: Event) -> None:
         """`verdict.disputed`."""

@@ -19,6 +19,7 @@ from storage.audit.names import Names
 from storage.audit.operation import Operation
 from storage.audit.plans import Plans
 from storage.audit.policies import Policies
+from storage.audit.relabels import Relabels
 from storage.audit.shapes import Refs, Shape, shapes
 from storage.audit.tasks import Tasks
 from storage.audit.training import Training
@@ -63,6 +64,7 @@ class Fold:
         self.episodes = Episodes(
             findings, since=since, tasks=self.tasks, ledger=self.ledger, policies=self.policies
         )
+        self.relabels = Relabels(findings, since=since, episodes=self.episodes)
         plans = Plans(
             findings,
             since=since,
@@ -90,6 +92,7 @@ class Fold:
             self.policies,
             self.tasks,
             self.episodes,
+            self.relabels,
             plans,
             self.training,
             self.operation,
@@ -108,7 +111,7 @@ class Fold:
             "episode.abandoned": episodes.lost,
             "episode.cancelled": episodes.lost,
             "episode.judged": episodes.judged,
-            "episode.relabeled": episodes.relabeled,
+            "episode.relabeled": self.relabels.relabeled,
             "verdict.disputed": episodes.disputed,
             "task.proposed": tasks.proposed,
             "task.admitted": tasks.decided,

@@ -19,7 +19,7 @@ from simulation.schedules import ARCHIVED, LOST, REHEARSING, Outcome, Schedule, 
 from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 
 import actors.actor as actor_role
-import actors.judge.role as judge_role
+import actors.working_off as working_off
 from app.supervisor import STOP_AFTER_S
 from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeEnded, EpisodeStarted, WeightsPublished
 
@@ -141,7 +141,7 @@ def test_of_an_actor_that_never_comes_back_only_the_lease_tells(seed: int, folde
 def test_whatever_a_page_or_a_policy_does_a_process_that_is_told_to_stop_does_so_in_time(
     seed: int, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (actor_role, judge_role):
+    for module in (actor_role, working_off):
         monkeypatch.setattr(module, "FETCH_S", FETCH_S)
     random = Random(seed)
     loop = VirtualLoop(random)

@@ -152,7 +152,7 @@ async def _acknowledge_first(self: Any, delivery: Any) -> None:
     await _judge_handle(self, delivery)
 
 
-_judge_handle = judge_role._JudgeRole._handle
+_judge_handle = judge_role._JudgeRole.handle
 
 
 def _failure(reason: str) -> Judgment:
@@ -366,7 +366,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "work is acknowledged before its result is durable",
-        lambda: [patch.object(judge_role._JudgeRole, "_handle", _acknowledge_first)],
+        lambda: [patch.object(judge_role._JudgeRole, "handle", _acknowledge_first)],
         ("Stuck",),
     ),
     Sabotage(
@@ -393,7 +393,7 @@ SABOTAGES = (
     Sabotage(
         "stale samples are trained on",
         lambda: [  # admission alone keeps small runs fresh enough, so it goes too, and who counts it looks away
-            patch("learner.planning._is_stale", lambda *_, **__: False),
+            patch("learner.planners.groups.too_old", lambda *_, **__: False),
             patch.object(requests, "room", lambda **terms: _room(**{**terms, "eta": 9})),
             patch.object(requests, "capacity", lambda **terms: _capacity(**{**terms, "eta": 9})),
             patch.object(Admission, "under_way", lambda _: 0),

@@ -50,8 +50,8 @@ CALM_S = 600.0
 QUICK = {
     "actors.actor.FETCH_S": 9.0,
     "actors.actor.HEARTBEAT_S": 3.0,
-    "actors.judge.role.FETCH_S": 9.0,
-    "actors.judge.role.WORKERS": 2,
+    "actors.working_off.FETCH_S": 9.0,
+    "actors.working_off.WORKERS": 2,
     "events.memory_queue.ACK_WAIT_S": 8.0,
     "events.archive.log.POLL_S": 5.0,
     "storage.archiving.LINGER_S": 1.0,

@@ -35,6 +35,12 @@ def _record_of(evidence: Evidence) -> Record | str:
         return f"the store's record is missing or damaged: {error}"
 
 
+def ending_of(evidence: Evidence) -> Ending | str:
+    """What is left of the visit; in words, why that cannot be told."""
+    record = _record_of(evidence)
+    return record if isinstance(record, str) else _ending(record, evidence.answer)
+
+
 def _ending(record: Record, answer: str | None) -> Ending:
     return Ending(
         build_catalogue(record.products, record.catalogue_seed),

@@ -80,6 +80,8 @@ def _control_applied(fact: ControlApplied) -> tuple[str, str]:
 
 
 def _relabeled(fact: EpisodeRelabeled) -> tuple[str, str]:
+    if fact.failure:
+        return fact.episode, f"{fact.relabeler.name} cannot tell what it achieved: {fact.failure}"
     goals = "; ".join(relabel.instruction for relabel in fact.relabels) or "none"
     return fact.episode, f"goals that {fact.relabeler.name} found achieved: {goals}"
 

@@ -1,0 +1,121 @@
+"""What an episode in the store achieved, whatever it was asked: goals, where each was reached first, what that took.
+
+Rules only, over what is recorded. A goal is one of a task family's (`families`), found in the session's journal by the
+family itself. Goals that differ only in the words which point at the same thing count as one, said in the words that the
+episode searched with where it did. First achievement: the step whose facts are the first that the goal holds with.
+"""
+
+from collections.abc import Sequence
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+
+from actors.environments.store.evaluators import AchievedGoal, achieved_goals, ending_of
+from actors.environments.store.families import FAMILIES, Ending, Goal, Reached
+from actors.environments.store.relevance import Walk, needed_facts, relevant_steps
+from core.evidence import Evidence
+from core.seeds import derive_seed
+from core.task import Task
+
+POINTING = ("phrase", "query", "sort", "title")
+"""What of a goal only says which product, order or line of the cart is meant."""
+OWN_WORDS = {"compare": ("query",), "find_product": (), "impossible": (*POINTING, "size")}
+"""Families in which other parts, or fewer, are mere words."""
+
+
+class Hindsight(NamedTuple):
+    """A goal that an episode achieved."""
+
+    family: str
+    goal: Goal
+    """As in a task of the family: its evaluator accepts the episode up to `until_step`."""
+    instruction: str
+    until_step: int
+    """Exclusive end of the demonstration: the goal was first reached by the step before."""
+    relevance: tuple[float, ...]
+    """1 or 0 per step up to `until_step`; see `relevance`."""
+
+
+def meaning(family: str, goal: Goal) -> bytes:
+    """What a goal asks for apart from how it says so: equal for goals that count as one."""
+    words = OWN_WORDS.get(family, POINTING)
+    if goal.get("kind") == "product":
+        words = ()  # of what cannot be done: a product that does not exist is known by its words alone
+    stripped: dict[str, Any] = {
+        key: value for key, value in goal.items() if key not in words and key != "catalogue"
+    }
+    if "items" in stripped:
+        items = [{key: value for key, value in item.items() if key not in words} for item in goal["items"]]
+        stripped["items"] = sorted(items, key=lambda item: item["product"])
+    return msgspec.json.encode(stripped, order="sorted")
+
+
+def hindsight_of(task: Task, evidence: Evidence, walk: Walk, *, most: int) -> list[Hindsight]:
+    """The goals that an episode achieved, at most so many: the one that it was asked for first, then families in turn.
+
+    Empty where the store left no usable record. Deterministic: draws follow from the seed of the session.
+    """
+    ending = ending_of(evidence)
+    if isinstance(ending, str) or not walk.pages:
+        return []
+    goals = [goal for goal in achieved_goals(evidence) if goal.ordinal > walk.ordinals[0]]
+    return [_demonstration(achieved, ending, walk) for achieved in _chosen(task, goals, ending)[:most]]
+
+
+def _chosen(task: Task, goals: Sequence[AchievedGoal], ending: Ending) -> list[AchievedGoal]:
+    """One wording of each goal, families in turn."""
+    kinds: dict[str, dict[bytes, list[AchievedGoal]]] = {}
+    for goal in goals:
+        kinds.setdefault(goal.family, {}).setdefault(meaning(goal.family, goal.goal), []).append(goal)
+    asked = kinds.get(task.family, {}).pop(meaning(task.family, task.goal), [])
+    rows = [[_as_asked(task, asked)]] if asked else []
+    for family, ways in kinds.items():
+        random = Random(derive_seed(task.seed, "store", "hindsight", family))
+        row = [_as_searched(same, ending, random) for same in ways.values()]
+        random.shuffle(row)
+        rows.append(row)
+    length = max((len(row) for row in rows), default=0)
+    return [row[place] for place in range(length) for row in rows if place < len(row)]
+
+
+def _as_asked(task: Task, ways: Sequence[AchievedGoal]) -> AchievedGoal:
+    way = next((way for way in ways if way.goal == task.goal), ways[0])
+    return msgspec.structs.replace(way, instruction=task.instruction)
+
+
+def _as_searched(ways: Sequence[AchievedGoal], ending: Ending, random: Random) -> AchievedGoal:
+    """The wording that names what the episode searched for, as it sorted; else one that needs no sorting."""
+    ways = [way for way in ways if way.ordinal == ways[0].ordinal]
+    searched = {
+        (fact.query.casefold(), fact.sort)
+        for ordinal, fact in ending.facts("listed")
+        if ordinal <= ways[0].ordinal
+    }
+
+    def rank(way: AchievedGoal) -> tuple[int, int]:
+        targets = way.goal.get("items", [way.goal])
+        asked = [(str(one.get("query", "")).casefold(), one.get("sort", "relevance")) for one in targets]
+        return (
+            -sum(one in searched for one in asked),
+            sum(sort != "relevance" and (query, sort) not in searched for query, sort in asked),
+        )
+
+    best = min(map(rank, ways))
+    return random.choice([way for way in ways if rank(way) == best])
+
+
+def _demonstration(achieved: AchievedGoal, ending: Ending, walk: Walk) -> Hindsight:
+    family = FAMILIES[achieved.family]
+    goal = {key: value for key, value in achieved.goal.items() if key != "catalogue"}
+    last = walk.step_of(achieved.ordinal)
+    needed = needed_facts(family, Reached(goal, achieved.ordinal), ending)
+    roots = {step for ordinal in needed if (step := walk.step_of(ordinal)) >= 0}
+    relevant = relevant_steps(walk, {*roots, last})
+    return Hindsight(
+        family=achieved.family,
+        goal=achieved.goal,
+        instruction=achieved.instruction,
+        until_step=last + 1,
+        relevance=tuple(float(step in relevant) for step in range(last + 1)),
+    )

@@ -1,0 +1,1 @@
+"""Relabelers: the goals that an episode did achieve, as durable, versioned facts (hindsight)."""

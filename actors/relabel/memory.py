@@ -1,0 +1,135 @@
+"""The relabeler's memory of episodes under way, so that an end finds the steps before it.
+
+Follows the log from where it ends at the start. An episode that was requested before is looked for backwards from its end,
+by itself and once, so that a start does not depend on the length of history. What ended is let go of when it is taken.
+"""
+
+import asyncio
+from contextlib import aclosing
+
+from actors.following import follow
+from actors.judge.tasks import LOOK_BACK_EVENTS
+from actors.relabel.base import PlayedEpisode
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+)
+from events.codec import decode
+from events.envelope import Fact, Recorded
+from events.log import EventLog
+from events.subjects import family_of
+
+FAMILIES = frozenset({"request", "episode", "step", "episode_end"})
+
+
+class _Gathered:
+    """Facts about one episode, in any order."""
+
+    def __init__(self) -> None:
+        self.request: EpisodeRequested | None = None
+        self.started: EpisodeStarted | None = None
+        self.steps: dict[int, StepTaken] = {}
+
+    def take(self, fact: Fact) -> None:
+        match fact:
+            case EpisodeRequested():
+                self.request = fact
+            case EpisodeStarted():
+                self.started = fact
+            case StepTaken():
+                self.steps[fact.index] = fact
+            case _:
+                pass
+
+    def played(self, ended: EpisodeEnded) -> PlayedEpisode | None:
+        """The episode; None where part of it is missing."""
+        if self.request is None or self.started is None or len(self.steps) != ended.steps:
+            return None
+        return PlayedEpisode(
+            self.request.task,
+            self.request.origin,
+            self.started.instruction,
+            self.started.renderer,
+            [self.steps[index] for index in sorted(self.steps)],
+            ended,
+        )
+
+
+class EpisodeMemory:
+    """Episodes by name: those requested since the start that have not been taken."""
+
+    def __init__(self, log: EventLog) -> None:
+        self.position = 0
+        """The log is known up to here."""
+        self._log = log
+        self._gathered: dict[str, _Gathered] = {}
+        self._grown = asyncio.Condition()
+
+    async def follow(self) -> None:
+        """Follow the log from its end now, for ever."""
+        after = (await self._log.identity()).last
+        await self._reach(after)
+        async with aclosing(follow(self._log, after=after, families=FAMILIES)) as batches:
+            async for followed in batches:
+                for recorded in followed.recorded:
+                    self._take(recorded)
+                await self._reach(followed.position)
+
+    async def _reach(self, position: int) -> None:
+        async with self._grown:
+            self.position = position
+            self._grown.notify_all()
+
+    def _take(self, recorded: Recorded) -> None:
+        match recorded.fact:
+            case EpisodeRequested(episode=name) as fact:
+                self._gathered.setdefault(name, _Gathered()).take(fact)
+            case EpisodeStarted(episode=name) | StepTaken(episode=name) as fact:
+                if name in self._gathered:
+                    self._gathered[name].take(fact)
+            case EpisodeAbandoned(episode=name) | EpisodeCancelled(episode=name):
+                self.forget(name)
+            case _:
+                pass
+
+    def forget(self, name: str) -> None:
+        """Let go of an episode."""
+        self._gathered.pop(name, None)
+
+    async def find(self, ended: EpisodeEnded, *, position: int, stalled_s: float) -> PlayedEpisode | None:
+        """The episode that ended at `position`, or None where the log lacks part of it.
+
+        Raises:
+            TimeoutError: the log was read no further for `stalled_s`, so nobody can tell.
+
+        """
+        while self.position < position - 1:
+            reached = self.position
+            async with asyncio.timeout(stalled_s), self._grown:
+                await self._grown.wait_for(lambda reached=reached: self.position > reached)  # type: ignore[misc]
+        gathered = self._gathered.get(ended.episode)
+        if gathered is None:
+            gathered = await self._look_back(ended.episode, before=position)
+        return gathered.played(ended)
+
+    async def _look_back(self, name: str, *, before: int) -> _Gathered:
+        found = _Gathered()
+        end = before - 1
+        while found.request is None and end > 0:
+            first = position = max(0, end - LOOK_BACK_EVENTS)
+            while position < end:
+                batch = await self._log.read(after=position, limit=end - position)
+                if not batch or batch[0].position > position + 1:
+                    first = 0  # the log begins later: there is nothing before
+                for stored in batch:
+                    if stored.position <= end and family_of(stored.subject) in FAMILIES:
+                        recorded = decode(stored, strict=False)
+                        if recorded is not None and getattr(recorded.fact, "episode", "") == name:
+                            found.take(recorded.fact)
+                position = batch[-1].position if batch else end
+            end = first
+        return found

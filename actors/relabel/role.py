@@ -1,0 +1,227 @@
+"""The relabeler's process: every episode that ended gets the goals that it achieved, from the configured relabeler.
+
+    episode.ended ── work queue ──> workers ── Relabeler ──> episode.relabeled     (created if absent)
+    request, start, steps ── follow ──> EpisodeMemory ──┘
+
+Consumes the ends of episodes, successful ones, too; waits for one (`FETCH_S`), for its steps (`log.append_timeout_s`
+without progress) and for the relabeler (`relabeler.timeout_s`); produces episode.relabeled and wait.exceeded, and
+acknowledges an end behind its relabels. Only what the policy did in training is relabelled: abandoned and cancelled
+episodes get no relabels, nor do demonstrations and evaluations.
+
+Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels there and changes nothing. A relabeler
+that is out of reach is asked again later; once it was asked in vain for the last time, and where it cannot tell at all, the
+fact has no relabels and says why.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from actors.relabel.base import AchievedGoal, PlayedEpisode, Relabeler, relabel_key, why_not_goal
+from actors.relabel.memory import EpisodeMemory
+from actors.relabel.prompts import PromptWriter
+from actors.working_off import is_said, say_once, stalled, work_off
+from core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable, SettingsError
+from core.observation import Page
+from core.settings import Settings
+from events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
+from events.catalogue.verdict import Relabel
+from events.log import EventLog
+from events.publisher import Publisher
+from events.queue import MAX_TRIES, Delivery, WorkQueue
+from storage.blobs import BlobStore
+
+MOST_BYTES = 512 * 1024
+"""Of the prompts in one fact, which has to fit into a message of the broker: goals beyond that are left out."""
+
+logger = structlog.get_logger(__name__)
+
+
+async def run_relabeler(
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    queue: WorkQueue,
+    blobs: BlobStore,
+    settings: Settings,
+    relabeler: Relabeler,
+    tokenizer: Any,
+    stop: asyncio.Event,
+) -> None:
+    """Relabel until `stop` is set. `queue` delivers the family `episode_end`; `tokenizer` is the policy's.
+
+    Raises:
+        HindcastError: the log cannot be used any more; wrapped in an exception group.
+
+    """
+    role = _RelabelerRole(log, publisher, blobs, settings, relabeler, tokenizer)
+    await work_off(queue, role.handle, stop=stop, following=[role.episodes.follow()], name="relabeler")
+    await publisher.commit()
+    logger.info("relabeler stopped", **role.counts)
+
+
+class _OutOfTime(Exception):
+    """The relabeler took longer than `relabeler.timeout_s`."""
+
+
+class _RelabelerRole:
+    """What the workers share."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        publisher: Publisher,
+        blobs: BlobStore,
+        settings: Settings,
+        relabeler: Relabeler,
+        tokenizer: Any,
+    ) -> None:
+        self._log = log
+        self._publisher = publisher
+        self._blobs = blobs
+        self._settings = settings
+        self._relabeler = relabeler
+        self._tokenizer = tokenizer
+        self.episodes = EpisodeMemory(log)
+        self.counts: Counter[str] = Counter()
+        """Episodes `relabeled`, `failed`, put off (`later`), and `repeated` ones that had their relabels already."""
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Give an end its relabels."""
+        ended = delivery.recorded.fact
+        if isinstance(ended, EpisodeEnded):
+            entity = relabel_key(ended.episode, self._relabeler.identity)
+            with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
+                if await is_said(self._log, EpisodeRelabeled, entity=entity):
+                    self.counts["repeated"] += 1
+                elif not await self._relabel(delivery, ended, entity=entity):
+                    return
+            self.episodes.forget(ended.episode)
+        await delivery.ack()
+
+    async def _relabel(self, delivery: Delivery, ended: EpisodeEnded, *, entity: str) -> bool:
+        """Whether the end is done with; if not it was given back."""
+        await delivery.in_progress()
+        relabels: tuple[Relabel, ...] = ()
+        failure = ""
+        try:
+            episode = await self._episode(delivery, ended)
+            if episode.origin != "online":
+                return True
+            relabels = await self._found(delivery, episode)
+        except (RelabelerUnavailable, _OutOfTime) as error:
+            if delivery.tries < MAX_TRIES:
+                self.counts["later"] += 1
+                logger.warning("put off", reason=str(error), tries=delivery.tries)
+                await delivery.retry()
+                return False
+            failure = f"asked {delivery.tries} times in vain: {error}"
+        except (RelabelerFailed, BlobMissing, BlobCorrupt) as error:
+            failure = str(error)
+        fact = EpisodeRelabeled(
+            episode=ended.episode,
+            task_id=ended.task_id,
+            relabeler=self._relabeler.identity,
+            relabels=relabels,
+            failure=failure,
+        )
+        new = await say_once(self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode)
+        self.counts[("failed" if failure else "relabeled") if new else "repeated"] += 1
+        return True
+
+    async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> PlayedEpisode:
+        stalled_s, position = self._settings.log.append_timeout_s, delivery.recorded.position
+        try:
+            episode = await self.episodes.find(ended, position=position, stalled_s=stalled_s)
+        except TimeoutError:
+            raise stalled(self.episodes, wanted=position, stalled_s=stalled_s) from None
+        if episode is None:
+            raise RelabelerFailed(
+                "request, start or steps of this episode do not stand in the log before its end"
+            )
+        return episode
+
+    async def _found(self, delivery: Delivery, episode: PlayedEpisode) -> tuple[Relabel, ...]:
+        if not episode.steps:
+            return ()
+        name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                return await asyncio.to_thread(self._work_out, episode)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            waited_for = f"the goals that {self._relabeler.identity.name} finds in {name}"
+            await self._publisher.publish(
+                WaitExceeded(setting="relabeler.timeout_s", limit_s=limit_s, waited_for=waited_for),
+                entity=name,
+                causation=delivery.recorded.envelope.id,
+                correlation=name,
+            )
+            raise _OutOfTime(f"no answer within {limit_s:g} s (relabeler.timeout_s)") from None
+
+    def _work_out(self, episode: PlayedEpisode) -> tuple[Relabel, ...]:
+        """The goals and what the steps would have read. Blocks."""
+        pages = pages_of(self._blobs, episode)
+        goals = goals_found(self._relabeler, episode, pages)[: self._settings.relabeler.goals]
+        if not goals:
+            return ()
+        writer = PromptWriter(episode, pages, tokenizer=self._tokenizer, settings=self._settings.actors)
+        relabels: list[Relabel] = []
+        size = 0
+        for goal in goals:
+            try:
+                prompts = writer.rewritten(goal.instruction, goal.until_step)
+            except SettingsError as error:
+                raise RelabelerFailed(f"the goal {goal.instruction[:80]!r}…: {error}") from None
+            size += sum(len(prompt.ids) for prompt in prompts)
+            if size > MOST_BYTES:
+                break
+            relabels.append(
+                Relabel(
+                    instruction=goal.instruction,
+                    until_step=goal.until_step,
+                    relevance=goal.relevance,
+                    prompts=prompts,
+                    family=goal.family,
+                    goal=goal.goal,
+                )
+            )
+        return tuple(relabels)
+
+
+def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
+    """What each step saw.
+
+    Raises:
+        BlobMissing, BlobCorrupt: a page was let go of, or is damaged.
+        RelabelerFailed: a step recorded none.
+
+    """
+    pages = []
+    for step in episode.steps:
+        if step.observation is None:
+            raise RelabelerFailed(f"step {step.index} recorded no page")
+        pages.append(msgspec.msgpack.decode(blobs.get(step.observation), type=Page))
+    return pages
+
+
+def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> list[AchievedGoal]:
+    """What a relabeler finds, checked: a wrong relabel is never recorded.
+
+    Raises:
+        RelabelerUnavailable, RelabelerFailed: see `Relabeler.goals`; the latter also for what cannot be a goal.
+
+    """
+    goals = relabeler.goals(episode, pages)
+    for goal in goals:
+        wrong = why_not_goal(goal, steps=len(episode.steps))
+        if wrong is not None:
+            raise RelabelerFailed(f"the relabeler {relabeler.identity.name} cannot be followed: {wrong}")
+    return goals

@@ -1,0 +1,83 @@
+"""What the roles that work off a queue have in common: judge and relabeler.
+
+    queue ──> workers ──> handle(delivery)            beside them: what has to follow the log meanwhile
+
+Waits for a delivery (`FETCH_S`). Whoever handles one acknowledges it once its result is durable.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from typing import Any, Protocol
+
+from core.errors import BrokerUnreachable, ExpectationFailed
+from events.envelope import Fact
+from events.log import EventLog
+from events.publisher import Publisher
+from events.queue import Delivery, WorkQueue
+from events.subjects import subject_of
+
+FETCH_S = 2.0
+"""How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
+WORKERS = 4
+"""Deliveries in work at the same time: one that hangs does not hold up the others."""
+
+
+async def work_off(
+    queue: WorkQueue,
+    handle: Callable[[Delivery], Awaitable[None]],
+    *,
+    stop: asyncio.Event,
+    following: Sequence[Coroutine[Any, Any, None]],
+    name: str,
+) -> None:
+    """One delivery after the other until `stop`; `following` runs as long as that.
+
+    Raises:
+        HindcastError: the log cannot be used any more; wrapped in an exception group.
+
+    """
+
+    async def work() -> None:
+        while not stop.is_set():
+            for delivery in await queue.fetch(1, wait_s=FETCH_S):
+                await handle(delivery)
+
+    async with asyncio.TaskGroup() as background:
+        beside = [background.create_task(one) for one in following]
+        async with asyncio.TaskGroup() as workers:
+            for number in range(WORKERS):
+                workers.create_task(work(), name=f"{name} {number}")
+        for task in beside:
+            task.cancel()
+
+
+async def is_said(log: EventLog, kind: type[Fact], *, entity: str) -> bool:
+    """Whether a fact that is created if absent stands in the log."""
+    return await log.last_under(subject_of(log.run, kind, key=entity)) is not None
+
+
+async def say_once(
+    publisher: Publisher, fact: Fact, *, entity: str, delivery: Delivery, episode: str
+) -> bool:
+    """Append a fact that is created if absent; False when it stood there already."""
+    try:
+        await publisher.decide(
+            fact, entity=entity, causation=delivery.recorded.envelope.id, correlation=episode
+        )
+    except ExpectationFailed:
+        return False
+    return True
+
+
+class Followed(Protocol):
+    """A memory that follows the log."""
+
+    position: int
+
+
+def stalled(memory: Followed, *, wanted: int, stalled_s: float) -> BrokerUnreachable:
+    """The error of a memory that is read no further."""
+    return BrokerUnreachable(
+        f"the log is known up to position {memory.position}, and nothing came for {stalled_s:g} s "
+        f"(log.append_timeout_s), though it goes on to {wanted}. Run: hindcast doctor"
+    )

@@ -1,0 +1,55 @@
+"""What relabelers said: each once per episode, about episodes that ended, cut and labelled as the episode allows."""
+
+from typing import Any
+
+from storage.audit.decoding import Event
+from storage.audit.defects import Findings
+from storage.audit.episodes import INT32_BYTES, Episodes
+from storage.audit.facts import Check
+
+
+class Relabels(Check):
+    """Follows `episode.relabeled`."""
+
+    name = "relabel"
+
+    def __init__(self, findings: Findings, *, since: int, episodes: Episodes) -> None:
+        super().__init__(findings, since=since)
+        self._episodes = episodes
+        self._said: set[tuple[str, str]] = set()
+        """Episode, and relabeler with its version."""
+
+    def relabeled(self, event: Event) -> None:
+        """`episode.relabeled`."""
+        fact = event.payload
+        name, who = fact["episode"], fact["relabeler"]
+        episode = self._episodes.spoken_of(event, name)
+        if episode.task and fact["task_id"] != episode.task:
+            self.defect(event, "it names another task than the request", episode.task, fact["task_id"])
+        key = f"{who['name']} {who['version']}"
+        if (name, key) in self._said:
+            self.defect(event, f"relabeler {key} has relabelled {name} before")
+        self._said.add((name, key))
+        if fact["failure"] and fact["relabels"]:
+            self.defect(event, f"it could not tell what {name} achieved, and names goals all the same")
+        for place, relabel in enumerate(fact["relabels"]):
+            steps = episode.steps if self._episodes.is_seen(episode) else relabel["until_step"]
+            wrong = _wrong(relabel, steps)
+            if wrong:
+                self.defect(event, f"goal {place} of {name}: {wrong}")
+
+
+def _wrong(relabel: dict[str, Any], steps: int) -> str:
+    """What cannot be about a goal; empty: nothing."""
+    until, labels, prompts = relabel["until_step"], relabel["relevance"], relabel["prompts"]
+    if not 1 <= until <= steps:
+        return f"it cuts {steps} steps at {until}"
+    if len(labels) != until or len(prompts) != until:
+        return f"it has {len(labels)} labels and {len(prompts)} prompts for {until} steps"
+    if not all(0.0 <= label <= 1.0 for label in labels):
+        return "a label is not in [0, 1]"
+    if any(
+        prompt["head"] < 0 or prompt["tail"] < 0 or len(prompt["ids"]) % INT32_BYTES for prompt in prompts
+    ):
+        return "a prompt keeps less than nothing, or is cut within a number"
+    return ""

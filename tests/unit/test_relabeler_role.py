@@ -1,0 +1,240 @@
+"""The relabeler's process: what it says of episodes that ended, once each, and what it leaves alone."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from curriculum_story import settings_of
+from store_visitor import running_store
+from store_walk import TOKENIZER, Visit
+from test_judge_role import publisher
+from virtual_time import clock_s, run_virtually
+
+from actors.answers import prompt_of
+from actors.environments.store.tasks import StoreTasks
+from actors.relabel.base import AchievedGoal, PlayedEpisode, Relabeler, why_not_goal
+from actors.relabel.prompts import difference
+from actors.relabel.role import run_relabeler
+from actors.relabel.rules import RuleRelabeler
+from core.arrays import pack_ids, unpack_ids
+from core.errors import RelabelerFailed, RelabelerUnavailable
+from core.observation import Page
+from core.settings import ActorSettings, SiteSettings
+from events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
+from events.catalogue.verdict import JudgeIdentity
+from events.envelope import Fact
+from events.memory import MemoryLog
+from events.queue import MAX_TRIES
+from events.reader import read
+from storage.blobs import BlobStore
+
+SETTINGS = SiteSettings(products=60)
+TASKS = StoreTasks(SETTINGS)
+RULES = RuleRelabeler(most=8)
+
+
+@pytest.fixture(scope="module")
+def visit() -> Iterator[Visit]:
+    with running_store(SETTINGS) as base_url:
+        visit = Visit(base_url, TASKS.task("add_several", 1))
+        visit.demonstrate()
+        yield visit
+
+
+class Scripted:
+    """A relabeler that says one thing after the other, or raises it; the last for ever."""
+
+    identity = JudgeIdentity(name="scripted", version="1")
+
+    def __init__(self, *says: list[AchievedGoal] | Exception) -> None:
+        self._says = list(says)
+
+    def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> list[AchievedGoal]:
+        said = self._says.pop(0) if len(self._says) > 1 else self._says[0]
+        if isinstance(said, Exception):
+            raise said
+        return said
+
+
+def relabel_all(
+    facts: Sequence[Fact],
+    blobs: BlobStore,
+    *,
+    relabeler: Relabeler = RULES,
+    starts: int = 1,
+    before: int = 0,
+    actors: ActorSettings | None = None,
+) -> list[Fact]:
+    """Tell the facts, the first `before` of them before the relabeler starts, and give back what it said."""
+
+    async def main() -> list[Fact]:
+        log = MemoryLog("r", clock=clock_s)
+        settings = settings_of(actors=(actors or ActorSettings()).model_dump())
+        async with publisher(log, "story") as story:
+            for fact in facts[:before]:
+                await story.publish(fact, entity=getattr(fact, "episode", "e"))
+            await story.commit()
+            for number in range(starts):
+                stop = asyncio.Event()
+                queue = await log.open_queue(f"relabels {number}", family="episode_end")
+                async with publisher(log, f"relabeler.{number}") as mine, asyncio.TaskGroup() as tasks:
+                    tasks.create_task(
+                        run_relabeler(
+                            log=log,
+                            publisher=mine,
+                            queue=queue,
+                            blobs=blobs,
+                            settings=settings,
+                            relabeler=relabeler,
+                            tokenizer=TOKENIZER,
+                            stop=stop,
+                        )
+                    )
+                    for fact in facts[before:] if number == 0 else ():
+                        await story.publish(fact, entity=getattr(fact, "episode", "e"))
+                    await asyncio.sleep(600)
+                    stop.set()
+        return [recorded.fact async for recorded in read(log, after=len(facts))]
+
+    return run_virtually(main())
+
+
+def only(facts: list[Fact]) -> EpisodeRelabeled:
+    (fact,) = facts
+    assert isinstance(fact, EpisodeRelabeled)
+    return fact
+
+
+@pytest.mark.parametrize("before", [0, 4, 1000])
+def test_every_goal_comes_with_what_each_step_would_have_read(
+    visit: Visit, tmp_path: Path, before: int
+) -> None:
+    """Whether the relabeler followed the episode, came upon it in the midst, or started long after it."""
+    blobs = BlobStore(tmp_path)
+    facts = visit.facts("ep_a", blobs)
+    fact = only(relabel_all(facts, blobs, before=before))
+    assert [(one.family, one.until_step) for one in fact.relabels] == [
+        ("store/add_several", 7),
+        ("store/add_to_cart", 3),
+    ]
+    steps = [step for step in facts if isinstance(step, StepTaken)]
+    for relabel in fact.relabels:
+        for index, prompt in enumerate(relabel.prompts):
+            anew = prompt_of(
+                TOKENIZER,
+                ActorSettings(),
+                instruction=relabel.instruction,
+                answers=[step.answer for step in steps[:index]],
+                page=visit.pages[index],
+                earlier=(),
+            )
+            assert prompt.fits(steps[index].prompt_ids)
+            assert unpack_ids(prompt.of(steps[index].prompt_ids)).tolist() == anew.ids
+    own, other = fact.relabels
+    assert all(prompt.ids == b"" for prompt in own.prompts), "it is what was asked"
+    assert any(prompt.ids for prompt in other.prompts)
+
+
+def test_an_end_delivered_again_changes_nothing(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    assert only(relabel_all(visit.facts("ep_a", blobs), blobs, starts=3)).relabels
+
+
+@pytest.mark.parametrize("origin", ["demonstration", "evaluation"])
+def test_only_what_the_policy_did_in_training_is_relabelled(
+    visit: Visit, tmp_path: Path, origin: str
+) -> None:
+    blobs = BlobStore(tmp_path)
+    assert relabel_all(visit.facts("ep_a", blobs, origin=origin), blobs) == []
+
+
+def test_an_outage_is_tried_again_and_leaves_no_trace(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    goal = AchievedGoal("Search for a lamp.", 1, (1.0,))
+    relabeler = Scripted(RelabelerUnavailable("it is down"), RelabelerUnavailable("it is down"), [goal])
+    fact = only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=relabeler))
+    assert (fact.failure, [one.instruction for one in fact.relabels]) == ("", ["Search for a lamp."])
+
+
+def test_an_outage_that_lasts_stands_in_the_log_without_a_relabel(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    relabeler = Scripted(RelabelerUnavailable("it is down"))
+    fact = only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=relabeler))
+    assert (fact.relabels, fact.failure) == ((), f"asked {MAX_TRIES} times in vain: it is down")
+
+
+@pytest.mark.parametrize(
+    ("says", "words"),
+    [
+        (RelabelerFailed("it refuses"), "it refuses"),
+        ([AchievedGoal(" ", 1, (1.0,))], "without an instruction"),
+        ([AchievedGoal("Do it.", 99, (1.0,) * 99)], "cuts the 8 steps of the episode at 99"),
+        ([AchievedGoal("Do it.", 0, ())], "at 0"),
+        ([AchievedGoal("Do it.", 2, (1.0,))], "labels 1 of 2 steps"),
+        ([AchievedGoal("Do it.", 1, (float("nan"),))], "outside [0, 1]"),
+        ([AchievedGoal("Do it.", 2, (0.0, 0.0))], "no step relevant"),
+        ([AchievedGoal("Do it. " * 2000, 1, (1.0,))], "leaves none of 1024 for the page"),
+    ],
+)
+def test_what_cannot_be_a_goal_is_never_recorded_as_one(
+    visit: Visit, tmp_path: Path, says: list[AchievedGoal] | Exception, words: str
+) -> None:
+    blobs = BlobStore(tmp_path)
+    fact = only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=Scripted(says)))
+    assert fact.relabels == ()
+    assert words in fact.failure
+
+
+def test_an_episode_whose_page_was_let_go_of_is_left_alone(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    facts = visit.facts("ep_a", blobs)
+    step = next(fact for fact in facts if isinstance(fact, StepTaken))
+    assert step.observation is not None
+    blobs.release(step.observation)
+    assert "is not in" in only(relabel_all(facts, blobs)).failure
+
+
+def test_where_prompts_were_built_otherwise_nothing_is_made_up(visit: Visit, tmp_path: Path) -> None:
+    """A setting was changed since: what would have been read cannot be told."""
+    blobs = BlobStore(tmp_path)
+    facts = visit.facts("ep_a", blobs)
+    fact = only(relabel_all(facts, blobs, actors=ActorSettings(history_answers=1)))
+    assert fact.relabels == ()
+    assert "cannot be built again from its page" in fact.failure
+
+
+def test_an_episode_that_the_log_holds_in_part_is_left_alone(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    facts = visit.facts("ep_a", blobs)
+    assert "do not stand in the log" in only(relabel_all([*facts[:3], *facts[4:]], blobs)).failure
+
+
+def test_another_site_has_no_rules(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    request, *rest = visit.facts("ep_a", blobs)
+    task = msgspec.structs.replace(visit.task, environment="miniwob")
+    fact = only(relabel_all([msgspec.structs.replace(request, task=task), *rest], blobs))
+    assert "no rules tell what an episode of 'miniwob' achieved" in fact.failure
+
+
+def test_an_end_without_a_usable_record_is_left_alone(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    *facts, ended = visit.facts("ep_a", blobs)
+    assert isinstance(ended, EpisodeEnded)
+    empty = msgspec.structs.replace(ended.evidence, probes={})
+    fact = only(relabel_all([*facts, msgspec.structs.replace(ended, evidence=empty)], blobs))
+    assert "record is missing or damaged" in fact.failure
+
+
+def test_prompts_are_told_by_what_differs() -> None:
+    for old, new in [([1, 2, 3], [1, 9, 3]), ([1, 1], [1]), ([1], [1, 1, 1]), ([], [4]), ([5, 5, 5], [5, 5])]:
+        told = difference(pack_ids(old), new)
+        assert told.fits(pack_ids(old))
+        assert unpack_ids(told.of(pack_ids(old))).tolist() == new
+    assert difference(pack_ids([1, 2, 3]), [1, 9, 3]).ids == pack_ids([9])
+
+
+def test_a_goal_that_an_episode_allows_is_none_to_complain_of() -> None:
+    assert why_not_goal(AchievedGoal("Do it.", 2, (0.0, 0.5)), steps=2) is None
