@@ -23,6 +23,7 @@ from actors.scaffold.files import check_states
 from core.errors import SettingsError
 from core.phases import PHASED
 from core.settings import Settings
+from core.states import ORM
 from learner.recipes import DEFAULT, load_recipe
 from storage.readmodel.address import parse
 
@@ -223,6 +224,17 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"evolution.value_low = {evolution.value_low:g} is above evolution.value_high = {evolution.value_high:g}: no "
             "task would be admitted"
+        )
+    judges = settings.judge.judges
+    missing = [name for name in (ORM, learner.orm_truth) if name not in judges]
+    if learner.orm_every and missing:
+        found.append(
+            f"learner.orm_every = {learner.orm_every} trains the judge {ORM} on what it reads and on the verdicts of "
+            f"{learner.orm_truth} (learner.orm_truth), and judge.judges lacks {' and '.join(missing)}: add it"
+        )
+    if learner.orm_every and learner.orm_truth == ORM:
+        found.append(
+            f"learner.orm_truth = {ORM!r} would teach the model its own verdicts: name another judge"
         )
     if settings.storage.database:
         try:

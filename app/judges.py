@@ -3,10 +3,11 @@
 from collections.abc import Collection
 
 from actors.judge.base import AnyJudge
-from actors.judge.judges import ORM, judge_named
+from actors.judge.judges import judge_named
 from actors.judge.shelf import Shelf
 from app.sources import Source
 from core.settings import Settings
+from core.states import ORM
 from storage.blobs import BlobStore
 
 

@@ -307,6 +307,20 @@ class LearnerSettings(Section):
     """Samples in one batch of cloning, at least: whole episodes are taken."""
     cloning_epochs: Count = 4
     """Batches of cloning that one episode takes part in, at most."""
+    orm_every: Annotated[int, Field(ge=0)] = 0
+    """Newly labelled episodes after which the outcome reward model, the judge `orm`, is trained on a batch; 0: never."""
+    orm_truth: str = "rules"
+    """The judge whose verdicts it learns."""
+    orm_epochs: Count = 4
+    """Times that it sees a labelled episode, about; the rarer outcome more often."""
+    orm_batch: Annotated[int, Field(ge=2, multiple_of=2)] = 16
+    """Episodes in one of its updates, half of them successes."""
+    orm_rate: Annotated[float, Field(gt=0)] = 5e-4
+    """AdamW's rate of it, constant after the warm-up."""
+    orm_memory: Count = 512
+    """Labelled episodes of each outcome that it goes on being trained on, the latest ones."""
+    orm_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the tasks that it never learns from, so that its accuracy can be measured on them."""
     tokens_per_forward: Count = 8192
     """Padded tokens in one forward pass; samples are packed to fit."""
     threads: Count = 1

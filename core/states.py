@@ -8,6 +8,8 @@ POLICY = "policy"
 """The model that acts; others stand beside it."""
 CRITIC = "critic"
 """Says of a state how likely success is."""
+ORM = "orm"
+"""Says of an episode that ended whether it reached its goal: model and judge."""
 
 
 def combined(states: Mapping[str, str]) -> str:

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.settings import LearnerSettings
-from core.states import CRITIC
+from core.states import CRITIC, ORM
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from learner.critic import CriticTraining
 from learner.episodes import Batch
 from learner.learned import Learned
+from learner.orm import OrmTraining
 
 
 class Beside(Protocol):
@@ -39,5 +40,5 @@ class MakeBeside(Protocol):
         ...
 
 
-MODELS: dict[str, MakeBeside] = {CRITIC: CriticTraining}
+MODELS: dict[str, MakeBeside] = {CRITIC: CriticTraining, ORM: OrmTraining}
 """By `batch.planned.model`."""

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
 from core.errors import CorruptEvent, SettingsError
 from core.settings import Settings
-from core.states import POLICY
+from core.states import ORM, POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -44,6 +44,7 @@ from events.catalogue import (
 from events.envelope import BlobRef, Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
+from learner.outcomes import await_outcome, forget_awaited, forget_outcomes, take_outcome
 from learner.planners import planner_of, wanted
 from learner.planners.cloning import Imitation
 from learner.replays import count_replays
@@ -97,6 +98,7 @@ class ReplayBuffer:
             case EpisodeEnded():
                 _end(state, fact.episode, gone=None)
             case EpisodeAbandoned() | EpisodeCancelled():
+                forget_awaited(state.outcomes, fact.episode)
                 _end(
                     state,
                     fact.episode,
@@ -134,6 +136,8 @@ class ReplayBuffer:
                 _configure(state, recorded, merge(state.resolved, fact.changes))
             case _:
                 pass
+        if state.last_learner == recorded.position:
+            forget_outcomes(state.outcomes, state.settings.learner)
         return state
 
 
@@ -176,6 +180,7 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
     state.requests += 1
+    await_outcome(state.outcomes, fact, state.settings.learner, at=recorded.position)
     forget_settled(state)
     if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
@@ -255,6 +260,7 @@ def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
 
 
 def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
+    take_outcome(state.outcomes, recorded, fact, state.settings.learner)
     episode = state.episodes.get(fact.episode)
     training = state.settings.judge.judges[0]
     if episode is not None and take_verdict(episode, fact, position=recorded.position, training=training):
@@ -277,7 +283,7 @@ def _sweep(state: BufferState, fact: SamplesSwept) -> None:
 
 
 def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
-    known = _plannable(state)
+    known = state.outcomes.known() if fact.model == ORM else _plannable(state)
     by_position = {
         sample.position: sample
         for name in dict.fromkeys(planned.episode for planned in fact.episodes)

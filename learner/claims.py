@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from core.arrays import unpack_positions
+from core.states import POLICY
 from events.catalogue import BatchPlanned
 
 
@@ -13,14 +14,14 @@ class Claims:
     points: set[int] = field(default_factory=set)
     """Positions that plans were made at."""
     steps: dict[int, bytes] = field(default_factory=dict)
-    """Position of a trained step: first 8 bytes of the sha256 of its stored bytes."""
+    """Position of what was trained on, a step or a verdict with a reading: first 8 bytes of the sha256 of its stored bytes."""
     rewards: dict[str, float] = field(default_factory=dict)
-    """Of trained episodes."""
+    """Of episodes that the policy was trained on."""
 
     def take(self, plan: BatchPlanned) -> None:
         """Add what one plan says; the first that says something about an event counts."""
         self.points.add(plan.as_of)
         for index, position in enumerate(unpack_positions(plan.positions).tolist()):
             self.steps.setdefault(position, plan.sample_digests[8 * index : 8 * index + 8])
-        for planned in plan.episodes:
+        for planned in plan.episodes if plan.model == POLICY else ():
             self.rewards.setdefault(planned.episode, planned.reward)

@@ -9,6 +9,7 @@ from events.catalogue.run import Fingerprint
 from events.chain import RollingDigest
 from events.envelope import BlobRef
 from learner.episodes import Batch, Episode, Group
+from learner.outcomes import Outcomes
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +76,8 @@ class BufferState:
     """Versions that a batch took its KL to, oldest first."""
     models: dict[str, Beside] = field(default_factory=dict)
     """Models beside the policy, by name."""
+    outcomes: Outcomes = field(default_factory=Outcomes)
+    """What the outcome reward model learns from."""
     checkpoints: list[CheckpointSaved] = field(default_factory=list)
     """Not released, oldest first."""
     snapshots: dict[str, list[SnapshotSaved]] = field(default_factory=dict)

@@ -83,11 +83,11 @@ class Verifier:
 
     def _compare_with_claims(self, recorded: Recorded, fact: StepTaken | EpisodeJudged) -> None:
         """Remember what is not as a plan says. Step or plan was altered: the log's digest in the plan tells which."""
-        if isinstance(fact, StepTaken):
+        claimed, found = self._claims.steps.get(recorded.position), recorded.digest[:8]
+        if isinstance(fact, StepTaken) or claimed not in (None, found):
             what: What = "inputs"
-            claimed, found = self._claims.steps.get(recorded.position), recorded.digest[:8]
             same = claimed in (None, found)
-            texts = f"a step whose bytes have sha256 {(claimed or b'').hex()}…", f"sha256 {found.hex()}…"
+            texts = f"an event whose bytes have sha256 {(claimed or b'').hex()}…", f"sha256 {found.hex()}…"
         else:
             what = "advantages"
             episode = self._state.episodes.get(fact.episode)

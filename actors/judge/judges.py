@@ -6,16 +6,14 @@ from actors.judge.base import AnyJudge
 from actors.judge.rules import RuleJudge
 from actors.judge.strict import StrictJudge
 from core.errors import SettingsError
+from core.states import ORM
 
 JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
 """By the name that `judge.judges` and `hindcast rejudge --judge` use: those that are the same in every run."""
 
-ORM = "orm"
-"""Name of the judge that a run trains itself, and of its model (`actors.judge.orm`)."""
-
 
 def judge_names() -> tuple[str, ...]:
-    """Of all judges."""
+    """Of all judges, that one included which a run trains itself (`actors.judge.orm`)."""
     return tuple(sorted({*JUDGES, ORM}))
 
 

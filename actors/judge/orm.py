@@ -19,7 +19,6 @@ import structlog
 
 from actors.following import follow
 from actors.judge.base import Opinion, Reader, undecided
-from actors.judge.judges import ORM
 from actors.judge.story import Story, read_story
 from core.arrays import pack_ids
 from core.errors import BlobMissing
@@ -27,6 +26,7 @@ from core.evidence import Judgment
 from core.models.orm import OutcomeModel
 from core.models.policy import load_policy
 from core.settings import Settings
+from core.states import ORM
 from core.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
 from events.catalogue import EpisodeEnded, WeightsPublished
 from events.catalogue.verdict import JudgeIdentity, Reading

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 
 from core.phases import PHASED
 from core.settings import LearnerSettings
+from core.states import CRITIC, ORM
 from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
 from learner.planners.groups import Groups
+from learner.planners.outcomes import LabelledOutcomes
 from learner.planners.phases import CriticOfPhase, Phases
 from learner.state import BufferState
 
@@ -24,7 +26,7 @@ _OF_POLICY: tuple[Planner, ...] = (
 )
 PLANNERS = {one.name: one for one in _OF_POLICY}
 """Of the policy, by algorithm."""
-BESIDE: dict[str, Planner] = {one.name: one for one in (CriticOfPhase(),)}
+BESIDE: dict[str, Planner] = {CRITIC: CriticOfPhase(), ORM: LabelledOutcomes()}
 """Of the models beside the policy, by name; each says itself when a batch is due."""
 
 

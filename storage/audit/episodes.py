@@ -265,14 +265,15 @@ class Episodes(Check):
         outcome, reward = judgment["outcome"], float(judgment["reward"])
         allowed = 0.0 <= reward <= 1.0 if outcome in JUDGED_AS else reward == 0.0
         self.require(allowed, event, f"the reward of {name}", "in [0, 1], and 0 when undecided", reward)
-        self._reading(event, fact["reading"])
+        self._reading(event, episode, fact["reading"])
         verdict = (key, outcome, reward)
         episode.verdicts += (self._verdicts.setdefault(verdict, verdict),)
 
-    def _reading(self, event: Event, reading: dict[str, Any] | None) -> None:
+    def _reading(self, event: Event, episode: Episode, reading: dict[str, Any] | None) -> None:
         """What a language model read: whole tokens, and a probability exactly where a model spoke."""
         if reading is None:
             return
+        self._ledger.mark_reading(episode.number)
         ids, probability = reading["prompt_ids"], reading["probability"]
         whole = len(ids) > 0 and len(ids) % INT32_BYTES == 0
         self.require(whole, event, "bytes of prompt ids", "whole int32 numbers", len(ids))

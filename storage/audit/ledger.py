@@ -9,6 +9,8 @@ from bisect import bisect_right
 import numpy as np
 
 NO_EPISODE = -1
+FIRST_READING = -2
+"""A reading of episode 0; of the next ones it falls."""
 
 
 def _key(text: str) -> int:
@@ -25,7 +27,7 @@ def _other(text: str) -> int:
 
 
 class Ledger:
-    """Per event: key of its id, the first 8 bytes of its digest, and the episode that it is a step of."""
+    """Per event: key of its id, the first 8 bytes of its digest, and the episode that it is a step or a reading of."""
 
     def __init__(self) -> None:
         self._ids = array("Q")
@@ -54,6 +56,10 @@ class Ledger:
         """The event added last is a step of the episode of this number."""
         self._episodes[-1] = episode
 
+    def mark_reading(self, episode: int) -> None:
+        """The event added last says what a language model read of the episode of this number."""
+        self._episodes[-1] = FIRST_READING - episode
+
     def _index(self, position: int) -> int | None:
         place = bisect_right(self._starts, position, key=lambda start: start[0]) - 1
         if place < 0:
@@ -71,7 +77,13 @@ class Ledger:
     def episode_of(self, position: int) -> int:
         """Number of the episode that the event at a position is a step of, or `NO_EPISODE`."""
         index = self._index(position)
-        return NO_EPISODE if index is None else self._episodes[index]
+        return NO_EPISODE if index is None else max(NO_EPISODE, self._episodes[index])
+
+    def read_at(self, position: int) -> int:
+        """Number of the episode that the event at a position is a reading of, or `NO_EPISODE`."""
+        index = self._index(position)
+        marked = NO_EPISODE if index is None else self._episodes[index]
+        return FIRST_READING - marked if marked <= FIRST_READING else NO_EPISODE
 
     def _position(self, index: int) -> int:
         place = bisect_right(self._starts, index, key=lambda start: start[1]) - 1

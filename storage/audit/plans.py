@@ -9,7 +9,7 @@ from struct import unpack
 from typing import Any
 
 from core.advantages import group_advantages
-from core.states import POLICY
+from core.states import ORM, POLICY
 from storage.audit.decoding import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
@@ -81,6 +81,9 @@ class Plans(Check):
             not (missing and self._whole), event, "it names a version that was not published", "", missing
         )
         sizes = self._check_counts(event, fact)
+        if fact["model"] == ORM:
+            self._check_readings(event, fact)
+            return sizes
         self._check_samples(event, fact)
         check_replays(self, event, self._episodes)
         check_format_terms(self, event, self._episodes)
@@ -129,9 +132,19 @@ class Plans(Check):
                 )
             at += planned["samples"]
 
-    def _check_sample(
-        self, event: Event, name: str, episode: Episode | None, position: int, noted: bytes, *, as_of: int
-    ) -> None:
+    def _check_readings(self, event: Event, fact: dict[str, Any]) -> None:
+        """Samples of the outcome reward model: one verdict each, of an episode that somebody judged as it says."""
+        positions = unpack(f"<{len(fact['positions']) // POSITION_BYTES}Q", fact["positions"])
+        for index, (planned, position) in enumerate(zip(fact["episodes"], positions, strict=False)):
+            name, episode = planned["episode"], self._episodes.find(planned["episode"])
+            noted = fact["sample_digests"][DIGEST_BYTES * index : DIGEST_BYTES * (index + 1)]
+            known = self._check_known(event, position, noted, what="reading", as_of=fact["as_of"])
+            self._check_episode(event, planned, fact["as_of"])
+            if known and (episode is None or self._ledger.read_at(position) != episode.number):
+                self.defect(event, f"it trains on position {position}, which is no reading of {name}")
+
+    def _check_known(self, event: Event, position: int, noted: bytes, *, what: str, as_of: int) -> bool:
+        """Whether a sample stands where the plan says, and is the one that it was planned with."""
         found = self._ledger.digest_start(position)
         if found is None or position > as_of:
             if self._whole:
@@ -141,19 +154,26 @@ class Plans(Check):
                     f"up to {as_of}",
                     position,
                 )
-            return
+            return False
         if found != noted:
             self._findings.add(
                 self.name,
                 position,
-                f"the step is not the one that batch {event.payload['batch']} was planned with",
-                event="step.taken",
+                f"the {what} is not the one that batch {event.payload['batch']} was planned with",
+                event="step.taken" if what == "step" else "episode.judged",
                 expected=f"sha256 {noted.hex()}…",
                 found=f"sha256 {found.hex()}…",
                 meaning=ALTERED,
                 suspects=(position, event.position),
             )
-        elif episode is None or self._ledger.episode_of(position) != episode.number:
+            return False
+        return True
+
+    def _check_sample(
+        self, event: Event, name: str, episode: Episode | None, position: int, noted: bytes, *, as_of: int
+    ) -> None:
+        known = self._check_known(event, position, noted, what="step", as_of=as_of)
+        if known and (episode is None or self._ledger.episode_of(position) != episode.number):
             self.defect(event, f"it trains on position {position}, which is no step of {name}")
 
     def _check_use(self, event: Event, fact: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from tiny_policy import tiny_model, write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
 from actors.judge.base import Opinion
-from actors.judge.orm import ORM, OrmVersions, find_newest_orm, judgment_of
+from actors.judge.orm import OrmVersions, find_newest_orm, judgment_of
 from actors.judge.role import run_judge
 from actors.judge.story import Story, read_story
 from core.arrays import pack_floats, pack_ids, unpack_ids
@@ -23,6 +23,7 @@ from core.models.orm import OutcomeModel
 from core.models.policy import base_policy_folder, encode_weights, save_weights
 from core.observation import Node, Page
 from core.sampling import Sampling
+from core.states import ORM
 from core.verdict_prompt import NO, PROMPT_DIGEST, QUESTION, YES, answer_ids, build_verdict_prompt
 from events.catalogue import (
     EpisodeEnded,

@@ -13,6 +13,8 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
+from core.states import ORM
+from storage.readmodel.lineage.answers import Kind
 from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
 from storage.readmodel.tables import (
     batch_episodes,
@@ -106,7 +108,10 @@ def _steps_edge(asked: Asked, ref: Ref) -> list[Edge]:
         )
         .order_by(batch_samples.c.sample)
     )
-    found = [Found(Ref("step", (row["step_position"],)), {name: row[name] for name in SHARE}) for row in rows]
+    trained = select(updates.c.model).where(updates.c.position == ref.share_of.key[0])
+    reads = asked.connection.scalar(trained) == ORM  # what that model read stands in its verdict
+    kind: Kind = "verdict" if reads else "step"
+    found = [Found(Ref(kind, (row["step_position"],)), {name: row[name] for name in SHARE}) for row in rows]
     return asked.edge("with", found)
 
 
@@ -204,13 +209,15 @@ def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
         .order_by(weights.c.version.desc())
         .limit(1)
     )
-    if before is None:
+    if (
+        before is None and model == POLICY
+    ):  # models beside it have no version that was there before the first update
         return asked.edge("given by", [Found(Ref("settings", (own[0]["valid_from"],)))])
     made = select(updates.c.position).where(
         asked.holds(updates),
         updates.c.model == model,
         updates.c.outcome == "applied",
-        updates.c.update_number > before,
+        updates.c.update_number > (before or 0),
         updates.c.update_number <= own[0]["at_update"],
     )
     rows = asked.rows(made.order_by(updates.c.update_number.desc()))

@@ -1,0 +1,73 @@
+"""Batches of the outcome reward model, on schedule: whenever so many episodes were labelled, as many of both classes."""
+
+from math import ceil
+
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.states import ORM
+from events.catalogue import BatchPlanned
+from learner.episodes import Episode
+from learner.planners.base import Entry, as_fact
+from learner.state import BufferState
+
+
+class LabelledOutcomes:
+    """See `learner.planners.base.Planner`."""
+
+    name = ORM
+    model = ORM
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """It follows episodes of its own (`learner.outcomes`), and keeps none from the policy."""
+        return False
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """It gives up nothing of the policy's."""
+        return None
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """Nobody is compared with anybody."""
+        return {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """Mini-batches of `orm_batch` episodes, half of them successes, once `orm_every` were labelled since the last batch.
+
+        There are as many as let each newly labelled episode be seen `orm_epochs` times if it came alone; those used least
+        come first, so that older ones are gone through again beside the new ones, and the rarer class more often.
+        """
+        learner, outcomes = settings.learner, state.outcomes
+        due = learner.orm_every > 0 and outcomes.fresh >= learner.orm_every
+        if not due or not outcomes.successes or not outcomes.failures:
+            return None
+        parts = ceil(learner.orm_every * learner.orm_epochs / learner.orm_batch)
+        half = learner.orm_batch // 2
+        successes = _in_turn(state, outcomes.successes, count=parts * half)
+        failures = _in_turn(state, outcomes.failures, count=parts * half)
+        return as_fact(
+            state,
+            [
+                [
+                    Entry(episode, episode.group, 0.0)
+                    for episode in (*successes[part::parts], *failures[part::parts])
+                ]
+                for part in range(parts)
+            ],
+            planner=self,
+        )
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """What was labelled counts as seen; it stays until newer ones take its place."""
+        state.outcomes.fresh = 0
+        known = state.outcomes.known()
+        for planned in fact.episodes:
+            known[planned.episode].uses += 1
+
+
+def _in_turn(state: BufferState, episodes: list[Episode], *, count: int) -> list[Episode]:
+    """So many of them, those used least first, among them in an order drawn from the run's seed; again from the front."""
+    assert state.started is not None
+    seed, batch = state.started.run_seed, state.batches
+    ordered = sorted(episodes, key=lambda one: (one.uses, derive_seed(seed, "orm", batch, one.id)))
+    return [ordered[index % len(ordered)] for index in range(count)]
