@@ -125,3 +125,26 @@ def _told_by_nobody(raw: Raw) -> Raw:
     """Version 2 says whose goal it is and what its steps would have read; no role ever wrote version 1."""
     relabels = [relabel | {"prompts": [], "family": "", "goal": None} for relabel in raw["relabels"]]
     return raw | {"relabels": relabels, "task_id": "", "failure": ""}
+
+
+def _no_processor(raw: Raw) -> Raw:
+    """The next version notes the processor's model; before it was not known."""
+    return raw | {"fingerprint": raw["fingerprint"] | {"processor": ""}}
+
+
+@step("run.started", since=1)
+def _started_somewhere(raw: Raw) -> Raw:
+    """Version 2 notes the processor's model."""
+    return _no_processor(raw)
+
+
+@step("run.resumed", since=1)
+def _resumed_somewhere(raw: Raw) -> Raw:
+    """Version 2 notes the processor's model."""
+    return _no_processor(raw)
+
+
+@step("run.forked", since=2)
+def _forked_somewhere(raw: Raw) -> Raw:
+    """Version 3 notes the processor's model in what it says of the fork's start."""
+    return raw | {"start": None if raw["start"] is None else _no_processor(raw["start"])}

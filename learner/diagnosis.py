@@ -118,8 +118,7 @@ def _cause(recorded: Recorded, what: What, witness: Witness, apart: float | None
         )
     if numeric and apart is not None and 0 < apart <= CLOSE:
         return (
-            f"Same code, versions, capability and threads, and the numbers are close (apart by {apart:.1e}): another model of "
-            "processor for which the matrix library chooses other kernels, or an environment variable that tells it to; "
-            "else numbers of the event were altered afterwards. Up to rounding: hindcast verify --tolerance 1e-5"
+            f"Same code, versions, processor and threads, and the numbers are close (apart by {apart:.1e}): an environment "
+            "variable may have told the matrix library to choose other kernels; else numbers of the event were altered afterwards. Up to rounding: hindcast verify --tolerance 1e-5"
         )
     return "Same code, versions, processor and threads: the event, or one it follows from, was altered afterwards."

@@ -1,12 +1,14 @@
 """What makes floating-point results come out the same twice: threads, deterministic kernels, and a record of the rest.
 
 Promise: with the same `Fingerprint`, the same inputs give the same bits in every process. Measured: AVX-512, AVX2 and
-no vector instructions give three different results; one thread and two gave the same.
+no vector instructions give three different results, and so may two models of processor with the same ones; one thread
+and two gave the same.
 """
 
 import platform
 import re
 from importlib.metadata import version
+from pathlib import Path
 
 import structlog
 import torch
@@ -42,7 +44,20 @@ def fingerprint(threads: int) -> Fingerprint:
         transformers=version("transformers"),
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",
+        processor=processor(Path("/proc/cpuinfo")),
     )
+
+
+def processor(table: Path) -> str:
+    """The first processor of Linux's table as `vendor family/model`; elsewhere what Python knows of it."""
+    try:
+        lines = table.read_text().split("\n\n", 1)[0].splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    facts = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "vendor_id" not in facts:
+        return platform.processor() or platform.machine()
+    return f"{facts['vendor_id']} {facts.get('cpu family', '?')}/{facts.get('model', '?')}"
 
 
 def _blas() -> str:
@@ -55,7 +70,7 @@ def _blas() -> str:
 def differences(then: Fingerprint, now: Fingerprint) -> list[str]:
     """In words, what differs: `torch 2.13.0 then, 2.12.1 now`."""
     return [
-        f"{name} {getattr(then, name)} then, {getattr(now, name)} now"
+        f"{name} {getattr(then, name) or 'not noted'} then, {getattr(now, name)} now"
         for name in then.__struct_fields__
         if getattr(then, name) != getattr(now, name)
     ]

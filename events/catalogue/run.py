@@ -20,9 +20,11 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     transformers: str
     python: str
     platform: str
+    processor: str = ""
+    """Vendor, family and model: matrix libraries choose their kernels by it. Empty: recorded before it was noted."""
 
 
-@fact("run.started", family="run")
+@fact("run.started", family="run", version=2)
 class RunStarted(Fact, frozen=True, kw_only=True):
     """The first event of every log."""
 
@@ -40,7 +42,7 @@ class RunStarted(Fact, frozen=True, kw_only=True):
     """Named, versioned parts that shape what is sampled: renderer, grammar, prompt, evaluators."""
 
 
-@fact("run.resumed", family="run")
+@fact("run.resumed", family="run", version=2)
 class RunResumed(Fact, frozen=True, kw_only=True):
     """The system was started again on an existing log."""
 
@@ -50,7 +52,7 @@ class RunResumed(Fact, frozen=True, kw_only=True):
     """The finite goal of this start (`updates`, `episodes`, `minutes`); empty when open-ended."""
 
 
-@fact("run.forked", family="run", version=2)
+@fact("run.forked", family="run", version=3)
 class RunForked(Fact, frozen=True, kw_only=True):
     """This run's prefix is another run's. The first event of its own, at `at_position + 1`."""
 

@@ -259,7 +259,7 @@ class TestShared:
             settings=settings_with().learner,
         )
         with torch.no_grad():
-            next(iter(other._model.parameters())).add_(1)
+            next(iter(other._policy.model.parameters())).add_(1)
         tensors, counters = other.snapshot(batch=1, version=2)
         counters = msgspec.structs.replace(counters, update=4)
         blob = save_checkpoint(altered.blobs, tensors, counters)

@@ -28,7 +28,7 @@ class OtherProcessor(Training):
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         with torch.no_grad():
-            for parameter in self._model.parameters():
+            for parameter in self._policy.model.parameters():
                 parameter.mul_(1 + DRIFT)
         return super().step(index)
 

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from core.errors import SettingsError
 from core.settings import Settings
 from learner.algorithms import ALGORITHMS
 from learner.buffer import merge
-from learner.numerics import configure, differences, fingerprint
+from learner.numerics import configure, differences, fingerprint, processor
 from learner.recipes import DEFAULT, load_recipe, recipe_names
 
 
@@ -78,3 +79,20 @@ def test_the_planning_and_folding_part_needs_no_torch() -> None:
         "import sys, learner.planning, learner.retention, learner.recipes; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
+
+
+def test_the_processor_is_named_by_vendor_family_and_model(tmp_path: Path) -> None:
+    table = tmp_path / "cpuinfo"
+    table.write_text(
+        "processor\t: 0\nvendor_id\t: GenuineIntel\ncpu family\t: 6\nmodel\t\t: 207\nmodel name\t: X\n\n"
+        "processor\t: 1\nvendor_id\t: Other\n"
+    )
+    assert processor(table) == "GenuineIntel 6/207"
+    assert processor(tmp_path / "missing")
+    assert fingerprint(1).processor == processor(Path("/proc/cpuinfo"))
+
+
+def test_a_processor_that_was_not_noted_counts_as_another() -> None:
+    now = fingerprint(1)
+    (said,) = differences(msgspec.structs.replace(now, processor=""), now)
+    assert said == f"processor not noted then, {now.processor} now"
