@@ -192,9 +192,14 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
         )
-    if (learner.cloning_updates or learner.algorithm == "sft") and curriculum.demonstrations == 0:
+    if (learner.cloning_updates or learner.algorithm in ("sft", "dpo")) and curriculum.demonstrations == 0:
         found.append(
-            "curriculum.demonstrations = 0 leaves learner.cloning_updates and learner.algorithm = 'sft' nothing to imitate"
+            "curriculum.demonstrations = 0 leaves learner.cloning_updates and learner.algorithm = 'sft' nothing to imitate, "
+            "and learner.algorithm = 'dpo' nothing to prefer"
+        )
+    if learner.loss_on == "answer" and actors.answer_format != "thinking":
+        found.append(
+            "learner.loss_on = 'answer' needs actors.answer_format = 'thinking': a plain answer has no thought to leave out"
         )
     if learner.algorithm in PHASED and not learner.phase_episodes:
         found.append(

@@ -6,16 +6,12 @@ remembers where each came from. The resolved settings are the run's first event.
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
-
-
-class Section(BaseModel):
-    """A section of the settings: immutable, no unknown keys, every field documented."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+from core.operation import LogSettings as LogSettings
+from core.operation import StorageSettings as StorageSettings
+from core.operation import TelemetrySettings as TelemetrySettings
+from core.section import Count, Seconds, Section
 
 
 class RunSettings(Section):
@@ -23,29 +19,6 @@ class RunSettings(Section):
 
     seed: int = 1
     """Every other seed derives from this one."""
-
-
-class LogSettings(Section):
-    """The event log and its broker."""
-
-    url: str = ""
-    """Address of a NATS server; empty: the run's own broker on loopback."""
-    port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
-    max_bytes: Count = 8 * 1024**3
-    """Size of the stream at which appending stops (back-pressure, nothing is lost)."""
-    replicas: Literal[1, 3, 5] = 1
-    """Copies in a NATS cluster."""
-    batch_events: Annotated[int, Field(ge=1, le=1000)] = 256
-    """Most events in one atomic batch."""
-    linger_ms: Annotated[float, Field(ge=0, le=1000)] = 20.0
-    """How long the writer waits for more events before it commits a batch."""
-    queue_events: Count = 4096
-    """Events that may wait in a process for the writer; beyond it publishers wait."""
-    append_timeout_s: Seconds = 60.0
-    """How long one append may stay without a known outcome before the process gives up."""
-    connect_timeout_s: Seconds = 30.0
-    """How long a process waits for the broker at its start."""
 
 
 class SiteSettings(Section):
@@ -205,9 +178,22 @@ class RelabelerSettings(Section):
 class LearnerSettings(Section):
     """Training."""
 
-    algorithm: Literal["grpo", "cloning", "sft", "webrl", "reinforce", "awr", "digirl"] = "grpo"
+    algorithm: Literal[
+        "grpo",
+        "cloning",
+        "sft",
+        "filtered_bc",
+        "self_imitation",
+        "dpo",
+        "webrl",
+        "reinforce",
+        "awr",
+        "digirl",
+    ] = "grpo"
     """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
-    alone; in phases, with a critic: `webrl`, `reinforce` (WebRL without its KL), `awr`, `digirl`."""
+    alone; `filtered_bc`: on the run's best episodes; `self_imitation`: on successes where the policy does not always
+    succeed; `dpo`: demonstrations preferred to failures at the same task; in phases, with a critic: `webrl`, `reinforce`
+    (WebRL without its KL), `awr`, `digirl`."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
     """Updates of `sft` on demonstrations that the run begins with, at least, before the algorithm takes over: then the
     KL reference is what they led to."""
@@ -293,6 +279,19 @@ class LearnerSettings(Section):
     """Replayed are steps whose action has a 1/perplexity within these bounds under the policy at the phase's start."""
     phase_window_open: bool = False
     """Whether the lower bound itself is outside, as released."""
+    loss_on: Literal["all", "answer"] = "all"
+    """Tokens of an answer that are trained on: all, or those after its thought (`actors.answer_format = "thinking"`).
+    Counts are those of all tokens."""
+    filter_episodes: Count = 64
+    """The run's own episodes that `filtered_bc` takes the best of, for one batch."""
+    filter_percentile: Annotated[float, Field(ge=0, le=100)] = 70.0
+    """Percentile of their returns from which `filtered_bc` imitates successes."""
+    filter_discount: Annotated[float, Field(gt=0, le=1)] = 0.9
+    """gamma of those returns: of two successes the shorter one has the better."""
+    pair_batch: Count = 16
+    """Pairs in one batch of `dpo`."""
+    dpo_beta: Annotated[float, Field(gt=0)] = 0.1
+    """How far from the policy after cloning `dpo` may go for a preference: large is near."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
     """eta: versions an online episode may be behind the policy it is trained into."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
@@ -335,48 +334,6 @@ class LearnerSettings(Section):
     """Latest weight versions kept beside every `keep_weights_every`-th."""
     keep_weights_every: Count = 10
     """Every so many-th version stays for evaluation."""
-
-
-class StorageSettings(Section):
-    """What is kept beside the log."""
-
-    database: str = ""
-    """SQLAlchemy URL of the read model, without a password; empty: SQLite under the run's folder."""
-    project_events: Count = 1000
-    """Events folded in one transaction of the projector."""
-    snapshot_events: Annotated[int, Field(ge=16)] = 10_000
-    """Events between two snapshots of a role's state, at least: about as many are folded when it starts again. Each
-    snapshot is followed by events of its own, so that few would never come to rest."""
-    database_wait_s: Seconds = 600.0
-    """How long the projector waits for a database that does not answer, before it is started afresh."""
-    min_free_mib: Annotated[int, Field(ge=0)] = 256
-    """Free space on the disks of log, blobs and read model below which no new episode is begun."""
-    full_wait_s: Seconds = 30.0
-    """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
-    segment_bytes: Count = 32 * 1024**2
-    """Size at which a segment of an archive is closed."""
-    archive: str = ""
-    """Folder that the log is moved to while the run goes on, into one of the run's name; empty: it stays in the broker."""
-    keep_live_events: Annotated[int, Field(ge=1000)] = 1_000_000
-    """Latest events that stay in the broker whatever is archived."""
-    keep_page_episodes: Annotated[int, Field(ge=0)] = 0
-    """Episodes that came to an end, the latest ones, whose snapshots of pages are kept beside the log; 0: those of all.
-    What an archive has copied (`storage.archive`) stays in it."""
-
-
-class TelemetrySettings(Section):
-    """What processes tell of their work beside the log. None of it changes what a run computes."""
-
-    otlp_endpoint: str = ""
-    """Address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces."""
-    sample: Annotated[float, Field(ge=0, le=1)] = 1.0
-    """Share of episodes and batches that are traced."""
-    content: bool = False
-    """Whether traces hold prompts, answers and words of pages."""
-    log_format: Literal["text", "json"] = "text"
-    """Messages of the processes: one line each for people, or one JSON object each."""
-    log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """Messages below this level are left out."""
 
 
 class Settings(Section):

@@ -243,6 +243,7 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
                 versions=fact.versions,
                 temperature=fact.sampling.temperature,
                 allowed=fact.allowed,
+                answer_from=fact.answer_from,
             )
         )
 

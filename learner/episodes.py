@@ -29,6 +29,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     allowed: bytes = b""
     """The set that each action token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary."""
+    answer_from: int = 0
+    """Action tokens before it are the thought that precedes the answer."""
 
     @property
     def tokens(self) -> int:

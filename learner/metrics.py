@@ -105,8 +105,8 @@ def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, Re
 
 
 def _versions(term: SampleTerms) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-    """Per token; those of a demonstrator, which is no policy, count as version 0."""
+    """Per token trained on; those of a demonstrator, which is no policy, count as version 0."""
     versions = unpack_ids(term.sample.versions).astype(np.int64)
     if len(versions) != term.sample.tokens:
-        return np.zeros(term.sample.tokens, dtype=np.int64)
-    return np.maximum(versions, 0)
+        return np.zeros(term.sample.tokens - term.first, dtype=np.int64)
+    return np.maximum(versions[term.first :], 0)

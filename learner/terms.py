@@ -72,9 +72,10 @@ def sample_terms(
     proximals, references = iter(proximal or ()), iter(reference or ())
     terms = []
     for index, sample in enumerate(ordered):
-        behaviour = _behaviour(sample)
+        first = sample.answer_from if settings.loss_on == "answer" else 0
+        behaviour = _behaviour(sample)[first:]
         corrected = proximal is not None and not rehearsed[index]
-        prox = next(proximals) if corrected else behaviour
+        prox = next(proximals)[first:] if corrected else behaviour
         kind: CorrectionKind = settings.correction if corrected and not anew[index] else "none"
         terms.append(
             SampleTerms(
@@ -86,7 +87,8 @@ def sample_terms(
                 rehearsed=rehearsed[index],
                 behaviour=behaviour,
                 proximal=prox,
-                reference=None if reference is None or rehearsed[index] else next(references),
+                reference=None if reference is None or rehearsed[index] else next(references)[first:],
+                first=first,
                 correction=correct(
                     kind,
                     proximal=prox,

@@ -26,7 +26,7 @@ from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.catalogue.training import PlannedEpisode
 from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
-from learner.algorithms.base import SILENT, SampleLoss, SampleTerms
+from learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
 from learner.beside import MODELS, Beside
 from learner.clocks import NO_TIME, Clocks
 from learner.critic import CriticTraining
@@ -168,7 +168,7 @@ class Training:
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
     ) -> tuple[LogProbs | None, LogProbs | None]:
         """Log-probabilities of the proximal policy, which is that of now, and of the reference, where the plan asks for them."""
-        proximal = None if plan.proximal_version is None else self._log_probs(self._policy.model, samples)
+        proximal = None if plan.proximal_version is None else self._now(samples)
         if plan.reference_version is None:
             return proximal, None
         return proximal, self._log_probs(self._refer_to(plan, plan.reference_version, batch), samples)
@@ -198,6 +198,10 @@ class Training:
                     found[index] = values.numpy().copy()
         return [values for values in found if values is not None]
 
+    def _now(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
+        """Log-probabilities under the policy as it is, without gradient."""
+        return self._log_probs(self._policy.model, samples)
+
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """Compute one mini-batch of the batch begun: one optimiser step, or none where the gradient is not finite.
 
@@ -214,7 +218,10 @@ class Training:
         began = Clocks.now()
         learned = self._policy
         part, terms, before = self._parts[index], self._terms[index], learned.digest
-        losses = self._backward(terms)
+        weighed: Sequence[SampleTerms] = terms
+        if isinstance(self._algorithm, Weighing):
+            weighed = self._algorithm.weigh(terms, self._now)
+        losses = self._backward(weighed)
         norm = learned.clip(self._settings.max_gradient_norm)
         number = learned.update + 1
         if not np.isfinite(norm):
@@ -242,7 +249,7 @@ class Training:
             after=learned.digest,
             inputs=inputs_digest(terms),
             metrics=update_metrics(
-                terms,
+                weighed,
                 losses,
                 episodes,
                 replays=self._replays,
@@ -250,7 +257,7 @@ class Training:
                 gradient_norm=norm,
                 learning_rate=rate,
             ),
-            samples=sample_report(terms, losses),
+            samples=sample_report(weighed, losses),
             duration_ms=(taken.wall_s + beginning.wall_s) * 1000,
             cpu_ms=(taken.cpu_s + beginning.cpu_s) * 1000,
         )
@@ -265,7 +272,7 @@ class Training:
             self._check()
             indices = [speaking[place] for place in shared.indices]
             own = {
-                index: self._algorithm.sample_loss(values, terms[index])
+                index: self._algorithm.sample_loss(values[terms[index].first :], terms[index])
                 for index, values in zip(indices, shared.log_probs(self._policy.model), strict=True)
             }
             torch.stack([loss.loss for loss in own.values()]).sum().backward()  # type: ignore[no-untyped-call]

@@ -76,6 +76,21 @@ def choose_demonstration(*, pool: Pool, number: int, run_seed: int) -> Task:
     return pool[family][order[number // len(families) % len(order)]]
 
 
+def demonstrated_pool(demonstrable: Pool, *, wanted: int, run_seed: int) -> Pool:
+    """The tasks that a run's first `wanted` demonstrations show, of a demonstrable pool: for learning from pairs.
+
+    The demonstrations of what is left are those of the whole: `choose_demonstration` keeps its order.
+    """
+    shown = {
+        choose_demonstration(pool=demonstrable, number=number, run_seed=run_seed).id
+        for number in range(wanted)
+    }
+    return {
+        family: {key: task for key, task in tasks.items() if key in shown}
+        for family, tasks in demonstrable.items()
+    }
+
+
 def _choose_family(state: CurriculumState, families: list[str], number: int, run_seed: int) -> str:
     tried = {name: state.families[name].groups if name in state.families else 0 for name in families}
     fewest = min(tried.values())

@@ -40,8 +40,10 @@ FAMILIES = LEASE_FAMILIES | {"curriculum", "verdict", "learner", "control"}
 
 ONLINE = "online"
 DEMONSTRATION = "demonstration"
-IMITATING = ("cloning", "sft")
+IMITATING = ("cloning", "sft", "filtered_bc", "self_imitation")
 """Algorithms that compare nobody with anybody: successes are imitated, and what is old is as good."""
+PAIRING = "dpo"
+"""The algorithm that compares failures with demonstrations: successes teach it nothing."""
 DRAIN = "drain"
 """`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
@@ -53,6 +55,10 @@ def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings)
     as many episodes as samples always fill a batch; a group more, so that a group can be begun while one is missing. A
     phase counts its episodes; a group more for the same reason.
     """
+    if learner.algorithm == "filtered_bc":
+        return learner.filter_episodes + curriculum.group_size
+    if learner.algorithm == PAIRING:
+        return learner.pair_batch + curriculum.group_size
     if learner.algorithm in IMITATING:
         return learner.cloning_batch + curriculum.group_size
     if learner.algorithm in PHASED:
@@ -67,8 +73,12 @@ class CurriculumProjection:
         """`judge` is the one whose verdicts training uses."""
         self._max_attempts = curriculum.max_attempts
         self._eta = learner.max_staleness
-        self._compares = learner.algorithm not in (*IMITATING, *PHASED)
-        self._imitates = learner.algorithm in IMITATING
+        self._compares = learner.algorithm not in (*IMITATING, *PHASED, PAIRING)
+        self._ages = self._compares or learner.algorithm == PAIRING
+        self._useless = {PAIRING: "success"}.get(
+            learner.algorithm, "failure" if learner.algorithm in IMITATING else ""
+        )
+        """Outcome of which nothing is learned."""
         self._replays = self._compares and learner.success_replay != "off"
         self._shapes = self._compares and learner.format_penalty > 0
         self._judge = judge
@@ -83,8 +93,9 @@ class CurriculumProjection:
     def conditions(self) -> str:
         """The settings that the state depends on, in words: states under others are not comparable."""
         return (
-            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, imitates {self._imitates}, "
-            f"replays {self._replays}, shapes {self._shapes}, judge {self._judge}, phases of {self._phase_episodes}"
+            f"attempts {self._max_attempts}, eta {self._eta}, compares {self._compares}, ages {self._ages}, "
+            f"useless {self._useless!r}, replays {self._replays}, "
+            f"shapes {self._shapes}, judge {self._judge}, phases of {self._phase_episodes}"
         )
 
     def initial(self) -> CurriculumState:
@@ -217,7 +228,7 @@ class CurriculumProjection:
             recent = state.families[group.family].recent
             recent.append(reward)
             del recent[:-RECENT]
-            if self._imitates and fact.judgment.outcome == "failure":
+            if fact.judgment.outcome == self._useless:
                 self._lose(state, member)
         self._settle(state, group)
 
@@ -318,9 +329,7 @@ class CurriculumProjection:
 
     def _too_old(self, state: CurriculumState, member: Member) -> bool:
         """Whether the learner's sweep will take it; what is cloned is old by design."""
-        return self._compares and is_stale(
-            version=state.version, sampled=member.oldest_version, eta=self._eta
-        )
+        return self._ages and is_stale(version=state.version, sampled=member.oldest_version, eta=self._eta)
 
     @staticmethod
     def _lose(state: CurriculumState, member: Member) -> None:

@@ -3,7 +3,7 @@
 1. What open groups are owed (members not requested yet, tries to repeat): a group's room is set aside when it is
    opened, so this needs a free place among the running and nothing else.
 2. Demonstrations, until the settings' number of them has been begun.
-3. Nothing else as long as the run begins with cloning (`learner.cloning_updates`).
+3. Nothing else as long as the run begins with cloning (`learner.cloning_updates`), or where it does nothing else.
 4. A new group, when admission has room for all of its members.
 
 Why this cannot stall, whatever is lost: a member that is lost for good gives its room back, and so does a group that
@@ -45,6 +45,8 @@ def next_requests(
     wanted = settings.curriculum.demonstrations - state.opened[DEMONSTRATION]
     if wanted > 0:
         return [_demonstration(state, settings, demonstrable, offset) for offset in range(min(free, wanted))]
+    if settings.learner.algorithm == "sft":
+        return []  # only demonstrations are learned from
     if state.updates < settings.learner.cloning_updates:
         return []  # what is played now would be too old by the time it can be learned from
     if not _group_admitted(state, settings) or reached(state, until_episodes):

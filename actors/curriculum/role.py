@@ -21,10 +21,11 @@ from contextlib import aclosing
 
 import structlog
 
+from actors.curriculum.choice import demonstrated_pool
 from actors.curriculum.evolving import Evolver, Valuer
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
-from actors.curriculum.projection import DRAIN, FAMILIES, CurriculumProjection
+from actors.curriculum.projection import DRAIN, FAMILIES, PAIRING, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import TaskSource
@@ -92,6 +93,11 @@ async def run_curriculum(
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
     shown = demonstrable_pool(pool, demonstrators, wanted=settings.curriculum.demonstrations)
+    if settings.learner.algorithm == PAIRING:
+        # a failure is compared with a demonstration of the same task: nothing else is attempted
+        pool = shown = demonstrated_pool(
+            shown, wanted=settings.curriculum.demonstrations, run_seed=settings.run.seed
+        )
     evolver = Evolver(sources=sources, pool=pool, settings=settings, blobs=blobs, valuer=valuer)
     keeper = Keeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(

@@ -114,8 +114,8 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
 
     episodes: tuple[str, ...]
     reason: str
-    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; in cloning `unsuccessful`; `past`: demonstrations
-    that only the cloning at the beginning had a use for."""
+    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; where successes are imitated `unsuccessful`; of
+    pairs `successful`, `unpaired`; `past`: demonstrations that only the cloning at the beginning had a use for."""
     version: int
 
 

@@ -4,8 +4,10 @@ from core.settings import LearnerSettings
 from learner.algorithms.awr import Awr
 from learner.algorithms.base import Algorithm, MakeAlgorithm
 from learner.algorithms.cloning import Cloning
+from learner.algorithms.dpo import Dpo
 from learner.algorithms.grpo import Grpo
 from learner.algorithms.reinforce import Reinforce
+from learner.algorithms.self_imitation import SelfImitation
 from learner.algorithms.webrl import WebRl
 
 ALGORITHMS: dict[str, MakeAlgorithm] = {
@@ -16,6 +18,9 @@ ALGORITHMS: dict[str, MakeAlgorithm] = {
     "reinforce": Reinforce,
     "digirl": Reinforce,
     "awr": Awr,
+    "filtered_bc": Cloning,
+    "self_imitation": SelfImitation,
+    "dpo": Dpo,
 }
 
 

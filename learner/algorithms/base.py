@@ -3,9 +3,9 @@
 A sample's loss depends on nothing but its own terms, so samples may be packed into forward passes in any way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -38,6 +38,10 @@ class SampleTerms:
     """Of a remembered success: old by design, so nothing is corrected and no KL taken."""
     valued: bool = False
     """Whether the advantage came from a critic."""
+    first: int = 0
+    """Tokens before it are not trained on; the arrays begin with it, counts and shares are those of all tokens."""
+    constant: float = 0.0
+    """What the sample adds to the loss beside what has a gradient."""
 
     @property
     def counts(self) -> bool:
@@ -83,6 +87,10 @@ class EpisodePart(NamedTuple):
     """Per step: 1 where it is trained on; None: all are."""
 
 
+CurrentLogProbs = Callable[[Sequence[Sample]], Sequence[NDArray[np.float32]]]
+"""Log-probabilities of samples' action tokens, those trained on or not, under the weights an update starts from."""
+
+
 class Algorithm(Protocol):
     """One way to learn from a batch."""
 
@@ -92,6 +100,15 @@ class Algorithm(Protocol):
 
     def sample_loss(self, log_probs: torch.Tensor, terms: SampleTerms) -> SampleLoss:
         """The loss of one sample from its action tokens' log-probabilities under the policy  # [tokens], with gradient."""
+        ...
+
+
+@runtime_checkable
+class Weighing(Protocol):
+    """An algorithm whose samples get their weight from the policy as an update starts: how far it prefers one to another."""
+
+    def weigh(self, terms: Sequence[SampleTerms], current: CurrentLogProbs) -> Sequence[SampleTerms]:
+        """The terms of a mini-batch, in order, with what depends on the weights the update starts from."""
         ...
 
 

@@ -11,9 +11,12 @@ from core.settings import LearnerSettings
 from core.states import CRITIC, ORM
 from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
+from learner.planners.filtered import Filtered
 from learner.planners.groups import Groups
 from learner.planners.outcomes import LabelledOutcomes
+from learner.planners.pairs import Pairs
 from learner.planners.phases import CriticOfPhase, Phases
+from learner.planners.successes import Successes
 from learner.state import BufferState
 
 BEFORE: Planner = Imitation("sft", origins=frozenset({"demonstration"}))
@@ -22,6 +25,9 @@ _OF_POLICY: tuple[Planner, ...] = (
     Groups(),
     Imitation("cloning", origins=frozenset({"demonstration", "online"})),
     BEFORE,
+    Filtered(),
+    Successes(),
+    Pairs(),
     *(Phases(name) for name in sorted(PHASED)),
 )
 PLANNERS = {one.name: one for one in _OF_POLICY}

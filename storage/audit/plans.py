@@ -16,14 +16,17 @@ from storage.audit.digests import Digests
 from storage.audit.episodes import Episode, Episodes
 from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
+from storage.audit.pairs import PAIRING, check_pairs
 from storage.audit.policies import Policies
 from storage.audit.replays import check_format_terms, check_replays
 
 POSITION_BYTES = 8
 DIGEST_BYTES = 8
 INT32_BYTES = 4
-IMITATING = ("cloning", "sft")
+IMITATING = ("cloning", "sft", "self_imitation")
 """Algorithms that train on an episode in several batches."""
+PAST = "past"
+"""Why demonstrations are given up that were imitated before another algorithm took over."""
 COMPARING = "grpo"
 """Algorithm whose advantages follow from the rewards of a group alone."""
 
@@ -90,6 +93,8 @@ class Plans(Check):
         self._check_use(event, fact)
         if fact["algorithm"] == COMPARING:
             self._check_advantages(event, fact)
+        if fact["algorithm"] == PAIRING:
+            check_pairs(self, event, self._episodes)
         return sizes
 
     def _check_counts(self, event: Event, fact: dict[str, Any]) -> list[int]:
@@ -195,7 +200,8 @@ class Plans(Check):
             episode = self._episodes.find(name)
             if episode is None:
                 continue
-            if (episode.uses and not again) or episode.swept_at:
+            repeats = again or (fact["algorithm"] == PAIRING and episode.origin == "demonstration")
+            if (episode.uses and not repeats) or episode.swept_at:
                 where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
                 self.defect(event, f"it trains on {name}, which was used up", "", where)
             episode.uses += 1
@@ -259,7 +265,8 @@ class Plans(Check):
                 self.defect(event, f"the advantage of {name} does not follow from its group", due, found)
                 return
 
-    def _use_up(self, event: Event, name: str) -> None:
+    def _use_up(self, event: Event, name: str, *, trained: bool = False) -> None:
+        """`trained`: whether it may have been, as demonstrations are that the run began with."""
         episode = self._episodes.find(name)
         if episode is None:
             if self._whole:
@@ -267,7 +274,7 @@ class Plans(Check):
             return
         if episode.swept_at:
             self.defect(event, f"it gives up {name} again", "", f"position {episode.swept_at}")
-        elif episode.uses:
+        elif episode.uses and not trained:
             self.defect(event, f"it gives up {name}, which was trained on")
         if self._episodes.is_seen(episode) and episode.end != "episode.ended":
             self.defect(
@@ -281,4 +288,4 @@ class Plans(Check):
         if fact["version"] != self._policies.newest and self._whole:
             self.defect(event, "it was decided at another version", self._policies.newest, fact["version"])
         for name in fact["episodes"]:
-            self._use_up(event, name)
+            self._use_up(event, name, trained=fact["reason"] == PAST)

@@ -1,0 +1,72 @@
+"""Settings of where and how fast a run works, none of what it computes: log, storage, telemetry."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from core.section import Count, Seconds, Section
+
+
+class LogSettings(Section):
+    """The event log and its broker."""
+
+    url: str = ""
+    """Address of a NATS server; empty: the run's own broker on loopback."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
+    max_bytes: Count = 8 * 1024**3
+    """Size of the stream at which appending stops (back-pressure, nothing is lost)."""
+    replicas: Literal[1, 3, 5] = 1
+    """Copies in a NATS cluster."""
+    batch_events: Annotated[int, Field(ge=1, le=1000)] = 256
+    """Most events in one atomic batch."""
+    linger_ms: Annotated[float, Field(ge=0, le=1000)] = 20.0
+    """How long the writer waits for more events before it commits a batch."""
+    queue_events: Count = 4096
+    """Events that may wait in a process for the writer; beyond it publishers wait."""
+    append_timeout_s: Seconds = 60.0
+    """How long one append may stay without a known outcome before the process gives up."""
+    connect_timeout_s: Seconds = 30.0
+    """How long a process waits for the broker at its start."""
+
+
+class StorageSettings(Section):
+    """What is kept beside the log."""
+
+    database: str = ""
+    """SQLAlchemy URL of the read model, without a password; empty: SQLite under the run's folder."""
+    project_events: Count = 1000
+    """Events folded in one transaction of the projector."""
+    snapshot_events: Annotated[int, Field(ge=16)] = 10_000
+    """Events between two snapshots of a role's state, at least: about as many are folded when it starts again. Each
+    snapshot is followed by events of its own, so that few would never come to rest."""
+    database_wait_s: Seconds = 600.0
+    """How long the projector waits for a database that does not answer, before it is started afresh."""
+    min_free_mib: Annotated[int, Field(ge=0)] = 256
+    """Free space on the disks of log, blobs and read model below which no new episode is begun."""
+    full_wait_s: Seconds = 30.0
+    """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
+    segment_bytes: Count = 32 * 1024**2
+    """Size at which a segment of an archive is closed."""
+    archive: str = ""
+    """Folder that the log is moved to while the run goes on, into one of the run's name; empty: it stays in the broker."""
+    keep_live_events: Annotated[int, Field(ge=1000)] = 1_000_000
+    """Latest events that stay in the broker whatever is archived."""
+    keep_page_episodes: Annotated[int, Field(ge=0)] = 0
+    """Episodes that came to an end, the latest ones, whose snapshots of pages are kept beside the log; 0: those of all.
+    What an archive has copied (`storage.archive`) stays in it."""
+
+
+class TelemetrySettings(Section):
+    """What processes tell of their work beside the log. None of it changes what a run computes."""
+
+    otlp_endpoint: str = ""
+    """Address of an OpenTelemetry collector that takes OTLP over HTTP, such as http://127.0.0.1:4318; empty: no traces."""
+    sample: Annotated[float, Field(ge=0, le=1)] = 1.0
+    """Share of episodes and batches that are traced."""
+    content: bool = False
+    """Whether traces hold prompts, answers and words of pages."""
+    log_format: Literal["text", "json"] = "text"
+    """Messages of the processes: one line each for people, or one JSON object each."""
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """Messages below this level are left out."""

@@ -1,0 +1,76 @@
+"""Batches for self-imitation: the run's own successes at tasks it does not always win, each in several batches."""
+
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.states import POLICY
+from events.catalogue import BatchPlanned
+from learner.episodes import Episode, Group
+from learner.planners.base import Entry, as_fact, cut, why_unusable
+from learner.settling import drop
+from learner.state import BufferState
+
+
+class Successes:
+    """See `learner.planners.base.Planner`."""
+
+    name = "self_imitation"
+    model = POLICY
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """The run's own episodes; demonstrations are for the cloning before."""
+        return origin == "online"
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`unsuccessful`: (R - V)_+ is 0. Nothing is too old to be imitated."""
+        return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """`agreed`: all members succeeded alike, so none did better than expected."""
+        names = [
+            episode.id
+            for group_id in state.complete
+            for episode, advantage in _better(state, state.groups[group_id])
+            if advantage <= 0 and episode.id not in swept
+        ]
+        return {"agreed": names} if names else {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """Of complete groups, those used least first, in an order drawn from the run's seed, up to `cloning_batch` steps."""
+        assert state.started is not None
+        seed = state.started.run_seed
+        pool = [
+            (episode, advantage)
+            for group_id in state.complete
+            for episode, advantage in _better(state, state.groups[group_id])
+            if advantage > 0
+        ]
+        pool.sort(key=lambda one: (one[0].uses, derive_seed(seed, "imitated", one[0].uses, one[0].id)))
+        planned: list[list[Entry]] = []
+        samples = 0
+        for episode, advantage in pool:
+            planned.append([Entry(episode, episode.group, advantage)])
+            samples += len(episode.samples)
+            if samples >= settings.learner.cloning_batch:
+                return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
+        return None
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """An episode takes part in up to `cloning_epochs` batches."""
+        for name in dict.fromkeys(planned.episode for planned in fact.episodes):
+            episode = state.episodes[name]
+            episode.uses += 1
+            if episode.uses >= state.settings.learner.cloning_epochs:
+                drop(state, episode)
+
+
+def _better(state: BufferState, group: Group) -> list[tuple[Episode, float]]:
+    """The successes of a complete group and R - V, V being the mean reward over all members that a judge decided."""
+    members = [state.episodes[group.members[index]] for index in sorted(group.members)]
+    rewards = [one.reward for one in members if one.ended and one.outcome in ("success", "failure")]
+    return [
+        (one, one.reward - sum(rewards) / len(rewards))
+        for one in members
+        if one.decided and one.succeeded and one.samples
+    ]

@@ -1,0 +1,49 @@
+"""Pairs in a plan: each a demonstration that succeeded, then an agent's failure at the same task."""
+
+from typing import Any
+
+from storage.audit.decoding import Event
+from storage.audit.episodes import Episodes
+from storage.audit.facts import Check
+
+PAIRING = "dpo"
+"""`batch.planned.algorithm` of such plans."""
+
+
+def check_pairs(check: Check, event: Event, episodes: Episodes) -> None:
+    """All pairs of one `batch.planned`."""
+    planned = event.payload["episodes"]
+    signs = [one["advantage"] for one in planned]
+    expected = [1.0, -1.0] * (len(planned) // 2)
+    check.require(signs == expected, event, "its episodes are not pairs", expected, signs)
+    for better, worse in zip(planned[::2], planned[1::2], strict=False):
+        _check_pair(check, event, episodes, better, worse)
+
+
+def _check_pair(
+    check: Check, event: Event, episodes: Episodes, better: dict[str, Any], worse: dict[str, Any]
+) -> None:
+    demonstration, failure = episodes.find(better["episode"]), episodes.find(worse["episode"])
+    if demonstration is None or failure is None:
+        return
+    if not (episodes.is_seen(demonstration) and episodes.is_seen(failure)):
+        return
+    names = f"{better['episode']} and {worse['episode']}"
+    origins = (demonstration.origin, failure.origin)
+    check.require(
+        origins == ("demonstration", "online"),
+        event,
+        f"origins of the pair {names}",
+        "demonstration, online",
+        origins,
+    )
+    check.require(
+        demonstration.task == failure.task,
+        event,
+        f"tasks of the pair {names}",
+        demonstration.task,
+        failure.task,
+    )
+    outcomes = [{outcome for _, outcome, _ in one.verdicts} for one in (demonstration, failure)]
+    fits = "success" in outcomes[0] and "failure" in outcomes[1]
+    check.require(fits, event, f"outcomes of the pair {names}", "success, failure", outcomes)
