@@ -62,8 +62,9 @@ class OrmJudge:
             name=ORM, version=f"{FORMAT_VERSION}-v{version or 0}", prompt_digest=PROMPT_DIGEST
         )
         self._tokenizer = tokenizer
+        self.version = version
+        """Published version that speaks; None: none was published."""
         self._model = model
-        self._version = version
         self._settings = settings.judge
         self._blobs = blobs
         self._reading = reading
@@ -95,7 +96,7 @@ class OrmJudge:
             reading=Reading(
                 prompt_ids=pack_ids(prompt.ids),
                 truncated=prompt.truncated,
-                model_version=self._version,
+                model_version=self.version,
                 probability=probability,
             ),
         )

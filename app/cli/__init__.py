@@ -37,6 +37,7 @@ COMMANDS = {
     "audit": "audit",
     "rebuild": "rebuild",
     "rejudge": "rejudge",
+    "orm": "orm",
     "replay": "replay",
     "repair": "repair",
     "fork": "fork",
