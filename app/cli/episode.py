@@ -120,11 +120,12 @@ def _print_detail(detail: EpisodeDetail) -> None:
     )
     print_text("")
     print_table(
-        ("step", "position", "action", "element", "result", "answer", "tokens", "ms"),
+        ("step", "position", "state", "action", "element", "result", "answer", "tokens", "ms"),
         [
             (
                 s.step,
                 s.position,
+                s.scaffold_state,
                 s.action,
                 s.element,
                 s.result,

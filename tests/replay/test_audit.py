@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import Any
 
 import msgpack
+import numpy as np
 import pytest
 from forged_log import add, audited, forge, positions, put, renumber, values, witness_of
 from simulation.schedules import REHEARSING, play, stage
 from synthetic_run import recorded_run
 from training_story import Bench, Member, bench, copy_of, folder_of, informative, learn, tell
 
+from core.allowed import pack_allowed
 from core.arrays import pack_ids, pack_positions
 from core.evidence import Judgment
 from events.archive.log import ArchiveLog
@@ -310,6 +312,16 @@ def raised(name: str, by: float = 1) -> Callable[[dict[str, Any]], None]:
     return change
 
 
+def constrained(those: list[bool], *, more: int = 0) -> Callable[[dict[str, Any]], None]:
+    """Says that each token was drawn from those."""
+
+    def change(event: dict[str, Any]) -> None:
+        tokens = len(event["payload"]["action_ids"]) // 4
+        event["payload"]["allowed"] = pack_allowed([np.array(those)] * (tokens + more))
+
+    return change
+
+
 def first_planned(**changes: Any) -> Callable[[dict[str, Any]], None]:
     return lambda event: event["payload"]["episodes"][0].update(changes)
 
@@ -331,6 +343,10 @@ FORGERIES: list[tuple[str, str, int, Callable[[dict[str, Any]], None], str]] = [
     ("a request for a future policy", "episode.requested", 1, payload(min_version=5), "does not exist yet"),
     ("a step that was renumbered", "step.taken", 1, raised("index"), "is missing or out of order"),
     ("a step without its log-probabilities", "step.taken", 1, payload(logprobs=b""), "not equally many"),
+    ("a step whose sets are none", "step.taken", 1, payload(allowed=b"sets"), "no allowed tokens"),
+    ("a step with a set too many", "step.taken", 1, constrained([True] * 512, more=1), "sets of allowed tokens stand beside"),
+    ("a token that was not allowed", "step.taken", 1, constrained([True] * 2 + [False] * 510), "is none of those it was drawn"),
+    ("a token past the vocabulary", "step.taken", 1, constrained([True]), "is none of those it was drawn"),
     ("a step of unpublished weights", "step.taken", 1,
      lambda event: event["payload"].update(versions=pack_ids([9] * (len(event["payload"]["versions"]) // 4))),
      "from a policy that was not published"),

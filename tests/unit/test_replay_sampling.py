@@ -16,6 +16,7 @@ from actors.replay.sampling import TOLERANCE, differing_tokens
 from app.replay.sampling import SamplingReport, replay_sampling
 from app.replay.steps import NothingToReplay
 from core.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids
+from core.forms import Form, Free
 from core.models.policy import encode_weights
 from core.sampling import Sampling
 from core.seeds import derive_seed
@@ -52,7 +53,12 @@ class Recorded:
         self.second = self.blobs.put(encode_weights(tiny_model(policy, seed=2)))
 
     async def log(
-        self, *, alter: Alter = lambda step: step, released: bool = False, greedy: bool = False
+        self,
+        *,
+        alter: Alter = lambda step: step,
+        released: bool = False,
+        greedy: bool = False,
+        forms: tuple[Form, ...] | None = None,
     ) -> MemoryLog:
         log = MemoryLog("r_sampled")
         start = Story(self.policy).start(self.blobs, self.settings).fact
@@ -63,7 +69,9 @@ class Recorded:
                 if version:
                     await engine.adopt(1, self.blobs.path(self.second))
                 for number in range(EPISODES):
-                    facts += await self._episode(engine, f"ep_{version}_{number}", alter, greedy=greedy)
+                    facts += await self._episode(
+                        engine, f"ep_{version}_{number}", alter, greedy=greedy, forms=forms
+                    )
         if released:
             facts.append(BlobReleased(blob=self.second, reason="thinned"))
         async with Publisher(log, producer="story", code_rev="test", settings=QUICK) as publisher:
@@ -71,7 +79,15 @@ class Recorded:
                 await publisher.publish(fact, entity=getattr(fact, "episode", "r"))
         return log
 
-    async def _episode(self, engine: InProcessEngine, name: str, alter: Alter, *, greedy: bool) -> list[Fact]:
+    async def _episode(
+        self,
+        engine: InProcessEngine,
+        name: str,
+        alter: Alter,
+        *,
+        greedy: bool,
+        forms: tuple[Form, ...] | None,
+    ) -> list[Fact]:
         temperature = 0.0 if greedy else 1.0
         request = EpisodeRequested(
             episode=name,
@@ -94,7 +110,7 @@ class Recorded:
             seed = derive_seed(self.settings.run.seed, "episode", name, "step", index)
             sampling = Sampling(temperature=temperature, max_tokens=12, seed=seed)
             prompt = [*PROMPT, index]
-            given = await engine.generate(prompt, sampling)
+            given = await engine.generate(prompt, sampling, forms)
             step = msgspec.structs.replace(
                 bare_step(name, index),
                 prompt_ids=pack_ids(prompt),
@@ -102,6 +118,7 @@ class Recorded:
                 logprobs=pack_floats(given.logprobs),
                 versions=pack_ids(given.versions),
                 sampling=sampling,
+                allowed=given.allowed,
             )
             facts.append(alter(step))
         return facts
@@ -136,6 +153,30 @@ async def test_greedy_answers_take_the_likeliest_token(run: Recorded) -> None:
     report = await run.replay(await run.log(greedy=True))
     assert (report.beyond, report.not_drawn) == (0, 0)
     assert report.regenerated_alike == report.answers
+
+
+FORMS: tuple[Form, ...] = (("go(", Free.QUOTED, '")'), ("stop()",), ("wait()",))
+
+
+@pytest.mark.parametrize("greedy", [False, True])
+async def test_constrained_answers_are_held_against_what_was_left_of_the_vocabulary(
+    run: Recorded, greedy: bool
+) -> None:
+    report = await run.replay(await run.log(forms=FORMS, greedy=greedy))
+    assert report.answers == 2 * EPISODES * STEPS
+    assert report.tokens > report.answers
+    assert (report.beyond, report.not_drawn, report.differing) == (0, 0, ())
+    assert report.regenerated_alike + len(report.otherwise) == report.answers
+    assert not report.otherwise or report.rounded
+
+
+async def test_answers_whose_sets_were_forgotten_do_not_come_out(run: Recorded) -> None:
+    def forgotten(step: StepTaken) -> StepTaken:
+        return msgspec.structs.replace(step, allowed=b"") if at(step) else step
+
+    report = await run.replay(await run.log(forms=FORMS, alter=forgotten))
+    assert [(one.episode, one.step) for one in report.differing] == [("ep_1_1", 2)]
+    assert report.differing[0].beyond > 0
 
 
 def at(step: StepTaken, index: int = 2) -> bool:
