@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from app.launch import read_launch
 from app.logs import LogStyle, configure_logging
@@ -22,6 +23,7 @@ from app.supervisor import home_folder
 from app.telemetry import exporting
 from app.worker import wait_for_bus
 from core.errors import EnvironmentFailed
+from core.phases import PHASED
 from core.settings import Settings
 from events.joined import RunLog
 from events.publisher import Publisher
@@ -138,7 +140,24 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
             stop=stop,
             until_episodes=int(goal) if goal else None,
             room_check=room_check(handle, log),
+            valuer=_valuer(handle),
         )
+
+
+def _valuer(handle: RunHandle) -> Valuer | None:
+    """The critic, where the learner trains one and tasks are generated; it loads torch."""
+    settings = handle.settings
+    if not settings.evolution.generator or settings.learner.algorithm not in PHASED:
+        return None
+    from actors.engines.valuing import CriticValuer
+    from core.models.policy import policy_folder
+
+    return CriticValuer(
+        policy_folder(settings.policy.base),
+        settings.learner.critic_heads,
+        blobs=handle.blobs,
+        settings=settings,
+    )
 
 
 async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:

@@ -225,6 +225,11 @@ def find_conflicts(settings: Settings) -> list[str]:
             f"evolution.generator = {evolution.generator!r} makes tasks for every phase after the first, and "
             "learner.phase_episodes = 0 leaves the run one phase: say how many episodes fill a phase"
         )
+    if evolution.generator and learner.algorithm in ("dpo", "sft"):
+        found.append(
+            f"learner.algorithm = {learner.algorithm!r} learns from demonstrated tasks, and nobody demonstrates those of "
+            f"evolution.generator = {evolution.generator!r}: leave it empty"
+        )
     if evolution.value_low > evolution.value_high:
         found.append(
             f"evolution.value_low = {evolution.value_low:g} is above evolution.value_high = {evolution.value_high:g}: no "

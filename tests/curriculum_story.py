@@ -99,7 +99,7 @@ class Story:
         self.now_ns = 0
         self.history: list[Recorded] = []
         self.tasks: dict[str, Task] = {}
-        self.tell(_run_started(settings))
+        self.tell(run_started(settings))
         if task_admitted:
             for family in self.pool.values():
                 for task in family.values():
@@ -215,7 +215,7 @@ class Story:
         self.tell(published(planned.version + 1))
 
 
-def _run_started(settings: Settings) -> RunStarted:
+def run_started(settings: Settings) -> RunStarted:
     return RunStarted(
         settings=settings.model_dump(mode="json"),
         recipe="",

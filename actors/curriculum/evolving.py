@@ -9,7 +9,6 @@ goes on after the last one that was appended.
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -17,12 +16,13 @@ import structlog
 from actors.curriculum.generating import embedded_candidates, undecided, verdict_on, wanted
 from actors.curriculum.pool import Pool
 from actors.curriculum.state import CurriculumState
+from actors.curriculum.valuing import FirstState, Valuer
 from actors.environments.base import GoalSpace, TaskSource
 from core.errors import BlobCorrupt, BlobMissing, SettingsError
 from core.observation import Page
 from core.settings import Settings
 from core.task import Task
-from events.catalogue import PhaseStarted, StateValued, WeightsPublished
+from events.catalogue import PhaseStarted, StateValued
 from events.envelope import BlobRef, Fact
 from storage.blobs import BlobStore
 
@@ -30,21 +30,6 @@ logger = structlog.get_logger(__name__)
 
 Told = tuple[Fact, str]
 """A fact and the entity it is about."""
-
-
-class FirstState(msgspec.Struct, frozen=True):
-    """What an episode of a task begins with."""
-
-    instruction: str
-    page: Page
-
-
-class Valuer(Protocol):
-    """The critic, as the curriculum asks it."""
-
-    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
-        """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
-        ...
 
 
 class Evolver:
@@ -143,10 +128,14 @@ class Evolver:
             page = await asyncio.to_thread(self._page, pages.get(f"{task.environment}/{task.family}"))
             if page is not None:
                 valued.append(task)
-                states.append(FirstState(task.instruction, page))
+                states.append(FirstState(task, page))
         if not states:
             return {}
-        values = await asyncio.to_thread(self._valuer.values, states, critic)
+        try:
+            values = await asyncio.to_thread(self._valuer.values, states, critic)
+        except (BlobMissing, BlobCorrupt) as error:
+            logger.warning("the critic's weights are gone: nothing is valued", reason=str(error))
+            return {}
         return {task.id: value for task, value in zip(valued, values, strict=True)}
 
     def _page(self, blob: BlobRef | None) -> Page | None:

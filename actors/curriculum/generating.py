@@ -5,10 +5,10 @@ proposed until then; so a curriculum that dies in the middle proposes the same o
 proposed at once as are still to be admitted, so that the last one is the same however often it was interrupted.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from random import Random
 
-from actors.curriculum.phases import spoken
+from actors.curriculum.phases import meaning, wording
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import GoalSpace
 from core.seeds import derive_seed
@@ -63,7 +63,7 @@ def embedded_candidates(
     phases, phase = state.phases, state.phase or 0
     seeds = [task for task in phases.seeds if task.environment in spaces]
     seeds.sort(key=lambda task: derive_seed(run_seed, "evolution", phase, task.id))
-    known = set(phases.instructions)
+    known = set(phases.asked)
     found: list[TaskProposed] = []
     first = len(phases.candidates)
     for number in range(first, first + count):
@@ -72,7 +72,7 @@ def embedded_candidates(
         )
         if proposed is None:
             break
-        known.add(spoken(proposed.task.instruction))
+        known |= {wording(proposed.task), meaning(proposed.task)}
         found.append(proposed)
     return found
 
@@ -80,7 +80,7 @@ def embedded_candidates(
 def _candidate(
     number: int,
     seeds: Sequence[Task],
-    known: Collection[str],
+    known: Set[str],
     phase: int,
     *,
     spaces: Mapping[str, GoalSpace],
@@ -93,7 +93,7 @@ def _candidate(
         variant = spaces[parent.environment].vary(
             parent, families=families[parent.environment], random=random
         )
-        if variant is not None and spoken(variant.task.instruction) not in known:
+        if variant is not None and known.isdisjoint((wording(variant.task), meaning(variant.task))):
             return TaskProposed(
                 task=variant.task,
                 source="generated",

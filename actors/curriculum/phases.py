@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from core.ids import digest_hex
 from core.task import Task
 from events.catalogue import TaskProposed, WeightsPublished
 from events.envelope import BlobRef
@@ -48,13 +49,15 @@ class Phases:
     """The phase under way. Changed by the curriculum's projection alone."""
 
     decided: int = 0
-    """Online episodes decided since it began."""
+    """Online episodes decided since it began, those beyond a full phase included: they are the next one's."""
     planned: bool = False
     """It was full when the latest batch of the policy was planned."""
     over: bool = False
     """The next one may begin."""
     attempted: dict[str, Attempted] = field(default_factory=dict)
-    """Tasks decided since it began, by id."""
+    """Tasks decided in it, by id."""
+    beyond: dict[str, Attempted] = field(default_factory=dict)
+    """Likewise of the next one: decided since this one was full."""
     seeds: list[Task] = field(default_factory=list)
     """Those that failed in the phase before."""
     ground: Ground = field(default_factory=Ground)
@@ -69,8 +72,8 @@ class Phases:
     """Every generated task by id, of all phases: the settings do not name them."""
     phase_of: dict[str, int] = field(default_factory=dict)
     """For which phase each of them was admitted."""
-    instructions: set[str] = field(default_factory=set)
-    """Of all tasks ever proposed, as `spoken` has them."""
+    asked: set[str] = field(default_factory=set)
+    """What all tasks ever proposed ask for (`wording`, `meaning`)."""
     revisits: int = 0
     """Groups that were drawn from the tasks of earlier phases."""
 
@@ -79,7 +82,8 @@ class Phases:
         if not episodes:
             return
         self.decided += 1
-        attempted = self.attempted.setdefault(task.id, Attempted(task))
+        tried = self.attempted if self.decided <= episodes else self.beyond
+        attempted = tried.setdefault(task.id, Attempted(task))
         attempted.decided += 1
         attempted.reward += reward
 
@@ -91,22 +95,27 @@ class Phases:
         """Weights of the policy are out."""
         self.over = self.over or self.planned
 
-    def begin(self) -> None:
-        """The next phase begins."""
+    def begin(self, *, episodes: int) -> None:
+        """The next phase begins, with the episodes that the one before had no use for."""
         self.seeds = [one.task for one in self.attempted.values() if one.failed]
         self.ground = Ground(pages=dict(self.latest.pages), critic=self.latest.critic)
-        self.decided, self.planned, self.over = 0, False, False
-        self.attempted, self.candidates, self.values = {}, [], {}
+        self.decided, self.planned, self.over = max(0, self.decided - episodes), False, False
+        self.attempted, self.beyond = self.beyond, {}
+        self.candidates, self.values = [], {}
 
     def propose(self, fact: TaskProposed) -> None:
         """A task was proposed."""
-        if fact.task.instruction:
-            self.instructions.add(spoken(fact.task.instruction))
+        self.asked |= {wording(fact.task), meaning(fact.task)}
         if fact.phase is not None and fact.task.id not in self.generated:
             self.generated[fact.task.id] = fact.task
             self.candidates.append(fact.task.id)
 
 
-def spoken(instruction: str) -> str:
-    """An instruction as it is compared with others: case, spacing and the last mark say nothing."""
-    return " ".join(instruction.casefold().split()).rstrip(".?! ")
+def wording(task: Task) -> str:
+    """A task's instruction as it is compared with others: case, spacing and the last mark say nothing."""
+    return " ".join(task.instruction.casefold().split()).rstrip(".?! ")
+
+
+def meaning(task: Task) -> str:
+    """A digest of the task's goal, in whatever words."""
+    return digest_hex(msgspec.json.encode((task.environment, task.family, task.goal), order="sorted"))[:16]

@@ -122,7 +122,7 @@ class CurriculumProjection:
                 state.phases.values[fact.task_id] = fact.value
             case PhaseStarted() as fact:
                 state.phase = fact.phase
-                state.phases.begin()
+                state.phases.begin(episodes=self._phase_episodes)
             case ControlRequested(command=drain) if drain == DRAIN:
                 state.draining, state.drained = True, False
             case ControlApplied(command=drain) if drain == DRAIN:

@@ -22,12 +22,13 @@ from contextlib import aclosing
 import structlog
 
 from actors.curriculum.choice import demonstrated_pool
-from actors.curriculum.evolving import Evolver, Valuer
+from actors.curriculum.evolving import Evolver
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
 from actors.curriculum.projection import DRAIN, FAMILIES, PAIRING, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
+from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from actors.environments.demonstrator import DEMONSTRATORS
 from actors.following import follow

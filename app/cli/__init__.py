@@ -25,6 +25,7 @@ COMMANDS = {
     "run": "run",
     "episode": "episode",
     "task": "task",
+    "curriculum": "curriculum",
     "policy": "policy",
     "lineage": "lineage",
     "log": "log",

@@ -28,6 +28,7 @@ def list_all(
     environment: Environment = None,
     family: Family = None,
     state: Annotated[str | None, typer.Option(help="proposed, admitted, rejected or unlisted.")] = None,
+    phase: Annotated[int | None, typer.Option(help="Only tasks made or admitted for this phase.")] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
     as_json: Json = False,
@@ -43,20 +44,22 @@ def list_all(
             environment=environment,
             family=family,
             state=state,
+            phase=phase,
             limit=limit,
         )
     if as_json:
         print_json({"tasks": found})
         return
     print_table(
-        ("task", "family", "seed", "state", "phase", "episodes", "success", "instruction"),
+        ("task", "family", "seed", "state", "phase", "value", "episodes", "success", "instruction"),
         [
             (
                 t.task,
                 f"{t.environment}/{t.family}",
                 t.seed,
-                t.state,
+                t.state if t.reason is None else f"{t.state}: {t.reason}",
                 t.phase,
+                t.value,
                 t.episodes,
                 rate(t.success),
                 shorten(t.instruction, INSTRUCTION_WIDTH),

@@ -82,6 +82,7 @@ class Fold:
             policies=self.policies,
             episodes=self.episodes,
             training=self.training,
+            tasks=self.tasks,
         )
         self.blobs = Blobs(
             findings, since=since, store=blobs, depth=depth, pages=pages, policies=self.policies

@@ -10,6 +10,7 @@ from storage.audit.episodes import Episodes
 from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 from storage.audit.policies import Policies
+from storage.audit.tasks import Tasks
 from storage.audit.training import Training
 
 POSITION_BYTES = 8
@@ -30,6 +31,7 @@ class Operation(Check):
         policies: Policies,
         episodes: Episodes,
         training: Training,
+        tasks: Tasks,
     ) -> None:
         super().__init__(findings, since=since)
         self._ledger = ledger
@@ -37,6 +39,7 @@ class Operation(Check):
         self._policies = policies
         self._episodes = episodes
         self._training = training
+        self._tasks = tasks
         self._commands: set[str] = set()
         self.sealed_at = 0
         """Position of log.sealed; 0: it is open."""
@@ -55,8 +58,16 @@ class Operation(Check):
             event.position == 1, event, "a run begins in the midst of a log", "position 1", event.position
         )
         self._policies.base = fact["base_policy"]["sha256"]
+        self._tasks.configure(fact["settings"])
         seed = fact["settings"].get("run", {}).get("seed")
         self.require(seed in (None, fact["run_seed"]), event, "two seeds", seed, fact["run_seed"])
+
+    def _run_forked(self, _event: Event, fact: dict[str, Any]) -> None:
+        if fact["start"] is not None:
+            self._tasks.configure(fact["start"]["settings"])
+
+    def _recipe_changed(self, _event: Event, fact: dict[str, Any]) -> None:
+        self._tasks.configure(fact["changes"])
 
     def _run_resumed(self, event: Event, fact: dict[str, Any]) -> None:
         self._require_before(event, fact["after_position"], "the position it goes on from")

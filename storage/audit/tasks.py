@@ -1,4 +1,7 @@
-"""Tasks and requests: what is attempted was proposed and admitted; members, attempts and groups add up."""
+"""Tasks and requests: what is attempted was proposed and admitted; members, attempts and groups add up.
+
+Of generated tasks also: they are made for the phase under way from tasks that had failed, and admitted within the window.
+"""
 
 from hashlib import sha256
 from sys import intern
@@ -49,6 +52,13 @@ class Tasks(Check):
         self._admitted: set[str] = set()
         self._groups: dict[str, Group] = {}
         self._phase: int | None = None
+        self._failed: set[str] = set()
+        """Tasks of which some judge saw a failure."""
+        self._generated: dict[str, int] = {}
+        """Task -> the phase that it was generated for."""
+        self._values: dict[str, float] = {}
+        self._window: dict[str, float] = {}
+        """`value_low` and `value_high` of the settings, where the log has them."""
 
     def proposed(self, event: Event) -> None:
         """`task.proposed`."""
@@ -60,17 +70,65 @@ class Tasks(Check):
             self.require(
                 parent in self._proposed or not self._whole, event, f"the parent {parent} was never proposed"
             )
+        phase = event.payload["phase"]
+        if phase is not None:
+            self._check_generated(event, phase)
+            self._generated[own] = phase
         self._proposed.add(own)
+
+    def _check_generated(self, event: Event, phase: int) -> None:
+        if self._phase is not None:
+            self.require(
+                phase == self._phase, event, "it is for a phase that is not under way", self._phase, phase
+            )
+        parents = event.payload["parents"]
+        self.require(parents, event, "a generated task has no parents")
+        for parent in parents:
+            self.require(
+                parent in self._failed or not self._whole, event, f"the parent {parent} had not failed"
+            )
+
+    def failed(self, task: str) -> None:
+        """A judge saw an episode of the task fail."""
+        self._failed.add(task)
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """The settings of the run, or changes of them, name the window of values."""
+        evolution = settings.get("evolution", {})
+        self._window |= {name: evolution[name] for name in ("value_low", "value_high") if name in evolution}
 
     def decided(self, event: Event) -> None:
         """`task.admitted`, `task.rejected`, `state.valued`."""
         task = event.payload["task_id"]
         if task not in self._proposed and self._whole:
             self.defect(event, f"the task {task} was never proposed")
+        if event.type == "state.valued":
+            self._values[task] = event.payload["value"]
+        elif task in self._values:
+            self.require(
+                event.payload["value"] == self._values[task],
+                event,
+                "it rests on another value than the state was given",
+                self._values[task],
+                event.payload["value"],
+            )
         if event.type == "task.admitted":
+            self._check_admitted(event, task)
             self._admitted.add(task)
         elif event.type == "task.rejected":
             self._admitted.discard(task)
+
+    def _check_admitted(self, event: Event, task: str) -> None:
+        phase, value = event.payload["phase"], event.payload["value"]
+        if task in self._generated:
+            own = self._generated[task]
+            self.require(
+                phase == own, event, "it is admitted for another phase than it was made for", own, phase
+            )
+        if value is not None and self._window:
+            low, high = self._window.get("value_low", 0.0), self._window.get("value_high", 1.0)
+            inside = low <= value <= high
+            self.require(inside, event, "its value is not within the window", f"{low:g} to {high:g}", value)
 
     def phase_started(self, event: Event) -> None:
         """`phase.started`."""

@@ -144,10 +144,41 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None
     instruction: str | None
     state: str | None
+    reason: str | None
+    """Why it was rejected."""
     phase: int | None
     value: float | None
+    change: str | None
+    """How it differs from the tasks it was made from."""
     episodes: int
     success: Success
+
+
+class PhaseRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One phase of the curriculum: what was proposed for it, what became of that, and how its tasks went."""
+
+    phase: int
+    reference_version: int
+    """Policy version that it began with."""
+    position: int
+    proposed: int
+    admitted: int
+    rejected: dict[str, int]
+    """How many for each reason; what follows a colon in it is left out."""
+    changes: dict[str, int]
+    """How many candidates of each kind of change."""
+    valued: int
+    """Candidates with a critic's value."""
+    value_low: float | None
+    value_median: float | None
+    value_high: float | None
+    """Lowest, middle and highest value of the candidates."""
+    episodes: int
+    """Online ones that were requested in it."""
+    success: Success
+    """Of all online episodes, in whatever phase, of tasks that were admitted for this one."""
+    revisits: Success
+    """Of its own episodes on tasks of earlier phases."""
 
 
 class PolicyRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -254,6 +254,7 @@ def list_tasks(
     environment: str | None = None,
     family: str | None = None,
     state: str | None = None,
+    phase: int | None = None,
     limit: int = 50,
 ) -> list[TaskRow]:
     """Tasks with their episodes and success, the most attempted first."""
@@ -270,7 +271,12 @@ def list_tasks(
         .group_by(episodes.c.task)
         .subquery()
     )
-    wanted = {tasks.c.environment: environment, tasks.c.family: family, tasks.c.state: state}
+    wanted = {
+        tasks.c.environment: environment,
+        tasks.c.family: family,
+        tasks.c.state: state,
+        tasks.c.phase: phase,
+    }
     attempted = func.coalesce(counts.c.episodes, 0)
     statement = (
         select(tasks, attempted.label("episodes"), *(counts.c[one] for one in OUTCOMES))

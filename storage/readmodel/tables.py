@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 9
+SCHEMA_VERSION = 10
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -93,10 +93,12 @@ tasks = _versioned(
     "tasks",
     _text_key("task"),
     *_text("environment", "family", "instruction", "goal", "source", "parents", "state", "reason"),
+    *_text("generator", "change"),
     *_integer("seed", "max_steps", "phase"),
     *_real("value"),
 )
-"""`state`: proposed, admitted, rejected, or unlisted for a task first seen in a request."""
+"""`state`: proposed, admitted, rejected, or unlisted for a task first seen in a request. `phase`: for which it was
+generated or admitted; `generator` and `change`: what made it and how it differs from its parents."""
 
 task_parents = _recorded(
     "task_parents",
@@ -118,6 +120,7 @@ episodes = _versioned(
     ),
     *_integer("requested_position", "requested_ns", "started_ns", "terminal_ns"),
     *_real("temperature", "lease_s", "duration_ms"),
+    Column("revisits", Boolean),
     indexes=(("valid_to", "valid_from", "state"), ("task",), ("group_id",)),
 )
 """`state`: requested, started, ended, abandoned, cancelled. `swept`: why it will not be trained on."""

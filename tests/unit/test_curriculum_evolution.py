@@ -3,35 +3,24 @@
 import asyncio
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
-from bare_step import bare_step
-from curriculum_story import NOTHING, RULES, SOURCES, published
-from simulation.links import MemoryBlobs
-from virtual_time import clock_ns, clock_s, run_virtually
+from curriculum_story import SOURCES, published
+from evolving_story import TASKS, Bench, Lengths, critic, planned, settings_of, state_of
+from virtual_time import run_virtually
 
 from actors.curriculum.choice import drawn_from
-from actors.curriculum.evolving import FirstState
 from actors.curriculum.generating import CANDIDATES_PER_TASK, EMBEDDED, verdict_on
-from actors.curriculum.phases import spoken
+from actors.curriculum.phases import Phases, meaning, wording
 from actors.curriculum.pool import configured_pool
-from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.role import run_curriculum
-from actors.curriculum.state import CurriculumState
+from actors.curriculum.valuing import FirstState
 from actors.environments.store.tasks import StoreTasks
 from core.errors import SettingsError
-from core.evidence import Evidence, Judgment
-from core.observation import Page
-from core.settings import EvolutionSettings, Settings
+from core.settings import EvolutionSettings
 from events.catalogue import (
-    BatchPlanned,
-    EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
-    EpisodeStarted,
     PhaseStarted,
     StateValued,
     TaskAdmitted,
@@ -40,173 +29,8 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
 
-PHASE = 8
-TASKS = 6
 DECISIONS = (TaskProposed, StateValued, TaskAdmitted, TaskRejected, PhaseStarted)
-
-
-def settings_of(**evolution: Any) -> Settings:
-    return Settings.model_validate(
-        {
-            "sites": {"products": 60},
-            "curriculum": {
-                "environments": ("store",),
-                "families": ("store/find_price", "store/find_rating", "store/buy", "store/order_status"),
-                "task_pool": 3,
-                "group_size": 2,
-                "max_running": 8,
-                "revisit_share": 0.25,
-            },
-            "learner": {"phase_episodes": PHASE, "group_batch": 4},
-            "evolution": {"generator": "embedded", "tasks_per_phase": TASKS, **evolution},
-            "log": {"append_timeout_s": 20},
-        }
-    )
-
-
-class Lengths:
-    """A critic to whom long instructions look easy: V follows from the words alone."""
-
-    def __init__(self) -> None:
-        self.asked = 0
-
-    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
-        self.asked += len(states)
-        return [(len(state.instruction) % 11) / 10 for state in states]
-
-
-class Bench:
-    """A curriculum over a log in memory; actors, judge and learner are told."""
-
-    def __init__(self, settings: Settings | None = None, *, valuer: Lengths | None = None) -> None:
-        self.settings = settings or settings_of()
-        self.log = MemoryLog("r", clock=clock_s)
-        self.blobs: Any = MemoryBlobs(Path())
-        self.sources = {"store": StoreTasks(self.settings.sites)}
-        self.valuer = valuer
-        self.played: set[str] = set()
-
-    def publisher(self, name: str) -> Publisher:
-        return Publisher(self.log, producer=name, code_rev="", settings=self.settings.log, clock_ns=clock_ns)
-
-    async def tell(self, *facts: Fact) -> None:
-        async with self.publisher("story") as publisher:
-            for fact in facts:
-                await publisher.decide(fact, entity=getattr(fact, "episode", "e"))
-
-    async def decide(self, *, for_s: float = 3, name: str = "curriculum.1") -> None:
-        stop = asyncio.Event()
-        async with self.publisher(name) as publisher, asyncio.TaskGroup() as tasks:
-            tasks.create_task(
-                run_curriculum(
-                    log=self.log,
-                    publisher=publisher,
-                    blobs=self.blobs,
-                    sources=self.sources,
-                    settings=self.settings,
-                    stop=stop,
-                    clock_ns=clock_ns,
-                    demonstrators=(),
-                    valuer=self.valuer,
-                )
-            )
-            await asyncio.sleep(for_s)
-            stop.set()
-
-    async def facts(self, *kinds: type[Fact]) -> list[Any]:
-        return [recorded.fact async for recorded in read(self.log) if isinstance(recorded.fact, kinds)]
-
-    async def play(self, *, failing: bool = True) -> None:
-        """Everything requested ends; if `failing` only the tasks of seed 0 are won."""
-        page = self.blobs.put(msgspec.msgpack.encode(Page(url="http://store/", title="Store", nodes=())))
-        for request in await self.facts(EpisodeRequested):
-            if request.episode in self.played:
-                continue
-            self.played.add(request.episode)
-            lost = failing and request.task.seed > 0
-            await self.tell(
-                EpisodeStarted(episode=request.episode, actor="actor.1", instruction="", renderer=""),
-                msgspec.structs.replace(bare_step(request.episode, 0), observation=page),
-                ended(request),
-                judged(request, won=not lost),
-            )
-
-    async def full_phase(self, *, failing: bool = True) -> None:
-        """Play until the phase is full."""
-        began = len(await self.facts(EpisodeJudged))
-        while len(await self.facts(EpisodeJudged)) < began + PHASE:
-            await self.decide()
-            await self.play(failing=failing)
-
-    async def until_second_phase(self) -> None:
-        await self.tell(published(0))
-        await self.full_phase()
-        await self.tell(planned(0), published(1))
-
-    async def copy(self, count: int) -> "Bench":
-        """A run whose log holds the first `count` events of this one, under the names of their producers."""
-        other = Bench(self.settings, valuer=None if self.valuer is None else Lengths())
-        other.blobs = self.blobs
-        recordeds = [recorded async for recorded in read(self.log)][:count]
-        for recorded in recordeds:
-            async with other.publisher("story") as publisher:
-                await publisher.decide(recorded.fact, entity=recorded.envelope.entity)
-        return other
-
-
-def ended(request: EpisodeRequested) -> EpisodeEnded:
-    return EpisodeEnded(
-        episode=request.episode,
-        task_id=request.task.id,
-        actor="actor.1",
-        reason="done",
-        steps=1,
-        evidence=Evidence(answer=None, final_url="", probes={}),
-        final_observation=None,
-        policy_versions=(0, 0),
-        duration_ms=1.0,
-    )
-
-
-def judged(request: EpisodeRequested, *, won: bool) -> EpisodeJudged:
-    judgment = Judgment(outcome="success" if won else "failure", reward=float(won), reason="")
-    return EpisodeJudged(episode=request.episode, task_id=request.task.id, judge=RULES, judgment=judgment)
-
-
-def planned(batch: int) -> BatchPlanned:
-    return BatchPlanned(
-        batch=batch,
-        algorithm="grpo",
-        as_of=1,
-        log_digest=b"",
-        positions=b"",
-        sample_digests=b"",
-        minibatches=b"",
-        episodes=(),
-        consumed=(),
-        seed=0,
-        version=batch,
-        reference_version=None,
-        proximal_version=None,
-        critic_version=None,
-        config_digest="",
-    )
-
-
-def critic(version: int) -> WeightsPublished:
-    return WeightsPublished(version=version, model="critic", weights=NOTHING, update=version)
-
-
-async def state_of(bench: Bench) -> CurriculumState:
-    projection = CurriculumProjection.under(bench.settings)
-    state = projection.initial()
-    async for recorded in read(bench.log):
-        state = projection.apply(state, recorded)
-    return state
 
 
 def test_a_phase_is_over_with_the_first_weights_of_a_batch_planned_since_it_was_full() -> None:
@@ -230,6 +54,37 @@ def test_a_phase_is_over_with_the_first_weights_of_a_batch_planned_since_it_was_
         ]
 
     run_virtually(main())
+
+
+def test_what_is_decided_beyond_a_full_phase_counts_for_the_next() -> None:
+    source = StoreTasks(settings_of().sites)
+    won, lost, late = (source.task("buy", seed) for seed in range(3))
+    phases = Phases()
+    for task, reward in ((won, 1.0), (lost, 0.0), (late, 0.0)):
+        assert not phases.over
+        phases.judge(task, reward, episodes=2)
+        phases.publish()  # of a batch that was planned before the phase was full
+    phases.plan(episodes=2)
+    phases.publish()
+    assert phases.over
+    phases.begin(episodes=2)
+    assert (phases.seeds, phases.decided, phases.over) == ([lost], 1, False)
+    phases.judge(won, 1.0, episodes=2)
+    phases.plan(episodes=2)
+    phases.publish()
+    phases.begin(episodes=2)
+    assert (phases.seeds, phases.decided) == ([late], 0)
+
+
+def test_a_task_has_failed_if_less_than_half_of_its_reward_was_won() -> None:
+    source = StoreTasks(settings_of().sites)
+    half, less = source.task("buy", 0), source.task("buy", 1)
+    phases = Phases()
+    for task, rewards in ((half, (1.0, 0.0)), (less, (1.0, 0.0, 0.0))):
+        for reward in rewards:
+            phases.judge(task, reward, episodes=9)
+    phases.begin(episodes=9)
+    assert phases.seeds == [less]
 
 
 def test_a_run_without_phases_stays_in_its_first() -> None:
@@ -258,8 +113,10 @@ def test_tasks_of_a_phase_vary_what_failed_before_it_and_repeat_no_instruction()
         proposed = await bench.facts(TaskProposed)
         generated = [fact for fact in proposed if fact.source == "generated"]
         assert Counter(fact.phase for fact in generated) == {1: TASKS, 2: TASKS, 3: TASKS}
-        spoken_of = [spoken(fact.task.instruction) for fact in proposed]
-        assert len(set(spoken_of)) == len(spoken_of)
+        assert len({wording(fact.task) for fact in proposed}) == len(proposed)
+        made = [meaning(fact.task) for fact in generated]
+        assert len(set(made)) == len(made)
+        assert not set(made) & {meaning(fact.task) for fact in proposed if fact.source == "seeded"}
         failures = {
             fact.task_id for fact in await bench.facts(EpisodeJudged) if fact.judgment.outcome == "failure"
         }

@@ -43,6 +43,8 @@ def _task_values(task: Task) -> Values:
 def _task_proposed(_recorded: Recorded, fact: TaskProposed) -> Iterable[Operation]:
     values = _task_values(fact.task)
     values.update(source=fact.source, parents=to_json(fact.parents), state="proposed")
+    if fact.phase is not None:
+        values.update(phase=fact.phase, generator=clean_text(fact.generator), change=clean_text(fact.change))
     yield Put("tasks", (fact.task.id,), values)
     for place, parent in enumerate(fact.parents):
         yield Insert("task_parents", {"place": place, "task": fact.task.id, "parent": parent})
@@ -83,6 +85,7 @@ def _episode_requested(recorded: Recorded, fact: EpisodeRequested) -> Iterable[O
                 "origin": fact.origin,
                 "temperature": finite(fact.temperature),
                 "phase": fact.phase,
+                "revisits": fact.revisits,
                 "min_version": fact.min_version,
                 "lease_s": finite(fact.lease_s),
                 "state": "requested",

@@ -1,0 +1,25 @@
+"""The critic as the curriculum asks it; who answers is `actors.engines.valuing`."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from core.observation import Page
+from core.task import Task
+from events.catalogue import WeightsPublished
+
+
+class FirstState(msgspec.Struct, frozen=True):
+    """What an episode of a task begins with."""
+
+    task: Task
+    page: Page
+
+
+class Valuer(Protocol):
+    """Values first states."""
+
+    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+        """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
+        ...
