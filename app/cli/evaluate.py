@@ -35,6 +35,12 @@ def evaluate_policy(
         typer.Option(help="Instead of a suite: the tasks of a settings file, as task select writes it."),
     ] = None,
     temperature: Annotated[float, typer.Option(min=0.0, help="Sampling temperature; 0 is greedy.")] = 0.0,
+    budgets: Annotated[
+        str | None,
+        typer.Option(
+            help="Success within so many steps each, such as 2,4,8,16; the largest is what is played."
+        ),
+    ] = None,
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
     ] = None,
@@ -53,7 +59,8 @@ def evaluate_policy(
     """
     from actors.curriculum.pool import configured_pool
     from app.bootstrap import task_sources
-    from app.evaluation import evaluate, plan_attempts, plan_requests
+    from app.budgets import success_within, with_budget
+    from app.evaluation import plan_attempts, plan_requests, play
 
     if suite not in SUITES:
         raise SettingsError(f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}")
@@ -81,22 +88,18 @@ def evaluate_policy(
             temperature=temperature,
             lease_s=settings.curriculum.lease_s,
         )
+    allowed = _budgets(budgets, settings) if budgets is not None else []
+    if allowed:
+        requests = with_budget(requests, max(allowed))
     with progress_bar(as_json=as_json) as bar:
         task = bar.add_task(f"{name} on {suite}", total=episodes)
         said: Callable[[int, int], None] = lambda done, _: bar.update(task, completed=done)  # noqa: E731
-        report = asyncio.run(
-            evaluate(
-                requests,
-                suite=suite,
-                policy=name,
-                folder=folder,
-                weights=weights,
-                settings=settings,
-                said=said,
-            )
-        )
+        tally = asyncio.run(play(requests, folder=folder, weights=weights, settings=settings, said=said))
+    report = tally.report(suite=suite, policy=name)
+    points = success_within(tally.decided, allowed)
     if as_json:
-        print_json(msgspec.to_builtins(report))
+        within = {"budgets": msgspec.to_builtins(points)} if points else {}
+        print_json(msgspec.to_builtins(report) | within)
         return
     rows = [
         (name, f"{one.rate:.0%}", f"[{one.low:.0%}, {one.high:.0%}]", one.episodes)
@@ -107,6 +110,30 @@ def evaluate_policy(
         f"policy {report.policy} on {report.suite}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] "
         f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average"
     )
+    if points:
+        print_table(
+            ("steps allowed", "success", "95 %", "n"),
+            [
+                (one.budget, f"{one.rate:.0%}", f"[{one.low:.0%}, {one.high:.0%}]", one.episodes)
+                for one in points
+            ],
+            empty="",
+        )
+        print_text(
+            "Won and ended within so many steps of one set of episodes; all but the last are lower bounds."
+        )
+
+
+def _budgets(text: str, settings: Settings) -> list[int]:
+    found = [part.strip() for part in text.split(",")]
+    if not all(part.isdecimal() and int(part) > 0 for part in found):
+        raise SettingsError(f"--budgets {text!r} must be numbers of steps above 0, such as 2,4,8,16")
+    if settings.scaffold.states:
+        raise SettingsError(
+            "--budgets reads several budgets off one set of episodes, and a scaffold acts by how many steps are left: set "
+            "scaffold.states to nothing, or evaluate once per budget"
+        )
+    return [int(part) for part in found]
 
 
 def _find_policy(
