@@ -15,6 +15,7 @@ from actors.environments.base import ResetSemantics
 from core.arrays import unpack_ids
 from core.evidence import Evidence, Judgment, Outcome
 from core.settings import Settings
+from core.states import POLICY
 from core.task import Task
 from events.catalogue import (
     BatchPlanned,
@@ -211,8 +212,9 @@ class Story:
     def train(self, planned: BatchPlanned) -> None:
         """Its updates and the weights that follow."""
         for minibatch in range(len(unpack_ids(planned.minibatches))):
-            self.tell(applied(planned.batch, minibatch))
-        self.tell(published(planned.version + 1))
+            self.tell(applied(planned.batch, minibatch, model=planned.model))
+        before = planned.version if planned.model == POLICY else self.buffer.beside(planned.model).version
+        self.tell(published(before + 1, model=planned.model))
 
 
 def run_started(settings: Settings) -> RunStarted:
@@ -230,10 +232,10 @@ def run_started(settings: Settings) -> RunStarted:
     )
 
 
-def applied(batch: int, minibatch: int) -> UpdateApplied:
+def applied(batch: int, minibatch: int, *, model: str = POLICY) -> UpdateApplied:
     return UpdateApplied(
         update=minibatch + 1,
-        model="policy",
+        model=model,
         batch=batch,
         minibatch=minibatch,
         before="",
@@ -246,10 +248,10 @@ def applied(batch: int, minibatch: int) -> UpdateApplied:
     )
 
 
-def skipped(batch: int, minibatch: int) -> UpdateSkipped:
+def skipped(batch: int, minibatch: int, *, model: str = POLICY) -> UpdateSkipped:
     return UpdateSkipped(
         update=minibatch + 1,
-        model="policy",
+        model=model,
         batch=batch,
         minibatch=minibatch,
         reason="not finite",
@@ -257,5 +259,5 @@ def skipped(batch: int, minibatch: int) -> UpdateSkipped:
     )
 
 
-def published(version: int) -> WeightsPublished:
-    return WeightsPublished(version=version, model="policy", weights=NOTHING, update=version)
+def published(version: int, *, model: str = POLICY) -> WeightsPublished:
+    return WeightsPublished(version=version, model=model, weights=NOTHING, update=version)

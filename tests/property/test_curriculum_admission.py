@@ -19,14 +19,22 @@ SHAPES = st.fixed_dictionaries(
         "group_batch": st.integers(1, 3),
         "max_staleness": st.integers(0, 2),
         "max_attempts": st.integers(1, 3),
-        "algorithm": st.sampled_from(["grpo", "cloning"]),
+        "algorithm": st.sampled_from(["grpo", "cloning", "webrl"]),
+        "phase_episodes": st.integers(1, 9),
         "demonstrations": st.integers(0, 3),
         "success_replay": st.sampled_from(["off", "random", "first"]),
         "format_penalty": st.sampled_from([0.0, 1.0]),
     }
 )
 
-LEARNER = ("group_batch", "max_staleness", "algorithm", "success_replay", "format_penalty")
+LEARNER = (
+    "group_batch",
+    "max_staleness",
+    "algorithm",
+    "phase_episodes",
+    "success_replay",
+    "format_penalty",
+)
 
 
 class Chance:
@@ -89,7 +97,7 @@ class Chance:
         batch = self.story.buffer.plan
         assert batch is not None
         if self.random.random() < 0.1 and len(unpack_ids(batch.minibatches)) > 1:
-            self.story.tell(skipped(batch.batch, 0))
+            self.story.tell(skipped(batch.batch, 0, model=batch.model))
         self.story.train(batch)
         return True
 

@@ -195,7 +195,7 @@ def shared_by(edge: Edge, ref: Ref) -> Edge:
 
 
 def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
-    """The updates since the version before it; the settings where it is what the run began with."""
+    """The updates since the version before it; the settings where it is the policy that the run began with."""
     model, version = ref.key
     of_model = (asked.holds(weights), weights.c.model == model)
     own = asked.rows(
@@ -209,9 +209,7 @@ def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
         .order_by(weights.c.version.desc())
         .limit(1)
     )
-    if (
-        before is None and model == POLICY
-    ):  # models beside it have no version that was there before the first update
+    if before is None and model == POLICY:  # others had no version before their first update
         return asked.edge("given by", [Found(Ref("settings", (own[0]["valid_from"],)))])
     made = select(updates.c.position).where(
         asked.holds(updates),
