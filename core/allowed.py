@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from core.arrays import pack_ids, unpack_ids
+from core.errors import CorruptEvent
 
 Allowed = NDArray[np.bool_]
 """A set of tokens  # [vocabulary]."""
@@ -46,7 +47,7 @@ def unpack_allowed(packed: bytes) -> Allowed:
     """Inverse of `pack_allowed`  # [tokens, vocabulary].
 
     Raises:
-        ValueError: the bytes are none that `pack_allowed` gives.
+        CorruptEvent: the bytes are none that `pack_allowed` gives.
 
     """
     try:
@@ -58,7 +59,9 @@ def unpack_allowed(packed: bytes) -> Allowed:
                 np.logical_not(row, out=row)
         return sets[unpack_ids(record.used)]
     except (msgspec.DecodeError, IndexError, ValueError) as error:
-        raise ValueError(f"these are no allowed tokens: {error}") from error
+        raise CorruptEvent(
+            f"a step's {len(packed)} bytes of allowed tokens are none: {error}. Run: hindcast audit"
+        ) from error
 
 
 def _packed(allowed: Allowed) -> _TokenSet:

@@ -7,6 +7,7 @@ import numpy as np
 
 from core.allowed import unpack_allowed
 from core.arrays import unpack_floats, unpack_ids
+from core.errors import CorruptEvent
 
 
 def wrong_constraint(step: Mapping[str, Any]) -> str | None:
@@ -15,8 +16,8 @@ def wrong_constraint(step: Mapping[str, Any]) -> str | None:
         return None
     try:
         allowed = unpack_allowed(step["allowed"])
-    except ValueError as error:
-        return str(error)
+    except CorruptEvent as error:
+        return f"its allowed tokens do not decode: {error.__cause__}"
     tokens, logprobs = unpack_ids(step["action_ids"]), unpack_floats(step["logprobs"])
     if len(allowed) != len(tokens):
         return f"{len(allowed)} sets of allowed tokens stand beside {len(tokens)} tokens"

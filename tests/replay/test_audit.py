@@ -343,7 +343,7 @@ FORGERIES: list[tuple[str, str, int, Callable[[dict[str, Any]], None], str]] = [
     ("a request for a future policy", "episode.requested", 1, payload(min_version=5), "does not exist yet"),
     ("a step that was renumbered", "step.taken", 1, raised("index"), "is missing or out of order"),
     ("a step without its log-probabilities", "step.taken", 1, payload(logprobs=b""), "not equally many"),
-    ("a step whose sets are none", "step.taken", 1, payload(allowed=b"sets"), "no allowed tokens"),
+    ("a step whose sets are none", "step.taken", 1, payload(allowed=b"sets"), "allowed tokens do not decode"),
     ("a step with a set too many", "step.taken", 1, constrained([True] * 512, more=1), "sets of allowed tokens stand beside"),
     ("a token that was not allowed", "step.taken", 1, constrained([True] * 2 + [False] * 510), "is none of those it was drawn"),
     ("a token past the vocabulary", "step.taken", 1, constrained([True]), "is none of those it was drawn"),

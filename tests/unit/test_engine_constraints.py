@@ -15,7 +15,7 @@ from actors.engines.rescoring import GivenAnswer, Rescorer
 from actors.engines.vocabulary import Vocabulary, texts_of
 from core.action import Action
 from core.allowed import pack_allowed, unpack_allowed
-from core.errors import EngineFailed
+from core.errors import CorruptEvent, EngineFailed
 from core.forms import Choice, Form, Free, forms_of
 from core.grammar import parse_answer
 from core.models.policy import load_policy
@@ -207,5 +207,5 @@ def test_sets_are_packed_and_unpacked() -> None:
     assert len(pack_allowed(sets[:5] * 8)) < len(packed) + 4 * 32, "equal sets are stored once"
     assert pack_allowed([]) == b""
     for damaged in (b"", packed[:-3], b"\x93\x05\x90\xc4\x04\x00\x00\x00\x00"):
-        with pytest.raises(ValueError, match="no allowed tokens"):
+        with pytest.raises(CorruptEvent, match="bytes of allowed tokens are none"):
             unpack_allowed(damaged)
