@@ -52,7 +52,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
     finally:
         assert home.stop(process, signal.SIGINT) == 0
     before = len(updates(home))
-    summary = home.json("start", "--run", RUN, "--until", f"updates={before + 2}", timeout_s=400)
+    summary = home.json("start", "--run", RUN, "--until", f"updates={before + 2}", timeout_s=600)
     assert summary["updates"] >= before + 2 >= 3
     return home
 
@@ -94,15 +94,15 @@ def test_the_learner_scores_under_the_sets_that_were_sampled_from(home: Home) ->
 
 
 def test_the_run_verifies_is_audited_and_folds_again_to_the_same(home: Home) -> None:
-    verified = home.json("verify", RUN, timeout_s=300)
+    verified = home.json("verify", RUN, timeout_s=600)
     assert verified["identical"], verified
     assert verified["updates"] >= 3
-    assert home.json("rebuild", RUN)["identical"]
-    assert not home.json("audit", RUN)["defects"]
+    assert home.json("rebuild", RUN, timeout_s=300)["identical"]
+    assert not home.json("audit", RUN, timeout_s=300)["defects"]
 
 
 def test_constrained_answers_come_out_again_from_weights_prompt_seed_and_sets(home: Home) -> None:
-    report = home.json("replay", "sampling", RUN, "--episodes", "6", timeout_s=300)
+    report = home.json("replay", "sampling", RUN, "--episodes", "6", timeout_s=400)
     assert report["answers"] >= 6
     assert (report["beyond"], report["not_drawn"], report["differing"]) == (0, 0, [])
     assert report["seeds_derived"] == report["answers"]
