@@ -14,6 +14,7 @@ from actors.curriculum.choice import drawn_from
 from actors.curriculum.generating import CANDIDATES_PER_TASK, EMBEDDED, verdict_on
 from actors.curriculum.phases import Phases, meaning, wording
 from actors.curriculum.pool import configured_pool
+from actors.curriculum.snapshots import curriculum_kind
 from actors.curriculum.valuing import FirstState
 from actors.environments.store.tasks import StoreTasks
 from core.errors import SettingsError
@@ -237,6 +238,23 @@ def test_what_no_first_page_is_known_of_is_not_valued() -> None:
         generated = {fact.task.id for fact in await bench.facts(TaskProposed) if fact.source == "generated"}
         admitted = {fact.task_id: fact.value for fact in await bench.facts(TaskAdmitted)}
         assert {admitted[name] for name in generated} == {None}
+
+    run_virtually(main())
+
+
+def test_a_snapshot_holds_everything_of_phases() -> None:
+    async def main() -> None:
+        bench = Bench(valuer=Lengths())
+        await bench.tell(critic(3))
+        await bench.until_second_phase()
+        await bench.decide()
+        await bench.play()
+        state = await state_of(bench)
+        phases = state.phases
+        assert all((phases.generated, phases.phase_of, phases.values, phases.seeds, phases.candidates))
+        assert all((phases.attempted, phases.asked, phases.ground.pages, phases.ground.critic))
+        kind = curriculum_kind(bench.settings)
+        assert kind.decode(kind.encode(state)) == state
 
     run_virtually(main())
 
