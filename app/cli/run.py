@@ -1,17 +1,20 @@
-"""`hindcast run list / show / compare`."""
+"""`hindcast run list / show / change / compare`."""
 
+import asyncio
+from getpass import getuser
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, SourceName
+from app.changing import change_recipe
+from app.cli.options import AsOf, Json, RunName, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
 from app.cli.reading import asking, position_at
 from app.runs import list_runs, open_run, run_folder
 from app.supervisor import home_folder
 from core.errors import HindcastError, SettingsError
-from storage.readmodel.answers import RunSummary
+from storage.readmodel.answers import RunSummary, Stretch
 from storage.readmodel.comparison import Comparison, compare_runs
 from storage.readmodel.queries import run_summary
 
@@ -118,6 +121,67 @@ def _print_summary(summary: RunSummary) -> None:
         empty="No verdict yet.",
     )
 
+    if summary.retention:
+        print_text("")
+        print_table(
+            ("family", "best before", "by policies", "now", "by policies", "change"),
+            [
+                (
+                    r.family,
+                    _stretch(r.best),
+                    _versions(r.best),
+                    _stretch(r.present),
+                    _versions(r.present),
+                    _gain(r.change),
+                )
+                for r in summary.retention
+            ],
+            empty="",
+        )
+    for change in summary.changes:
+        print_text(f"changed at position {change.position}: {change.text}")
+
+
+def _stretch(stretch: Stretch) -> str:
+    return f"{stretch.rate:.0%} [{stretch.low:.0%}, {stretch.high:.0%}] n={stretch.judged}"
+
+
+def _versions(stretch: Stretch) -> str:
+    return f"{stretch.first_version} to {stretch.last_version}"
+
+
+def _gain(gain: tuple[float, float, float]) -> str:
+    return f"{gain[0]:+.0%} [{gain[1]:+.0%}, {gain[2]:+.0%}]"
+
+
+@app.command("change")
+def change(
+    run: RunName = None,
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the learner; repeatable."),
+    ] = None,
+    reason: Annotated[str, typer.Option(help="Why, for whoever reads the log.")] = "",
+    author: Annotated[
+        str | None, typer.Option(help="Who says so; by default the user of this machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Change the recipe of a run, also while it goes on: what is recorded here holds from the learner's next plan on.
+
+    Only what the learner alone reads can change; everything else can in a fork. Nothing is recorded unless the whole fits.
+
+    Example: hindcast run change --set learner.kl_coefficient=0.1 --reason "it drifts"
+    """
+    changed = asyncio.run(
+        change_recipe(open_run(run), overrides or [], author=author or getuser(), reason=reason)
+    )
+    if as_json:
+        print_json(msgspec.to_builtins(changed))
+        return
+    for key, (before, after) in changed.changes.items():
+        print_text(f"{key}: {before} before, {after} from position {changed.position} on")
+
 
 @app.command("compare")
 def compare(
@@ -168,7 +232,7 @@ def _print_comparison(found: Comparison) -> None:
             f"{p.version}{' (shared)' if p.shared else ''}",
             rate(p.left) if p.left else None,
             rate(p.right) if p.right else None,
-            f"{p.gain[0]:+.0%} [{p.gain[1]:+.0%}, {p.gain[2]:+.0%}]" if p.gain else None,
+            _gain(p.gain) if p.gain else None,
         )
         for p in found.success
     ]

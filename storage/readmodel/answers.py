@@ -217,6 +217,37 @@ class Throughput(msgspec.Struct, frozen=True, kw_only=True):
     mean_act_ms: float | None
 
 
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of the online episodes that consecutive policy versions began; 95 % Wilson interval."""
+
+    first_version: int
+    last_version: int
+    judged: int
+    successes: int
+    rate: float
+    low: float
+    high: float
+
+
+class FamilyRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """What a family's tasks once came to, and come to now."""
+
+    family: str
+    best: Stretch
+    """Of all before the present one."""
+    present: Stretch
+    change: tuple[float, float, float]
+    """Present minus best, and its 95 % interval."""
+
+
+class RecipeChange(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that hold from a position on."""
+
+    position: int
+    text: str
+    """Who changed what, and why."""
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as of a position."""
 
@@ -256,4 +287,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     notices: dict[str, int]
     """By type."""
     success: tuple[VersionSuccess, ...]
+    retention: tuple[FamilyRetention, ...]
+    """Of families with episodes enough to compare."""
+    changes: tuple[RecipeChange, ...]
+    """Of the recipe while the run went on, in order."""
     throughput: Throughput

@@ -14,6 +14,7 @@ from storage.readmodel.answers import (
     EpisodeDetail,
     EpisodeRow,
     PolicyRow,
+    RecipeChange,
     RunSummary,
     StepRow,
     TaskRow,
@@ -39,6 +40,7 @@ from storage.readmodel.asking import (
     sampling_from,
     success_of,
 )
+from storage.readmodel.forgetting import retention
 from storage.readmodel.rates import throughput
 from storage.readmodel.tables import (
     batch_episodes,
@@ -333,7 +335,8 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
     row = connection.execute(of_this_run(select(runs), position)).mappings().one_or_none()
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
-    judged = _judged_by_version(connection, position, training_judge(connection, as_of=position))
+    judge = training_judge(connection, as_of=position)
+    judged = _judged_by_version(connection, position, judge)
     applied = count_by(connection, updates.c.outcome, updates, position, updates.c.model == "policy")
     published = select(func.max(weights.c.version)).where(
         holding(weights, position), weights.c.model == "policy"
@@ -361,5 +364,16 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         checkpoint_update=connection.scalar(saved),
         notices=count_by(connection, notices.c.type, notices, position),
         success=tuple(_curve(judged)),
+        retention=retention(connection, position, judge),
+        changes=_changes(connection, position),
         throughput=throughput(connection, as_of=position),
     )
+
+
+def _changes(connection: Connection, position: int) -> tuple[RecipeChange, ...]:
+    """Of the recipe, in order."""
+    told = select(notices.c.position, notices.c.text).where(
+        holding(notices, position), notices.c.type == "recipe.changed"
+    )
+    rows = connection.execute(told.order_by(notices.c.position)).mappings()
+    return tuple(RecipeChange(position=row["position"], text=row["text"]) for row in rows)

@@ -1,6 +1,7 @@
 """The run as a whole, and what is told about the system."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
 
 from events.catalogue import (
     LogSealed,
@@ -88,8 +89,17 @@ def _finished(recorded: Recorded, fact: RunFinished) -> Iterable[Operation]:
 
 
 def _recipe_changed(recorded: Recorded, fact: RecipeChanged) -> Iterable[Operation]:
-    changed = ", ".join(sorted(fact.changes))
-    return (notice(recorded, recorded.envelope.run, f"{fact.author} changed {changed}: {fact.reason}"),)
+    changed = ", ".join(f"{key} = {value}" for key, value in sorted(_dotted(fact.changes)))
+    return (notice(recorded, recorded.envelope.run, f"{fact.author} set {changed}: {fact.reason}"),)
+
+
+def _dotted(changes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Settings by dotted key, out of their sections."""
+    for key, value in changes.items():
+        if isinstance(value, Mapping):
+            yield from _dotted(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _sealed(recorded: Recorded, fact: LogSealed) -> Iterable[Operation]:
