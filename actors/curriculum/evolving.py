@@ -18,7 +18,7 @@ from actors.curriculum.pool import Pool
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState, Valuer
 from actors.environments.base import GoalSpace, TaskSource
-from core.errors import BlobCorrupt, BlobMissing, SettingsError
+from core.errors import BlobCorrupt, BlobMissing
 from core.observation import Page
 from core.settings import Settings
 from core.task import Task
@@ -44,12 +44,7 @@ class Evolver:
         blobs: BlobStore,
         valuer: Valuer | None,
     ) -> None:
-        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
-
-        Raises:
-            SettingsError: tasks are to be generated, and no environment of the run knows its goals beforehand.
-
-        """
+        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued."""
         self._settings = settings
         self._blobs = blobs
         self._valuer = valuer
@@ -65,9 +60,9 @@ class Evolver:
         self._exhausted: tuple[int | None, int] | None = None
         """Phase and number of the candidate for which nothing new was found."""
         if settings.evolution.generator and not self._spaces:
-            raise SettingsError(
-                f"evolution.generator = {settings.evolution.generator!r} varies goals, and none of the run's environments "
-                f"knows its goals before a page is seen: {', '.join(self._families)}. Add store, or leave it empty."
+            logger.warning(
+                "no tasks will be generated: no environment of the run knows its goals before a page is seen",
+                environments=sorted(self._families),
             )
 
     async def next_facts(self, state: CurriculumState) -> list[Told]:

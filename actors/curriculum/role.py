@@ -88,7 +88,7 @@ async def run_curriculum(
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
-            nobody can show any, or tasks generated where no goals are known.
+            nobody can show any.
         BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
 
     """

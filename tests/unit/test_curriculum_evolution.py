@@ -17,7 +17,6 @@ from actors.curriculum.pool import configured_pool
 from actors.curriculum.snapshots import curriculum_kind
 from actors.curriculum.valuing import FirstState
 from actors.environments.store.tasks import StoreTasks
-from core.errors import SettingsError
 from core.settings import EvolutionSettings
 from events.catalogue import (
     EpisodeJudged,
@@ -353,18 +352,21 @@ def test_tasks_of_a_site_that_knows_no_goals_beforehand_stay_beside_the_generate
     run_virtually(main())
 
 
-def test_generated_tasks_need_a_site_whose_goals_are_known() -> None:
+def test_where_no_site_knows_its_goals_beforehand_every_phase_draws_from_the_settings_tasks() -> None:
     async def main() -> None:
-        bench = Bench()
-        bench.sources = SOURCES  # type: ignore[assignment]
-        curriculum = bench.settings.curriculum.model_copy(
-            update={"environments": tuple(SOURCES), "families": ()}
+        settings = settings_of()
+        curriculum = settings.curriculum.model_copy(
+            update={"environments": tuple(SOURCES), "families": (), "revisit_share": 0.5}
         )
-        bench.settings = bench.settings.model_copy(update={"curriculum": curriculum})
-        with pytest.raises(ExceptionGroup) as raised:
-            await bench.decide()
-        (error,) = raised.value.exceptions
-        assert isinstance(error, SettingsError)
-        assert "none of the run's environments knows its goals" in str(error)
+        bench = Bench(settings.model_copy(update={"curriculum": curriculum}))
+        bench.sources = SOURCES  # type: ignore[assignment]
+        await bench.until_second_phase()
+        await bench.decide()
+        assert len(await bench.facts(PhaseStarted)) == 2
+        assert (await state_of(bench)).phases.seeds, "tasks had failed"
+        assert {fact.source for fact in await bench.facts(TaskProposed)} == {"seeded"}
+        later = [fact for fact in await bench.facts(EpisodeRequested) if fact.phase == 1]
+        assert later
+        assert not any(fact.revisits for fact in later)
 
     run_virtually(main())
