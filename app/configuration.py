@@ -206,6 +206,10 @@ def find_conflicts(settings: Settings) -> list[str]:
             f"learner.phase_episodes = 0 leaves learner.algorithm = {learner.algorithm!r} without a phase to train on: say how "
             "many episodes fill one"
         )
+    if learner.algorithm == "hsl" and not settings.relabeler.kind:
+        found.append(
+            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules"
+        )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(
             f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"

@@ -189,11 +189,13 @@ class LearnerSettings(Section):
         "reinforce",
         "awr",
         "digirl",
+        "hsl",
     ] = "grpo"
     """`grpo`: M-GRPO of WebAgent-R1; `cloning`: cross-entropy on demonstrations and successes; `sft`: on demonstrations
     alone; `filtered_bc`: on the run's best episodes; `self_imitation`: on successes where the policy does not always
     succeed; `dpo`: demonstrations preferred to failures at the same task; in phases, with a critic: `webrl`, `reinforce`
-    (WebRL without its KL), `awr`, `digirl`."""
+    (WebRL without its KL), `awr`, `digirl`; `hsl`: hindsight supervised learning, on what a relabeler says that episodes
+    achieved."""
     cloning_updates: Annotated[int, Field(ge=0)] = 0
     """Updates of `sft` on demonstrations that the run begins with, at least, before the algorithm takes over: then the
     KL reference is what they led to."""
@@ -294,6 +296,25 @@ class LearnerSettings(Section):
     """How far from the policy after cloning `dpo` may go for a preference: large is near."""
     max_staleness: Annotated[int, Field(ge=0)] = 2
     """eta: versions an online episode may be behind the policy it is trained into."""
+    hsl_episodes: Count = 18
+    """Episodes collected for each update of `hsl`: both judged and relabelled."""
+    hsl_memory: Count = 100
+    """Relabelled demonstrations remembered, the latest ones."""
+    hsl_batch: Count = 16
+    """Demonstrations drawn for an update of `hsl`, of each kind: relabelled ones and given ones."""
+    hsl_weighting: Literal["sampling", "factor", "uniform"] = "sampling"
+    """Where the weight (n/T)^alpha n of a relabelled demonstration counts, n of its T actions being relevant: when it is
+    drawn, or as a factor of its loss; never both. `uniform`: nowhere (the paper's ablation)."""
+    hsl_alpha: Annotated[float, Field(ge=0)] = 0.8
+    """Exponent of that weight."""
+    hsl_mixture: Annotated[float, Field(gt=0, le=1)] = 0.3
+    """lambda: share of the relabelled demonstrations in the loss of `hsl`; the rest is the given ones'."""
+    hsl_tokens: Literal["mean", "sum"] = "mean"
+    """Log-probability of an action in `hsl`: mean over its tokens, or their sum."""
+    hsl_mask: bool = True
+    """Whether actions that are irrelevant to the goal are left out; off: the paper's ablation."""
+    hsl_failures_only: bool = False
+    """Whether only episodes that failed at what they were asked are learned from in hindsight (the paper's ablation)."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-5
     """AdamW's rate, constant after the warm-up."""
     warmup_updates: Annotated[int, Field(ge=0)] = 5

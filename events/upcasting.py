@@ -148,3 +148,10 @@ def _resumed_somewhere(raw: Raw) -> Raw:
 def _forked_somewhere(raw: Raw) -> Raw:
     """Version 3 notes the processor's model in what it says of the fork's start."""
     return raw | {"start": None if raw["start"] is None else _no_processor(raw["start"])}
+
+
+@step("batch.planned", since=5)
+def _as_it_was_asked(raw: Raw) -> Raw:
+    """Version 6 says which goal an episode demonstrates, and what its steps count; before it none was relabelled."""
+    episodes = [episode | {"relabel": None, "step_weights": None} for episode in raw["episodes"]]
+    return raw | {"episodes": episodes}

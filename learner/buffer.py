@@ -11,6 +11,7 @@ Left out for good: evaluation episodes, facts about episodes that ended otherwis
 """
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -27,6 +28,7 @@ from events.catalogue import (
     EpisodeCancelled,
     EpisodeEnded,
     EpisodeJudged,
+    EpisodeRelabeled,
     EpisodeRequested,
     EpisodeStarted,
     RecipeChanged,
@@ -44,6 +46,7 @@ from events.catalogue import (
 from events.envelope import BlobRef, Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
+from learner.hindsight import collect, take_relabels
 from learner.outcomes import await_outcome, forget_awaited, forget_outcomes, take_outcome
 from learner.planners import planner_of, wanted
 from learner.planners.cloning import Imitation
@@ -106,6 +109,10 @@ class ReplayBuffer:
                 )
             case EpisodeJudged():
                 _judge(state, recorded, fact)
+            case EpisodeRelabeled():
+                take_relabels(state, fact)
+                if fact.episode in state.episodes:
+                    collect(state, state.episodes[fact.episode], position=recorded.position)
             case SamplesSwept():
                 _sweep(state, fact)
             case BatchPlanned():
@@ -158,6 +165,7 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
     if state.settings.learner.phase_replay == "off":
         state.earlier.clear()
     for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
+        collect(state, episode, position=recorded.position)
         _weigh(state, episode)
 
 
@@ -265,6 +273,7 @@ def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
     episode = state.episodes.get(fact.episode)
     training = state.settings.judge.judges[0]
     if episode is not None and take_verdict(episode, fact, position=recorded.position, training=training):
+        collect(state, episode, position=recorded.position)
         _weigh(state, episode)
 
 
@@ -287,18 +296,26 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
     known = state.outcomes.known() if fact.model == ORM else _plannable(state)
     by_position = {
         sample.position: sample
-        for name in dict.fromkeys(planned.episode for planned in fact.episodes)
-        if name in known
-        for sample in known[name].samples
+        for planned in fact.episodes
+        if planned.relabel is None and planned.episode in known
+        for sample in known[planned.episode].samples
     }
-    samples = []
-    for position in unpack_positions(fact.positions).tolist():
-        if position not in by_position:
-            raise CorruptEvent(
-                f"batch {fact.batch} (position {recorded.position}) trains on the step at position {position}, which "
-                "the log does not hold for any of its episodes, or which was used up before."
-            )
-        samples.append(by_position[position])
+    relabelled = {(one.episode.id, one.relabel): one.episode for one in state.hindsight}
+    samples, succeeded = [], []
+    positions = iter(unpack_positions(fact.positions).tolist())
+    for planned in fact.episodes:
+        episode, held = known.get(planned.episode), by_position
+        if planned.relabel is not None:
+            episode = relabelled.get((planned.episode, planned.relabel))
+            held = {sample.position: sample for sample in episode.samples} if episode else {}
+        for position in islice(positions, planned.samples):
+            if position not in held:
+                raise CorruptEvent(
+                    f"batch {fact.batch} (position {recorded.position}) trains on the step at position {position}, which "
+                    "the log does not hold for any of its episodes, or which was used up before."
+                )
+            samples.append(held[position])
+        succeeded.append(episode is not None and episode.succeeded)
     state.plan = fact
     state.batch = Batch(
         number=fact.batch,
@@ -306,7 +323,7 @@ def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
         event=recorded.envelope.id,
         settings=state.settings.learner,
         samples=samples,
-        succeeded=[known[planned.episode].succeeded for planned in fact.episodes],
+        succeeded=succeeded,
         replays=count_replays(state, fact.episodes),
         reference=_published(state, fact.reference_version),
     )

@@ -85,6 +85,8 @@ class Episode:
     swept: bool = False
     uses: int = 0
     """Batches it was trained in; of a stored success, groups that it was replayed into."""
+    collected: int = 0
+    """Position at which both the judge and the relabeler had spoken about it; 0: not yet, or nobody relabels."""
 
     @property
     def decided(self) -> bool:
@@ -109,6 +111,18 @@ class Group:
     """How many of each member's attempts were started."""
     complete: bool = False
     """Nothing more is to be expected of any member."""
+
+
+@dataclass(slots=True)
+class Relabelled:
+    """A demonstration of a goal that an episode achieved."""
+
+    episode: Episode
+    """With the steps up to the goal alone, as they would have read under its instruction."""
+    relabel: int
+    """Which goal of its `episode.relabeled`."""
+    relevance: tuple[float, ...]
+    """Of each of those steps."""
 
 
 class Replay(NamedTuple):

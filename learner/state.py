@@ -8,7 +8,7 @@ from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, Snapshot
 from events.catalogue.run import Fingerprint
 from events.chain import RollingDigest
 from events.envelope import BlobRef
-from learner.episodes import Batch, Episode, Group
+from learner.episodes import Batch, Episode, Group, Relabelled
 from learner.outcomes import Outcomes
 
 
@@ -55,6 +55,10 @@ class BufferState:
     """Remembered for rehearsal, by family, oldest first; they entered when their group had been used up."""
     stored: dict[str, list[Episode]] = field(default_factory=dict)
     """For success replay, by task, oldest first; they entered when they were used up, so never before their own batch."""
+    hindsight: list[Relabelled] = field(default_factory=list)
+    """Relabelled demonstrations, oldest first, `learner.hsl_memory` at most."""
+    pending: dict[str, list[Relabelled]] = field(default_factory=dict)
+    """Those of episodes that no judge has spoken about yet."""
 
     phase: list[str] = field(default_factory=list)
     """Episodes of the phase that the critic was trained on and the policy was not yet."""

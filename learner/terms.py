@@ -60,7 +60,9 @@ def sample_terms(
         planned = plan.episodes[index]
         own = [next(samples) for _ in range(planned.samples)]
         tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
-        episodes.append(EpisodePart(tokens, batch.succeeded[index], planned.rehearsed, planned.kept))
+        episodes.append(
+            EpisodePart(tokens, batch.succeeded[index], planned.rehearsed, planned.kept, planned.step_weights)
+        )
         planned_ones = [planned.advantage] * planned.samples
         given += planned_ones if advantages is None else advantages[index - part.first_episode]
         rehearsed += [planned.rehearsed] * planned.samples

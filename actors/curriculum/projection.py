@@ -44,6 +44,8 @@ IMITATING = ("cloning", "sft", "filtered_bc", "self_imitation")
 """Algorithms that compare nobody with anybody: successes are imitated, and what is old is as good."""
 PAIRING = "dpo"
 """The algorithm that compares failures with demonstrations: successes teach it nothing."""
+HSL = "hsl"
+"""The algorithm that learns from what episodes achieved: it compares nobody, and failures are as good."""
 DRAIN = "drain"
 """`control.requested`: cancel what nobody has started, request nothing until the run is resumed."""
 
@@ -63,6 +65,8 @@ def episodes_per_batch(curriculum: CurriculumSettings, learner: LearnerSettings)
         return learner.cloning_batch + curriculum.group_size
     if learner.algorithm in PHASED:
         return learner.phase_episodes + curriculum.group_size
+    if learner.algorithm == HSL:
+        return learner.hsl_episodes + curriculum.group_size
     return learner.group_batch * curriculum.group_size
 
 
@@ -73,7 +77,7 @@ class CurriculumProjection:
         """`judge` is the one whose verdicts training uses."""
         self._max_attempts = curriculum.max_attempts
         self._eta = learner.max_staleness
-        self._compares = learner.algorithm not in (*IMITATING, *PHASED, PAIRING)
+        self._compares = learner.algorithm not in (*IMITATING, *PHASED, PAIRING, HSL)
         self._ages = self._compares or learner.algorithm == PAIRING
         self._useless = {PAIRING: "success"}.get(
             learner.algorithm, "failure" if learner.algorithm in IMITATING else ""

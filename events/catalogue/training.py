@@ -26,9 +26,14 @@ class PlannedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     kept: bytes | None = None
     """Of an episode of an earlier phase that is replayed: one byte per step, 1 where it is trained on, 0 where it is only
     there for the value of the state after a step. None: all steps are."""
+    relabel: int | None = None
+    """Which goal of its `episode.relabeled` the episode demonstrates, from its first step to where it achieved it; None:
+    what it was asked."""
+    step_weights: tuple[float, ...] | None = None
+    """Of a relabelled demonstration: what each of its steps counts, its relevance to the goal; None: all alike."""
 
 
-@fact("batch.planned", family="learner", version=5)
+@fact("batch.planned", family="learner", version=6)
 class BatchPlanned(Fact, frozen=True, kw_only=True):
     """What the next updates will be computed from, fixed beforehand."""
 

@@ -6,6 +6,7 @@ from learner.algorithms.base import Algorithm, MakeAlgorithm
 from learner.algorithms.cloning import Cloning
 from learner.algorithms.dpo import Dpo
 from learner.algorithms.grpo import Grpo
+from learner.algorithms.hsl import Hsl
 from learner.algorithms.reinforce import Reinforce
 from learner.algorithms.self_imitation import SelfImitation
 from learner.algorithms.webrl import WebRl
@@ -21,6 +22,7 @@ ALGORITHMS: dict[str, MakeAlgorithm] = {
     "filtered_bc": Cloning,
     "self_imitation": SelfImitation,
     "dpo": Dpo,
+    "hsl": Hsl,
 }
 
 

@@ -85,6 +85,8 @@ class EpisodePart(NamedTuple):
     """A remembered success: only imitated."""
     kept: bytes | None = None
     """Per step: 1 where it is trained on; None: all are."""
+    step_weights: tuple[float, ...] | None = None
+    """Of a relabelled demonstration: what each step counts."""
 
 
 CurrentLogProbs = Callable[[Sequence[Sample]], Sequence[NDArray[np.float32]]]

@@ -13,6 +13,7 @@ from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
 from learner.planners.filtered import Filtered
 from learner.planners.groups import Groups
+from learner.planners.hsl import Hindsight
 from learner.planners.outcomes import LabelledOutcomes
 from learner.planners.pairs import Pairs
 from learner.planners.phases import CriticOfPhase, Phases
@@ -23,6 +24,7 @@ BEFORE: Planner = Imitation("sft", origins=frozenset({"demonstration"}))
 """What a run with `learner.cloning_updates` begins with."""
 _OF_POLICY: tuple[Planner, ...] = (
     Groups(),
+    Hindsight(),
     Imitation("cloning", origins=frozenset({"demonstration", "online"})),
     BEFORE,
     Filtered(),

@@ -58,6 +58,8 @@ class Entry(NamedTuple):
     format_term: float = 0.0
     replaces: str | None = None
     kept: bytes | None = None
+    relabel: int | None = None
+    step_weights: tuple[float, ...] | None = None
 
 
 def clones_before(state: BufferState, settings: LearnerSettings) -> bool:
@@ -132,6 +134,8 @@ def as_fact(
                 format_term=entry.format_term,
                 replaces=entry.replaces,
                 kept=entry.kept,
+                relabel=entry.relabel,
+                step_weights=entry.step_weights,
             )
             for entry in entries
         ),

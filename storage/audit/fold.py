@@ -72,6 +72,7 @@ class Fold:
             policies=self.policies,
             ledger=self.ledger,
             digests=self.digests,
+            relabels=self.relabels,
         )
         self.training = Training(findings, since=since, plans=plans, policies=self.policies)
         self.operation = Operation(

@@ -18,12 +18,13 @@ from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 from storage.audit.pairs import PAIRING, check_pairs
 from storage.audit.policies import Policies
+from storage.audit.relabels import Relabels
 from storage.audit.replays import check_format_terms, check_replays
 
 POSITION_BYTES = 8
 DIGEST_BYTES = 8
 INT32_BYTES = 4
-IMITATING = ("cloning", "sft", "self_imitation")
+IMITATING = ("cloning", "sft", "self_imitation", "hsl")
 """Algorithms that train on an episode in several batches."""
 PAST = "past"
 """Why demonstrations are given up that were imitated before another algorithm took over."""
@@ -45,8 +46,10 @@ class Plans(Check):
         policies: Policies,
         ledger: Ledger,
         digests: Digests,
+        relabels: Relabels,
     ) -> None:
         super().__init__(findings, since=since)
+        self._relabels = relabels
         self._episodes = episodes
         self._policies = policies
         self._ledger = ledger
@@ -131,10 +134,10 @@ class Plans(Check):
                 self._check_sample(event, planned["episode"], episode, position, noted, as_of=as_of)
             rising = all(before < after for before, after in pairwise(own))
             self.require(rising, event, f"the steps of {planned['episode']} are not in their order", "", own)
-            if episode is not None and self._episodes.is_seen(episode) and len(own) != episode.trainable:
-                self.defect(
-                    event, f"not all steps of {planned['episode']} are in it", episode.trainable, len(own)
-                )
+            if episode is not None and self._episodes.is_seen(episode):
+                due = self._relabels.steps_of(event, planned, otherwise=episode.trainable)
+                if len(own) != due:
+                    self.defect(event, f"not all steps of {planned['episode']} are in it", due, len(own))
             at += planned["samples"]
 
     def _check_readings(self, event: Event, fact: dict[str, Any]) -> None:
@@ -189,6 +192,7 @@ class Plans(Check):
             if not planned.get("rehearsed")
             and planned.get("replaces") is None
             and planned.get("kept") is None
+            and planned.get("relabel") is None
         )
         for planned in fact["episodes"]:
             self._check_episode(event, planned, fact["as_of"])

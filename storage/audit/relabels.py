@@ -18,6 +18,8 @@ class Relabels(Check):
         self._episodes = episodes
         self._said: set[tuple[str, str]] = set()
         """Episode, and relabeler with its version."""
+        self._cuts: dict[str, tuple[int, ...]] = {}
+        """Where the goals that were named of an episode first end its steps."""
 
     def relabeled(self, event: Event) -> None:
         """`episode.relabeled`."""
@@ -30,6 +32,7 @@ class Relabels(Check):
         if (name, key) in self._said:
             self.defect(event, f"relabeler {key} has relabelled {name} before")
         self._said.add((name, key))
+        self._cuts.setdefault(name, tuple(relabel["until_step"] for relabel in fact["relabels"]))
         if fact["failure"] and fact["relabels"]:
             self.defect(event, f"it could not tell what {name} achieved, and names goals all the same")
         for place, relabel in enumerate(fact["relabels"]):
@@ -37,6 +40,21 @@ class Relabels(Check):
             wrong = _wrong(relabel, steps)
             if wrong:
                 self.defect(event, f"goal {place} of {name}: {wrong}")
+
+    def steps_of(self, event: Event, planned: dict[str, Any], *, otherwise: int) -> int:
+        """How many steps of a planned episode have to be in the batch; checks what makes it a relabelled one."""
+        name, weights = planned["episode"], planned.get("step_weights")
+        place: int | None = planned.get("relabel")
+        if place is None:
+            self.require(weights is None, event, f"steps of {name} are weighed, though it was not relabelled")
+            return otherwise
+        cuts = self._cuts.get(name, ())
+        if not 0 <= place < len(cuts):
+            self.defect(event, f"it trains on goal {place} of {name}, which nobody found", len(cuts), place)
+            return int(planned["samples"])
+        sound = weights is not None and len(weights) == cuts[place] and min(weights) >= 0 < max(weights)
+        self.require(sound, event, f"weights of the steps of {name}", f"{cuts[place]}, none below 0", weights)
+        return cuts[place]
 
 
 def _wrong(relabel: dict[str, Any], steps: int) -> str:

@@ -196,7 +196,7 @@ batch_episodes = _recorded(
     "batch_episodes",
     _number_key("place"),
     *_text("episode", "group_id", "replaces"),
-    *_integer("batch", "samples", "epoch", "kept"),
+    *_integer("batch", "samples", "epoch", "kept", "relabel"),
     *_real("reward", "format_term", "advantage"),
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
@@ -204,7 +204,7 @@ batch_episodes = _recorded(
 )
 """An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither, used
 up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for; `kept` how many steps of an episode of an earlier phase are
-trained on. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
+trained on; `relabel` which goal of its `episode.relabeled` it demonstrates. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
 
 batch_samples = _recorded(
     "batch_samples",

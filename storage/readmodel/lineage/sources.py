@@ -141,14 +141,19 @@ def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
     hidden = above is not None and above.kind == "update"  # which lists its own share of them
     mine = select(
         batch_episodes.c.episode,
-        *(batch_episodes.c[name] for name in ("reward", "advantage", "samples", "replaces", "kept")),
+        *(
+            batch_episodes.c[name]
+            for name in ("reward", "advantage", "samples", "replaces", "kept", "relabel")
+        ),
     ).where(asked.holds(batch_episodes), batch_episodes.c.batch == batch)
     ordered = mine.order_by(batch_episodes.c.place)
     share = ("reward", "advantage", "samples")
     first = batch_episodes.c.epoch == 0
     replayed = or_(batch_episodes.c.replaces.is_not(None), batch_episodes.c.kept.is_not(None))
+    relabelled = batch_episodes.c.relabel.is_not(None)
     for relation, part, told in (
-        ("trained on", and_(batch_episodes.c.trained, first, ~replayed), share),
+        ("trained on", and_(batch_episodes.c.trained, first, ~replayed, ~relabelled), share),
+        ("trained on in hindsight", and_(relabelled, first), (*share, "relabel")),
         ("replayed", and_(replayed, first), (*share, "replaces", "kept")),
         ("rehearsed", and_(batch_episodes.c.rehearsed, first), share),
         ("used up", and_(~batch_episodes.c.trained, ~batch_episodes.c.rehearsed), ()),

@@ -46,9 +46,9 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "code_rev": recorded.envelope.code_rev,
         },
     )
-    epochs: Counter[tuple[str, str, bool]] = Counter()
+    epochs: Counter[tuple[str, str, bool, int | None]] = Counter()
     for place, part in enumerate(fact.episodes):
-        again = (part.group, part.episode, part.rehearsed)
+        again = (part.group, part.episode, part.rehearsed, part.relabel)
         values: Values = {
             "batch": fact.batch,
             "episode": part.episode,
@@ -61,6 +61,7 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
             "advantage": finite(part.advantage),
             "epoch": epochs[again],
             "kept": None if part.kept is None else sum(part.kept),
+            "relabel": part.relabel,
             "trained": not part.rehearsed,
             "rehearsed": part.rehearsed,
         }

@@ -1,0 +1,108 @@
+"""Batches of hindsight supervised learning: relabelled demonstrations of the run's own episodes, and given ones.
+
+A batch is due whenever `hsl_episodes` episodes were collected; they are used up by it. Its relabelled demonstrations are
+drawn from the memory of the latest, by weight or uniformly, its given ones uniformly; nothing drawn leaves the memory.
+"""
+
+from collections.abc import Sequence
+from random import Random
+
+from core.hindsight import demonstration_weight, drawn
+from core.seeds import derive_seed
+from core.settings import LearnerSettings, Settings
+from core.states import POLICY
+from events.catalogue import BatchPlanned
+from learner.episodes import Episode, Relabelled
+from learner.hindsight import HSL, collected
+from learner.planners.base import Entry, as_fact, why_unusable
+from learner.settling import drop
+from learner.state import BufferState
+
+
+class Hindsight:
+    """See `learner.planners.base.Planner`."""
+
+    name = HSL
+    model = POLICY
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """What is relabelled, and what is demonstrated."""
+        return origin in ("online", "demonstration")
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """`unsuccessful`: a demonstration of nothing. An episode of the run's own may fail: it waits for its relabels."""
+        if episode.origin == "online":
+            return "undecided" if episode.outcome == "undecided" else None
+        return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """`unachieved`: a batch of episodes is due, and there is nothing to make it of."""
+        due = _due(state, settings)
+        if due and not _memory(state, settings) and not _given(state):
+            return {"unachieved": [episode.id for episode in due]}
+        return {}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """One update's batch."""
+        assert state.started is not None
+        learner = settings.learner
+        due, memory, given = _due(state, learner), _memory(state, learner), _given(state)
+        if not due or not (memory or given):
+            return None
+        seed = derive_seed(state.started.run_seed, HSL, state.batches)
+        entries = [*_relabelled(memory, learner, Random(seed)), *_demonstrated(given, learner, Random(seed))]
+        return as_fact(state, [entries], planner=self, consumed=[episode.id for episode in due])
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """The episodes that were collected for it; what they achieved stays, as long as it is among the latest."""
+        for name in fact.consumed:
+            if name in state.episodes:
+                drop(state, state.episodes[name])
+        del state.hindsight[: -state.settings.learner.hsl_memory]
+
+
+def _due(state: BufferState, learner: LearnerSettings) -> list[Episode]:
+    """The episodes that the next batch uses up; none while there are too few."""
+    found = collected(state)
+    return found[: learner.hsl_episodes] if len(found) >= learner.hsl_episodes else []
+
+
+def _memory(state: BufferState, learner: LearnerSettings) -> list[Relabelled]:
+    """What may be drawn: with `hsl_failures_only` nothing of an episode that did what it was asked."""
+    latest = state.hindsight[-learner.hsl_memory :]
+    return [one for one in latest if not (learner.hsl_failures_only and one.episode.succeeded)]
+
+
+def _given(state: BufferState) -> list[Episode]:
+    return [
+        one
+        for one in state.episodes.values()
+        if one.origin == "demonstration" and one.decided and one.succeeded and one.samples
+    ]
+
+
+def _relabelled(memory: Sequence[Relabelled], learner: LearnerSettings, random: Random) -> list[Entry]:
+    weights = [demonstration_weight(one.relevance, alpha=learner.hsl_alpha) for one in memory]
+    by_weight = learner.hsl_weighting == "sampling"
+    chosen = drawn(weights if by_weight else [1.0] * len(memory), learner.hsl_batch, random)
+    total = sum(weights[index] for index in chosen)
+    entries = []
+    for index in chosen:
+        one = memory[index]
+        labels = one.relevance if learner.hsl_mask else (1.0,) * len(one.relevance)
+        factor = weights[index] * len(chosen) / total if learner.hsl_weighting == "factor" else 1.0
+        # rounded, so that a library's last bit cannot make another plan of it
+        steps = tuple(round(factor * label, 6) for label in labels)
+        entries.append(Entry(one.episode, one.episode.group, 0.0, relabel=one.relabel, step_weights=steps))
+    return entries
+
+
+def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[Entry]:
+    if learner.hsl_mixture == 1.0:
+        return []
+    return [
+        Entry(given[index], given[index].group, 1.0)
+        for index in drawn([1.0] * len(given), learner.hsl_batch, random)
+    ]
