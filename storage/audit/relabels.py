@@ -54,7 +54,7 @@ class Relabels(Check):
             return int(planned["samples"])
         sound = weights is not None and len(weights) == cuts[place] and min(weights) >= 0 < max(weights)
         self.require(sound, event, f"weights of the steps of {name}", f"{cuts[place]}, none below 0", weights)
-        return cuts[place]
+        return int(cuts[place])
 
 
 def _wrong(relabel: dict[str, Any], steps: int) -> str:
