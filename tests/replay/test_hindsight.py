@@ -1,0 +1,111 @@
+"""A run of hindsight supervised learning: relabelled, trained, gone on with, verified to the bit, audited, forged."""
+
+import asyncio
+from pathlib import Path
+
+import msgspec
+import pytest
+from forged_log import audited
+from tiny_policy import write_tiny_policy
+from training_story import Bench, Member, Story, Told, events_of, folded, learn, settings_with, tell
+
+from core.arrays import pack_ids, unpack_ids
+from events.catalogue import BatchPlanned, EpisodeEnded, EpisodeRelabeled, StepTaken
+from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
+from events.memory import MemoryLog
+from learner.verify import verify
+from storage.blobs import BlobStore
+
+SETTINGS = settings_with(
+    algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512
+)
+RULES = JudgeIdentity(name="rules", version="1")
+ANEW = pack_ids([11, 12, 13])
+
+
+def relabelled(told: list[Told]) -> list[Told]:
+    """The same with two goals named of each episode, the first reached by its first step."""
+    found = list(told)
+    for ended in [one.fact for one in told if isinstance(one.fact, EpisodeEnded)]:
+        relabels = tuple(
+            Relabel(
+                instruction="another",
+                until_step=until,
+                relevance=tuple(float(step != 1) for step in range(until)),
+                prompts=tuple(RewrittenPrompt(head=2, ids=ANEW, tail=1) for _ in range(until)),
+                family="store/buy",
+                goal=None,
+            )
+            for until in (1, ended.steps)
+        )
+        fact = EpisodeRelabeled(
+            episode=ended.episode, task_id=ended.task_id, relabeler=RULES, relabels=relabels, failure=""
+        )
+        found.append(Told("relabeler", f"{ended.episode}.rules.1", fact))
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """Two demonstrations, then two batches of two episodes, a learner for each."""
+
+    async def train() -> Bench:
+        folder = tmp_path_factory.mktemp("run")
+        policy = write_tiny_policy(folder / "policy")
+        made = Bench(MemoryLog("r_test"), BlobStore(folder / "blobs"), policy, Story(policy))
+        await tell(made.log, [made.story.start(made.blobs, SETTINGS)])
+        for _ in range(2):
+            await tell(made.log, made.story.group(Member(1.0, 2, origin="demonstration", version=-1)))
+        for number in (1, 2):
+            for _ in range(2):
+                await tell(made.log, relabelled(made.story.group(Member(0.0, 3))))
+            await learn(made, until=number)
+        return made
+
+    return asyncio.run(train())
+
+
+async def test_a_batch_mixes_what_was_relabelled_with_what_was_given(trained: Bench) -> None:
+    plans = [one.fact for one in await events_of(trained.log) if isinstance(one.fact, BatchPlanned)]
+    assert len(plans) == 2
+    for fact in plans:
+        parts = fact.episodes
+        assert [part.relabel is None for part in parts] == [False] * 3 + [True] * 2
+        assert all(part.step_weights == ((1.0,), (1.0, 0.0, 1.0))[part.relabel or 0] for part in parts[:3])
+        assert len(fact.consumed) == 2
+    assert not {*plans[0].consumed} & {*plans[1].consumed}
+
+
+async def test_what_is_trained_on_reads_what_the_relabeler_recorded(trained: Bench) -> None:
+    steps = {
+        one.position: one.fact for one in await events_of(trained.log) if isinstance(one.fact, StepTaken)
+    }
+    memory = (await folded(trained.log)).hindsight
+    assert len(memory) == 4, "of eight that were relabelled"
+    for one in memory:
+        for sample in one.episode.samples:
+            recorded = steps[sample.position]
+            old = unpack_ids(recorded.prompt_ids).tolist()
+            assert unpack_ids(sample.prompt_ids).tolist() == [*old[:2], 11, 12, 13, old[-1]]
+            assert sample.action_ids == recorded.action_ids
+
+
+async def test_it_verifies_to_the_bit_and_the_audit_holds_nothing_against_it(trained: Bench) -> None:
+    report = await verify(trained.log, trained.blobs, policy=trained.policy)
+    assert (report.identical, report.updates) == (True, 2)
+    assert (await audited(trained)).defects_found == 0
+
+
+async def test_a_goal_that_nobody_found_is_not_trained_on_unnoticed(trained: Bench, tmp_path: Path) -> None:
+    """The same plan in another log, in which no relabeler spoke."""
+    log = MemoryLog("r_test")
+    told = [one for one in await events_of(trained.log) if not isinstance(one.fact, EpisodeRelabeled)]
+    await tell(
+        log,
+        [
+            Told(one.envelope.producer.split(".")[0], one.envelope.entity, msgspec.structs.replace(one.fact))
+            for one in told
+        ],
+    )
+    report = await audited(trained._replace(log=log))
+    assert any("which nobody found" in defect.what for defect in report.defects)
