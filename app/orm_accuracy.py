@@ -9,6 +9,7 @@ import msgspec
 from actors.judge.base import judge_in_time
 from actors.judge.orm import OrmJudge
 from actors.judge.rejudging import read_verdicts
+from actors.judge.story import read_story
 from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.working import each
 from app.judges import judge_for
@@ -27,6 +28,7 @@ from core.states import ORM
 from core.statistics import Interval
 from events.catalogue import EpisodeEnded
 from events.log import EventLog
+from storage.blobs import BlobStore
 
 AT_ONCE = 2
 """Episodes read at the same time: the model answers one after the other, a page is fetched meanwhile."""
@@ -94,7 +96,8 @@ async def measure_accuracy(
         truths = {name: told[0].judgment.outcome for name, told in verdicts.items()}
 
         async def work(episode: RecordedEpisode) -> _Case:
-            outcome = await _outcome(judge, log, episode, timeout_s=source.settings.judge.timeout_s)
+            timeout_s = source.settings.judge.timeout_s
+            outcome = await _outcome(judge, log, on.blobs, episode, timeout_s=timeout_s)
             said()
             return _Case(episode, outcome)
 
@@ -139,10 +142,13 @@ async def _held_out(
                 yield episode
 
 
-async def _outcome(judge: OrmJudge, log: EventLog, episode: RecordedEpisode, *, timeout_s: float) -> str:
+async def _outcome(
+    judge: OrmJudge, log: EventLog, blobs: BlobStore, episode: RecordedEpisode, *, timeout_s: float
+) -> str:
+    """What the model says; `blobs` are those of the run whose episode it is, which has the page."""
     end = episode.end
     if not isinstance(end, EpisodeEnded):
         return "undecided"
-    story = await judge.story_of(log, end, before=episode.ended)
+    story = await read_story(log, blobs, end, before=episode.ended)
     opinion = await judge_in_time(judge, episode.request.task, end.evidence, story, timeout_s=timeout_s)
     return opinion.judgment.outcome
