@@ -363,7 +363,9 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
     if fact.model == POLICY:
         state.version = fact.version
         state.weights[fact.version] = fact
+        # a phase belongs to the policy that it was begun with
         state.perplexities.clear()
+        state.phase = []
         if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation):
             state.cloned_version = fact.version
     else:

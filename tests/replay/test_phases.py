@@ -11,6 +11,7 @@ from test_learner_loop import Killed, Watched, die, facts_of, kinds
 from training_story import (
     Bench,
     Member,
+    Told,
     bench,
     copy_of,
     events_of,
@@ -188,6 +189,19 @@ async def kept_positions(made: Bench) -> set[int]:
         own = [next(positions) for _ in range(planned.samples)]
         found |= {position for position, kept in zip(own, planned.kept or b"", strict=False) if kept}
     return found
+
+
+async def test_a_phase_ends_with_the_policy_that_it_was_begun_with(tmp_path: Path) -> None:
+    """As where another recipe trains the policy before the phase's own batch is planned."""
+    made = await phases(tmp_path, phased("webrl"), count=1)
+    with pytest.raises(Killed):
+        await learn(made, log=Watched(made.log, 5, after=die))
+    state = await folded(made.log)
+    assert (state.beside("critic").version, len(state.phase)) == (1, 4)
+    weights = state.weights[0].weights
+    other = WeightsPublished(version=1, model="policy", weights=weights, update=0)
+    await tell(made.log, [Told("learner", "policy_v1", other)])
+    assert (await folded(made.log)).phase == []
 
 
 async def test_nothing_is_replayed_or_scored_where_it_is_off(tmp_path: Path) -> None:
