@@ -90,7 +90,7 @@ def test_the_learner_scores_under_the_sets_that_were_sampled_from(home: Home) ->
     """`mismatch_kl`: what sampler and learner disagree about at equal weights. Under the whole vocabulary it is far from 0."""
     found = [update.metrics["mismatch_kl"] for update in updates(home) if "mismatch_kl" in update.metrics]
     assert found
-    assert max(map(abs, found)) < 1e-6
+    assert max(map(abs, found)) < 1e-4
 
 
 def test_the_run_verifies_is_audited_and_folds_again_to_the_same(home: Home) -> None:
