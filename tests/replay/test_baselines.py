@@ -2,10 +2,11 @@
 alone, killed in the middle, verified to the bit, audited."""
 
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
-from forged_log import audited
+from forged_log import audited, forge, positions
 from test_learner_loop import Killed, Watched, die
 from training_story import (
     Bench,
@@ -199,3 +200,24 @@ async def test_without_enough_pairs_there_is_no_plan(tmp_path: Path) -> None:
     settings = settings_of("dpo", pair_batch=9)
     made = await run_of(tmp_path, settings)
     assert plan(await folded(made.log), settings) is None
+
+
+async def test_the_audit_finds_pairs_that_are_none(tmp_path: Path) -> None:
+    made = await run_of(tmp_path / "run", settings_of("dpo", pair_batch=3))
+    await learn(made, until=2)
+    assert (await audited(made)).defects == ()
+
+    def turned(event: dict[str, Any]) -> None:
+        event["payload"]["episodes"][1]["advantage"] = 1.0
+
+    def crossed(event: dict[str, Any]) -> None:
+        planned = event["payload"]["episodes"]
+        planned[0], planned[4] = planned[4], planned[0]
+
+    place = positions(made.log, "batch.planned")[1]
+    planned = (await plans(made))[1].episodes
+    assert planned[0].episode != planned[4].episode, "of two tasks"
+    for change, words in ((turned, "its episodes are not pairs"), (crossed, "tasks of the pair")):
+        forged = await copy_of(made, tmp_path / change.__name__)
+        forge(forged.log, place, change)
+        assert any(words in defect.what for defect in (await audited(forged)).defects), words

@@ -40,6 +40,17 @@ def test_arpo_is_grpo_without_kl_with_an_asymmetric_clip_a_format_term_and_repla
     assert (default.success_replay, default.format_penalty) == ("off", 0.0)
 
 
+def test_webagent_r1_clones_first_and_then_compares_with_equal_clips() -> None:
+    settings = Settings.model_validate(load_recipe("webagent_r1"))
+    learner = settings.learner
+    assert (learner.algorithm, learner.loss_mean) == ("grpo", "nested")
+    assert learner.clip_low == learner.clip_high
+    assert learner.cloning_updates > 0 < settings.curriculum.demonstrations
+    assert learner.kl_coefficient > 0
+    assert learner.minibatches * learner.epochs > 1, "else the ratio is 1 and the clip inert"
+    assert settings.actors.history == "compressed/1"
+
+
 def test_an_unknown_recipe_is_a_worded_error_that_names_those_there_are() -> None:
     there_are = ", ".join(recipe_names())
     with pytest.raises(SettingsError, match=f"no recipe 'webrll'; there are: {there_are}"):
