@@ -363,9 +363,7 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
     if fact.model == POLICY:
         state.version = fact.version
         state.weights[fact.version] = fact
-        # a phase belongs to the policy that it was begun with
-        state.perplexities.clear()
-        state.phase = []
+        state.phase, state.perplexities = [], {}  # both belong to the policy before it
         if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation):
             state.cloned_version = fact.version
     else:
