@@ -24,6 +24,7 @@ from storage.readmodel.dump import digests, dump
 from storage.readmodel.fold import apply, read_cursor
 from storage.readmodel.lineage import lineage
 from storage.readmodel.lineage.naming import FINDERS
+from storage.readmodel.phases import list_phases
 from storage.readmodel.queries import (
     list_episodes,
     list_policies,
@@ -128,6 +129,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "list_episodes": ask_episodes,
     "show_episode": ask_an_episode,
     "list_tasks": lambda connection, as_of: list_tasks(connection, as_of=as_of, limit=1000),
+    "list_phases": lambda connection, as_of: list_phases(connection, as_of=as_of),
     "list_policies": lambda connection, as_of: list_policies(connection, as_of=as_of),
     "throughput": lambda connection, as_of: throughput(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
@@ -136,7 +138,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 """Every question to the read model, by its name."""
 
 HOW_IT_IS_FOLDED_AND_ASKED = {
-    "answers", "asking", "database", "dump", "filling", "fold", "lineage.asked", "lineage.describing",
+    "answers", "asking", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
     "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows",
 }  # fmt: skip
 """Modules without a question of their own: parts of questions, and what makes the tables."""
