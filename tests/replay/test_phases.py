@@ -90,8 +90,8 @@ async def test_advantages_follow_from_the_critic_just_trained(tmp_path: Path) ->
     await learn(made, until=1)
     critic, policy = await facts_of(made, UpdateApplied)
     assert (critic.model, policy.model) == ("critic", "policy")
-    assert critic.metrics["value_mean"] == 0.5
-    assert set(unpack_floats(critic.samples.advantages).tolist()) == {0.5, -0.5}
+    assert critic.metrics["value_mean"] == pytest.approx(0.5, abs=1e-6)
+    assert np.abs(unpack_floats(critic.samples.advantages)) == pytest.approx(0.5, abs=1e-6)
     advantages = unpack_floats(policy.samples.advantages)
     assert len(set(advantages.tolist())) > 2
     (plan,) = (one for one in await facts_of(made, BatchPlanned) if one.model == "policy")
