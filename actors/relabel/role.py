@@ -26,7 +26,14 @@ from actors.relabel.base import AchievedGoal, PlayedEpisode, Relabeler, relabel_
 from actors.relabel.memory import EpisodeMemory
 from actors.relabel.prompts import PromptWriter
 from actors.working_off import is_said, say_once, stalled, work_off
-from core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable, SettingsError
+from core.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    HindcastError,
+    RelabelerFailed,
+    RelabelerUnavailable,
+    SettingsError,
+)
 from core.observation import Page
 from core.settings import Settings
 from events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
@@ -165,6 +172,12 @@ class _RelabelerRole:
                 correlation=name,
             )
             raise _OutOfTime(f"no answer within {limit_s:g} s (relabeler.timeout_s)") from None
+        except (HindcastError, OSError):
+            raise
+        except Exception as error:  # a relabeler's mistake must not leave the episode waiting for ever
+            raise RelabelerFailed(
+                f"{self._relabeler.identity.name} could not tell what the episode achieved ({type(error).__name__}: {error})"
+            ) from error
 
     def _work_out(self, episode: PlayedEpisode) -> tuple[Relabel, ...]:
         """The goals and what the steps would have read. Blocks."""

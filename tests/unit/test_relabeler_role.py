@@ -169,6 +169,7 @@ def test_an_outage_that_lasts_stands_in_the_log_without_a_relabel(visit: Visit, 
     ("says", "words"),
     [
         (RelabelerFailed("it refuses"), "it refuses"),
+        (KeyError("lamp"), "scripted could not tell what the episode achieved (KeyError: 'lamp')"),
         ([AchievedGoal(" ", 1, (1.0,))], "without an instruction"),
         ([AchievedGoal("Do it.", 99, (1.0,) * 99)], "cuts the 8 steps of the episode at 99"),
         ([AchievedGoal("Do it.", 0, ())], "at 0"),
