@@ -30,7 +30,6 @@ CHANGEABLE = frozenset(
         "clip_low",
         "clip_high",
         "dual_clip",
-        "format_penalty",
         "kl_coefficient",
         "cloning_coefficient",
         "rehearsal_episodes",

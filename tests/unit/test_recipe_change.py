@@ -60,6 +60,7 @@ def test_everything_that_can_change_is_a_setting_of_the_learner() -> None:
         "group_batch",
         "max_staleness",
         "threads",
+        "format_penalty",
         "orm_held_out",
         "orm_truth",
         "critic_heads",
