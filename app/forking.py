@@ -32,6 +32,7 @@ from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
 from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, SettingsError
 from core.models.policy import policy_folder
+from core.states import CRITIC
 from events.beginning import beginning
 from events.catalogue import (
     BlobReleased,
@@ -156,7 +157,14 @@ def settings_of_fork(
                 )
     own = {"storage.database": ""} if _is_file(parents.values.get("storage.database")) else {}
     elsewhere = Layer(source="hindcast fork", values=own | dict(here))
-    return merge([parents, elsewhere, *chosen], recipe=recipe)
+    resolved = merge([parents, elsewhere, *chosen], recipe=recipe)
+    then, now = state.settings.learner.critic_heads, resolved.settings.learner.critic_heads
+    if now != then and CRITIC in state.models:
+        raise SettingsError(
+            f"--set learner.critic_heads: the critic was trained with heads of the form {then!r} before the fork, and has no "
+            f"others. Leave the setting out, or fork before the critic's first update; there {now!r} can be chosen."
+        )
+    return resolved
 
 
 def _is_file(database: Any) -> bool:
@@ -187,6 +195,7 @@ async def _keep_blobs(
     blobs, gone, damaged = fork.blobs, dict[str, BlobRef](), set[str]()
     await asyncio.to_thread(blobs.keep, state.started.base_policy)
     wanted = [published.weights for published in state.weights.values()]
+    wanted += [one.weights for beside in state.models.values() for one in beside.weights.values()]
     wanted += [saved.blob for saved in state.checkpoints]
     wanted += [saved.blob for kept in state.snapshots.values() for saved in kept]
     for ref in wanted:

@@ -31,7 +31,7 @@ async def judge_for(name: str, source: Source) -> AnyJudge:
 
     Raises:
         SettingsError: there is no such judge.
-        ModelFileError, BlobMissing, BlobCorrupt: the model cannot be loaded.
+        ModelFileError, BlobCorrupt: the model cannot be loaded.
 
     """
     shelf = shelf_for((name,), source.settings, source.blobs)

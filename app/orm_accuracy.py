@@ -88,7 +88,7 @@ async def measure_accuracy(
     assert isinstance(judge, OrmJudge)
     if judge.version is None:
         raise SettingsError(
-            f"run {source.name} has published no outcome reward model yet. Set learner.orm_every, and judge.judges to name "
+            f"run {source.name} has published no outcome reward model yet, or has let go of its weights. Set learner.orm_every, and judge.judges to name "
             f"{ORM} and {learner.orm_truth}; then: hindcast log --run {source.name}"
         )
     async with on.connect_log() as log:

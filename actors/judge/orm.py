@@ -105,7 +105,7 @@ class OrmJudge:
 def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
     """What P(YES) means; None: nobody was there to answer."""
     if probability is None:
-        return undecided("no outcome reward model is published yet")
+        return undecided("no outcome reward model is published yet, or none is kept")
     success = probability >= threshold
     return Judgment(
         outcome="success" if success else "failure",
@@ -135,16 +135,26 @@ class OrmVersions:
     async def begin(self, log: EventLog) -> OrmJudge:
         """The newest version that the log knows now.
 
+        One whose weights were let go of is passed over as if none were published: as in a fork from a place that the
+        parent keeps no weights of. What is read then is what the next version learns from.
+
         Raises:
-            ModelFileError, BlobMissing, BlobCorrupt: it cannot be loaded.
+            ModelFileError, BlobCorrupt: it cannot be loaded.
 
         """
         self._position = (await log.identity()).last
         published = await find_newest_orm(log, until=self._position)
-        return await asyncio.to_thread(self._judge, published)
+        try:
+            return await asyncio.to_thread(self._judge, published)
+        except BlobMissing as error:
+            logger.warning("no model speaks before the next version: its weights are gone", reason=str(error))
+            return await asyncio.to_thread(self._judge, None)
 
     async def follow(self, log: EventLog, replace: Callable[[Reader], None]) -> None:
-        """Hand over every newer version as it is published, for ever; raises as `begin`."""
+        """Hand over every newer version as it is published, for ever; one that is gone already is passed over.
+
+        Raises as `begin`.
+        """
         async with aclosing(follow(log, after=self._position, families={FAMILY})) as batches:
             async for followed in batches:
                 published = newest_orm(followed.recorded)

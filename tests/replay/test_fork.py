@@ -22,6 +22,7 @@ from app.forking import Forked, fork_run, settings_of_fork
 from app.runs import RunHandle, create_run, open_run
 from core.errors import CorruptEvent, ForeignLog, SettingsError
 from core.evidence import Evidence, Judgment
+from core.states import CRITIC
 from core.task import Task
 from events.catalogue import (
     BatchPlanned,
@@ -38,7 +39,7 @@ from events.envelope import BlobRef, Recorded
 from events.publisher import Publisher
 from events.reader import read
 from learner.loop import LearnerReport, run_learner
-from learner.state import BufferState
+from learner.state import Beside, BufferState
 from learner.verify import VerifyReport, verify
 from storage.blobs import BlobStore
 from storage.readmodel.comparison import compare_runs
@@ -186,6 +187,31 @@ async def kept_by(run: RunHandle) -> list[BlobRef]:
         state = (await fold_prefix(log, at=end)).buffer
     saved = [one.blob for one in state.checkpoints] + [p.weights for p in state.weights.values()]
     return saved + [one.blob for kept in state.snapshots.values() for one in kept]
+
+
+def test_the_heads_of_a_critic_that_was_trained_stay_as_they_are(parent: RunHandle) -> None:
+    state, chosen = BufferState(), ["learner.critic_heads=double"]
+    state.resolved = parent.settings.model_dump(mode="json")
+    assert settings_of_fork(state, chosen, recipe="mgrpo", here={}).settings.learner.critic_heads == "double"
+    state.models[CRITIC] = Beside(updates=1)
+    with pytest.raises(SettingsError, match="fork before the critic's first update"):
+        settings_of_fork(state, chosen, recipe="mgrpo", here={})
+
+
+async def test_models_beside_the_policy_are_kept_too_or_said_to_be_gone(parent: RunHandle) -> None:
+    held = WeightsPublished(version=2, model=CRITIC, weights=parent.blobs.put(b"held"), update=4)
+    gone = WeightsPublished(version=1, model=CRITIC, weights=BlobRef("0" * 64, 4), update=2)
+    async with parent.connect_log("learner") as log:
+        async with Publisher(
+            log, producer="learner.2", code_rev="", settings=parent.settings.log
+        ) as publisher:
+            for fact in (gone, held):
+                at = await publisher.decide(fact, entity=f"critic_v{fact.version}")
+        await fork(parent, at, "beside")
+        child = open_run("beside", home=parent.home)
+        assert own_blobs(child).has(held.weights)
+        said = [r.fact.blob for r in await events_of(child) if isinstance(r.fact, BlobReleased)]
+        assert gone.weights in said
 
 
 async def test_what_the_log_of_a_fork_says_is_kept_is_in_its_own_folder(parent: RunHandle) -> None:

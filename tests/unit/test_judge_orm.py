@@ -212,6 +212,19 @@ async def test_the_newest_model_is_found_however_long_ago_it_was_published(tmp_p
     assert (found.model, found.version) == (ORM, 2)
 
 
+async def test_a_model_that_was_let_go_of_does_not_keep_the_judge_from_reading(
+    folder: Path, tmp_path: Path
+) -> None:
+    """As in a fork from a place whose weights the parent has released: else no verdict would ever come."""
+    blobs, log = BlobStore(tmp_path), MemoryLog("r")
+    gone = WeightsPublished(version=3, model=ORM, weights=BlobRef("0" * 64, 10), update=12)
+    await append(log, gone)
+    judge = await OrmVersions(folder, blobs=blobs, settings=SETTINGS).begin(log)
+    opinion = judge.read(Story(instruction=INSTRUCTION, answers=(), page=page()))
+    assert (judge.version, opinion.judgment.outcome) == (None, "undecided")
+    assert reading_of(opinion)
+
+
 def reading_of(opinion: Opinion) -> list[int]:
     assert opinion.reading is not None
     return unpack_ids(opinion.reading.prompt_ids).tolist()
