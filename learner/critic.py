@@ -48,11 +48,11 @@ class CriticTraining:
         self._parts: list[list[_State]] = []
         self.learned = Learned(CRITIC, self._critic, weight_decay=settings.weight_decay)
 
-    def values(self, samples: Sequence[Sample]) -> list[float]:
+    def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """V of the states that these steps were taken in, in their order."""
         prompts, found = _prompts(samples), [0.0] * len(samples)
         with torch.no_grad():
-            for pack in value_packs(prompts, tokens_per_forward=self._settings.tokens_per_forward):
+            for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
                 self._check()
                 values = values_of(self._critic([prompts[index] for index in pack]))
                 for index, value in zip(pack, values, strict=True):

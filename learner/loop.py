@@ -233,11 +233,14 @@ class Learner:
 
     async def _score(self, samples: list[Sample]) -> None:
         """How sure the policy is of what may be replayed, before a phase is planned from it."""
-        training = self._training
+        training, most = self._training, self._state.settings.learner.tokens_per_forward
+        found = await self._compute(lambda: training.score(samples, tokens_per_forward=most))
+        if self._state.settings.learner.tokens_per_forward != most:
+            return  # the recipe was changed meanwhile: what is recorded is what its own position says
         fact = ReplayScored(
             version=self._state.version,
             positions=pack_positions([sample.position for sample in samples]),
-            perplexities=pack_floats(await self._compute(lambda: training.score(samples))),
+            perplexities=pack_floats(found),
         )
         await self._decide(fact, entity="replay")
 

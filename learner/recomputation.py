@@ -150,7 +150,9 @@ class Recomputation:
         positions = unpack_positions(fact.positions).tolist()
         if not known.keys() >= set(positions):
             raise CorruptEvent(f"position {recorded.position} scores steps that are in no earlier phase")
-        scored = self._start(state).score([known[position] for position in positions])
+        samples = [known[position] for position in positions]
+        most = state.settings.learner.tokens_per_forward
+        scored = self._start(state).score(samples, tokens_per_forward=most)
         again = np.asarray(scored, dtype=np.float32)
         found = unpack_floats(fact.perplexities)
         apart = float(np.max(np.abs(np.log(again) - np.log(found)), initial=0.0))

@@ -31,8 +31,8 @@ class Trainer(Protocol):
         """Compute one mini-batch of it; the state has changed by what the fact says."""
         ...
 
-    def score(self, samples: Sequence[Sample]) -> list[float]:
-        """Perplexity of each sample's action under the policy of now."""
+    def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
+        """Perplexity of each sample's action under the policy of now; how samples are packed changes its last bits."""
         ...
 
     def weights(self, model: str) -> bytes:

@@ -155,14 +155,17 @@ class Training:
         critic = self._model(CRITIC)
         assert isinstance(critic, CriticTraining)
         distinct = {sample.position: sample for sample in batch.samples}
-        values = dict(zip(distinct, critic.values(list(distinct.values())), strict=True))
+        most = batch.settings.tokens_per_forward
+        found = critic.values(list(distinct.values()), tokens_per_forward=most)
+        values = dict(zip(distinct, found, strict=True))
         own = iter(values[sample.position] for sample in batch.samples)
         of_episodes = [list(islice(own, planned.samples)) for planned in plan.episodes]
         return step_advantages(plan.episodes, of_episodes, algorithm=plan.algorithm, settings=batch.settings)
 
-    def score(self, samples: Sequence[Sample]) -> list[float]:
-        """Perplexity of each sample's action under the policy of now."""
-        return [perplexity(values.tolist()) for values in self._log_probs(self._policy.model, samples)]
+    def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
+        """See `Trainer.score`."""
+        found = self._log_probs(self._policy.model, samples, tokens_per_forward=tokens_per_forward)
+        return [perplexity(values.tolist()) for values in found]
 
     def _anchors(
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
@@ -189,10 +192,14 @@ class Training:
             self._reference = version, model.requires_grad_(False)
         return self._reference[1]
 
-    def _log_probs(self, model: Any, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
+    def _log_probs(
+        self, model: Any, samples: Sequence[Sample], *, tokens_per_forward: int | None = None
+    ) -> list[NDArray[np.float32]]:
+        """`tokens_per_forward` None: as the batch begun has it."""
         found: list[NDArray[np.float32] | None] = [None] * len(samples)
+        most = tokens_per_forward or self._settings.tokens_per_forward
         with torch.no_grad():
-            for shared in forward_passes(samples, tokens_per_forward=self._settings.tokens_per_forward):
+            for shared in forward_passes(samples, tokens_per_forward=most):
                 self._check()
                 for index, values in zip(shared.indices, shared.log_probs(model), strict=True):
                     found[index] = values.numpy().copy()

@@ -1,5 +1,6 @@
 """Phases with a critic, on a log in memory with tiny real models: order of facts, crashes everywhere, what is replayed."""
 
+import importlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from forging import all_of, forge, with_field
 from test_learner_loop import Killed, Watched, die, facts_of, kinds
 from training_story import (
+    RUN,
     Bench,
     Member,
     Told,
@@ -24,7 +26,14 @@ from training_story import (
 
 from core.arrays import pack_floats, unpack_floats, unpack_positions
 from core.settings import Settings
-from events.catalogue import BatchPlanned, CheckpointSaved, ReplayScored, UpdateApplied, WeightsPublished
+from events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    RecipeChanged,
+    ReplayScored,
+    UpdateApplied,
+    WeightsPublished,
+)
 from learner.verify import verify
 
 PHASED = {
@@ -136,6 +145,33 @@ async def test_killed_after_any_event_both_models_resume_to_the_very_same_run(tm
         assert await learned(cut) == expected[:number]
         await learn(cut, until=4)
         assert await learned(cut) == expected, f"killed after event {number}"
+
+
+@pytest.mark.parametrize(("saved", "packing"), [(1, "critic.value_packs"), (2, "training.forward_passes")])
+async def test_how_samples_are_packed_is_what_the_log_says_there_whoever_was_restarted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: int, packing: str
+) -> None:
+    """Packing changes last bits: a recipe changed before states are valued, or what is replayed is scored, counts for both."""
+    made = await phases(tmp_path, phased("webrl"))
+    facts = {1: 6, 2: 11}[saved]  # up to the critic's checkpoint, and to the policy's after it
+    with pytest.raises(Killed):
+        await learn(made, log=Watched(made.log, facts, after=die))
+    assert kinds(await learned(made))[-1] == "CheckpointSaved"
+    change = RecipeChanged(author="me", reason="", changes={"learner": {"tokens_per_forward": 64}})
+    await tell(made.log, [Told("change", RUN, change)])
+    with pytest.raises(Killed):
+        await learn(made, log=Watched(made.log, {1: 2, 2: 1}[saved], after=die))
+    assert kinds(await learned(made))[-1] == {1: "UpdateApplied", 2: "ReplayScored"}[saved]
+    module, _, name = packing.partition(".")
+    plain, asked = getattr(importlib.import_module(f"learner.{module}"), name), list[int]()
+
+    def watched(samples: Any, *, tokens_per_forward: int) -> Any:
+        asked.append(tokens_per_forward)
+        return plain(samples, tokens_per_forward=tokens_per_forward)
+
+    monkeypatch.setattr(f"learner.{packing}", watched)
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    assert (asked[0], asked[-1]) == (256, 64)
 
 
 async def test_a_checkpoint_holds_both_models(tmp_path: Path) -> None:
