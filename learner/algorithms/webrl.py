@@ -50,4 +50,4 @@ class WebRl:
 
 def _released_beta(ratio: float, advantage: float, sureness: float) -> float:
     beta = CONFIDENT_BETA if sureness >= CONFIDENT else PLAIN_BETA
-    return beta if ratio == 0 else min(beta, abs(advantage / ratio))
+    return beta if ratio == 0 or advantage == 0 else min(beta, abs(advantage / ratio))

@@ -69,6 +69,12 @@ def test_the_released_loss_by_hand() -> None:
     assert gradient == pytest.approx([0.25 * (r - 1) / 2] * 2, rel=1e-5)
 
 
+def test_the_released_loss_of_a_step_worth_nothing_is_nothing() -> None:
+    found, gradient = loss_of([0.6, 0.7], of_step(0.0), **RELEASED)
+    assert float(found.loss) == 0
+    assert gradient == [0.0, 0.0]
+
+
 def test_the_released_loss_holds_a_confident_reference_faster() -> None:
     # geometric mean of .9 and .9 is above .8: beta 5, so long as 5 r is below A
     r = log(0.95 / 0.9)
