@@ -286,6 +286,11 @@ def _scaffold_conflicts(settings: Settings) -> list[str]:
             f"scaffold.constrained knows answers of the form 'plain' alone, and actors.answer_format = "
             f"{settings.actors.answer_format!r}: its own form of thinking first is scaffold.stages = 2"
         )
+    if scaffold.states and scaffold.shown != "nothing" and settings.learner.algorithm == "hsl":
+        found.append(
+            f"scaffold.shown = {scaffold.shown!r} puts a heading over pages, and learner.algorithm = 'hsl' learns from prompts "
+            "that are written anew without one: nothing would be relabelled. Set scaffold.shown to nothing"
+        )
     return found
 
 

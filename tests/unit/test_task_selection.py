@@ -109,3 +109,12 @@ def test_settings_that_would_do_nothing_or_harm_are_refused(learner: dict[str, o
     (conflict,) = find_conflicts(Settings.model_validate({"learner": learner}))
     assert said in conflict
     assert find_conflicts(Settings.model_validate({"learner": {"dual_clip": 3, "format_penalty": 1}})) == []
+
+
+def test_a_scaffolds_headings_and_relabelling_are_refused_together() -> None:
+    asked = {"learner": {"algorithm": "hsl"}, "relabeler": {"kind": "rules"}}
+    scaffold = {"states": "laser", "shown": "instruction"}
+    (conflict,) = find_conflicts(Settings.model_validate(asked | {"scaffold": scaffold}))
+    assert "nothing would be relabelled" in conflict
+    scaffold["shown"] = "nothing"
+    assert find_conflicts(Settings.model_validate(asked | {"scaffold": scaffold})) == []
