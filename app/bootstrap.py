@@ -165,8 +165,8 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     from actors.actor import run_actor
     from actors.engines.in_process import InProcessEngine
     from actors.environments.browser import BrowserHost
-    from actors.environments.miniwob.site import MiniwobSite
     from actors.environments.store.site import StoreSite
+    from app.sites import sites_with
     from core.models.policy import policy_folder
 
     async with opened("actor", name) as (handle, log, publisher):
@@ -175,7 +175,6 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
         engine = await asyncio.to_thread(
             InProcessEngine, policy_folder(settings.policy.base), settings.policy
         )
-        miniwob = MiniwobSite()
         async with engine, BrowserHost(settings.actors) as host:
             store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
@@ -188,7 +187,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
                     queue=await log.open_queue("episodes", family="request", dead_letters=publisher),
                     engine=engine,
                     host=host,
-                    sites={store.name: store, miniwob.name: miniwob},
+                    sites=sites_with(store, settings),
                     blobs=handle.blobs,
                     settings=settings,
                     stop=stop,

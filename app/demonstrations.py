@@ -14,10 +14,8 @@ import structlog
 from actors.environments.base import EpisodeWorld, TaskSource
 from actors.environments.browser import BrowserHost
 from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
-from actors.environments.miniwob.tasks import MiniwobTasks
-from actors.environments.store.evaluators import evaluate as evaluate_store
-from actors.environments.store.tasks import StoreTasks
+from actors.judge.rules import EVALUATORS
+from app.bootstrap import task_sources
 from app.sites import sites_running
 from core.action import Action
 from core.errors import EnvironmentFailed
@@ -30,8 +28,6 @@ from learner.base_policy.samples import append_samples
 FIRST_SEED = 2_000_000
 """Demonstrations use task seeds from here on; training and evaluation never do."""
 
-EVALUATE = {"store": evaluate_store, "miniwob": evaluate_miniwob}
-
 log = structlog.get_logger()
 
 
@@ -40,8 +36,7 @@ async def record(families: dict[str, int], path: Path, *, settings: Settings, fi
 
     A family whose demonstrator fails twice as often as asked ends early, with a warning.
     """
-    sources: dict[str, TaskSource] = {"store": StoreTasks(settings.sites), "miniwob": MiniwobTasks()}
-    tasks = _tasks(families, sources, first)
+    tasks = _tasks(families, task_sources(settings), first)
     steps = 0
     lock = asyncio.Lock()
     async with sites_running(settings) as sites, BrowserHost(settings.actors) as host:
@@ -101,7 +96,7 @@ async def demonstrate(world: EpisodeWorld, task: Task) -> tuple[Sample, ...]:
         observation = outcome.observation
         if outcome.done:
             break
-    judgment = EVALUATE[task.environment](task, await world.finish(answer))
+    judgment = EVALUATORS[task.environment](task, await world.finish(answer))
     if judgment.outcome == "success":
         return tuple(samples)
     log.warning("demonstration failed", family=task.family, seed=task.seed, reason=judgment.reason)

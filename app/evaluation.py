@@ -19,9 +19,8 @@ from actors.actor import run_actor
 from actors.engines.in_process import InProcessEngine
 from actors.environments.base import TaskSource
 from actors.environments.browser import BrowserHost
-from actors.environments.miniwob.site import MiniwobSite
 from actors.judge.role import run_judge
-from app.sites import store_running
+from app.sites import sites_running
 from core.evidence import Outcome
 from core.settings import Settings
 from core.statistics import wilson
@@ -149,7 +148,7 @@ async def play(
     with tempfile.TemporaryDirectory() as scratch:
         async with (
             engine,
-            store_running(settings) as store,
+            sites_running(settings) as sites,
             BrowserHost(settings.actors) as host,
             Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as actor_publisher,
             Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judge_publisher,
@@ -168,7 +167,7 @@ async def play(
                     queue=await log.open_queue("episodes", family="request"),
                     engine=engine,
                     host=host,
-                    sites={"store": store, "miniwob": MiniwobSite()},
+                    sites=sites,
                     blobs=BlobStore(Path(scratch)),
                     settings=settings,
                     stop=stop,

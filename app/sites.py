@@ -1,4 +1,4 @@
-"""The sites that episodes take place on, for a command that opens them without a run."""
+"""The sites that episodes take place on, and the store for a command that opens it without a run."""
 
 import asyncio
 import secrets
@@ -7,7 +7,6 @@ from contextlib import asynccontextmanager
 
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.site import Site
-from actors.environments.store.server import serve
 from actors.environments.store.site import StoreSite
 from core.settings import Settings
 
@@ -17,16 +16,16 @@ TOKEN = secrets.token_urlsafe(16)
 """Control token of a store that lives as long as this process, on a port nobody else knows."""
 
 
+def sites_with(store: StoreSite, settings: Settings) -> dict[str, Site]:
+    """Every site by the name of its environment, beside the store that is served already."""
+    return {store.name: store, MiniwobSite.name: MiniwobSite()}
+
+
 @asynccontextmanager
 async def sites_running(settings: Settings) -> AsyncIterator[dict[str, Site]]:
     """Every site by name, the store served by this process for as long as the block lasts."""
-    async with store_running(settings) as store:
-        yield {store.name: store, MiniwobSite.name: MiniwobSite()}
+    from actors.environments.store.server import serve
 
-
-@asynccontextmanager
-async def store_running(settings: Settings) -> AsyncIterator[StoreSite]:
-    """The embedded store in this process, for as long as the block lasts."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as tasks:
         serving = tasks.create_task(
@@ -34,5 +33,5 @@ async def store_running(settings: Settings) -> AsyncIterator[StoreSite]:
         )
         async with asyncio.timeout(SERVER_S):
             base_url = await address
-        yield StoreSite(base_url, TOKEN)
+        yield sites_with(StoreSite(base_url, TOKEN), settings)
         serving.cancel()

@@ -86,9 +86,11 @@ class PageSite:
 
     def __init__(self, server: PageServer, *, reusable: bool = False) -> None:
         self._server = server
-        self.allowed_origins = (server.base,)
         self.traits = SiteTraits(reusable=reusable, ended="window.ended")
         self.left = 0
+
+    def origins(self, task: Task) -> tuple[str, ...]:
+        return (self._server.base,)
 
     async def enter(self, page: Any, task: Task) -> str:
         await page.goto(f"{self._server.base}/{task.family}")

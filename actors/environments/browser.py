@@ -59,11 +59,11 @@ class BrowserHost:
         """
         chromium = await self._chromium()
         chromium.episodes += 1
-        traits = traits_of(site)
+        traits, origins = traits_of(site), site.origins(task)
         key = f"{site.name}/{task.family}"
-        window = self._take_idle(site.name, key) if traits.reusable else None
+        window = self._take_idle(site.name, key, origins) if traits.reusable else None
         if window is None:
-            window = await self._open(chromium, site, traits)
+            window = await self._open(chromium, origins, traits)
         window.key = key
         self._busy[chromium].add(window)
         return window
@@ -91,21 +91,22 @@ class BrowserHost:
         self._forget(window.chromium)
         await window.chromium.kill()
 
-    def _take_idle(self, site: str, key: str) -> Window | None:
-        """The idle window that served the same family last, else the longest idle one of the site."""
-        found = next((window for window in reversed(self._idle) if window.key == key), None)
+    def _take_idle(self, site: str, key: str, origins: tuple[str, ...]) -> Window | None:
+        """The idle window that served the same family last, else the longest idle one of the site and its origins."""
+        fitting = [one for one in self._idle if one.site == site and one.origins == origins]
+        found = next((window for window in reversed(fitting) if window.key == key), None)
         if found is None:
-            found = next((window for window in self._idle if window.site == site), None)
+            found = next(iter(fitting), None)
         if found is not None:
             self._idle.remove(found)
         return found
 
-    async def _open(self, chromium: Chromium, site: Site, traits: SiteTraits) -> Window:
+    async def _open(self, chromium: Chromium, origins: tuple[str, ...], traits: SiteTraits) -> Window:
         try:
             async with asyncio.timeout(self._settings.page_timeout_s):
                 return await open_window(
                     chromium,
-                    origins=site.allowed_origins,
+                    origins=origins,
                     traits=traits,
                     latency_s=self._settings.page_latency_ms / 1000,
                 )

@@ -30,9 +30,8 @@ class Site(Protocol):
         """`store`, `miniwob`."""
         ...
 
-    @property
-    def allowed_origins(self) -> tuple[str, ...]:
-        """Where its episodes may navigate, as `scheme://host:port` or a folder as `file:///…`."""
+    def origins(self, task: Task) -> tuple[str, ...]:
+        """Where an episode of the task may navigate, as `scheme://host:port` or a folder as `file:///…`."""
         ...
 
     async def enter(self, page: BrowserPage, task: Task) -> str:

@@ -95,7 +95,9 @@ async def test_a_page_that_hangs_is_closed_and_the_episode_goes_on(
         assert "was closed" in outcome.detail
         assert time.monotonic() - began < SETTINGS.action_timeout_s + SETTINGS.page_timeout_s + 8
         assert visit.page.url == "about:blank"
-        assert (await visit.do("Goto", argument=f"{site.allowed_origins[0]}/second.html")).result == "ok"
+        assert (
+            await visit.do("Goto", argument=f"{site.origins(task_at('second.html'))[0]}/second.html")
+        ).result == "ok"
         assert visit.page.title == "Second"
 
 

@@ -146,7 +146,7 @@ async def test_the_control_api_is_out_of_a_page_agents_reach(host: BrowserHost, 
     world = await host.open_world(site)
     try:
         await world.reset(task)
-        (base,) = site.allowed_origins
+        (base,) = site.origins(task)
         seen = await world.step(Action(name="Goto", argument=f"{base}/_control/sessions"))
         assert "world-ordinal" not in str(seen.observation)
         assert not any(node.text == "token" for node in seen.observation.page.nodes)

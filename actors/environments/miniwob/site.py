@@ -28,7 +28,6 @@ class MiniwobSite:
     name = "miniwob"
 
     def __init__(self) -> None:
-        self.allowed_origins: tuple[str, ...] = (_FOLDER.as_uri(),)
         self.traits = SiteTraits(
             reusable=True,
             viewport=(400, 400),
@@ -36,6 +35,10 @@ class MiniwobSite:
             init_script=(_SCRIPTS / "prepare.js").read_text(encoding="utf-8"),
         )
         self._begin = (_SCRIPTS / "begin.js").read_text(encoding="utf-8")
+
+    def origins(self, task: Task) -> tuple[str, ...]:
+        """The folder of the package's pages."""
+        return (_FOLDER.as_uri(),)
 
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the family's page unless it is there already, and start the problem of the seed."""

@@ -43,9 +43,8 @@ class StoreSite:
         """Tokens of visits that nobody can read any more."""
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    @property
-    def allowed_origins(self) -> tuple[str, ...]:
-        """The store's own origin alone."""
+    def origins(self, task: Task) -> tuple[str, ...]:
+        """The store's own alone."""
         return (self._base,)
 
     async def enter(self, page: Page, task: Task) -> str:
