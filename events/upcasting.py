@@ -150,6 +150,12 @@ def _forked_somewhere(raw: Raw) -> Raw:
     return raw | {"start": None if raw["start"] is None else _no_processor(raw["start"])}
 
 
+@step("samples.swept", since=1)
+def _as_of_where_it_stands(raw: Raw) -> Raw:
+    """Version 2 says up to where the log was read; version 1 was judged by what stands before it."""
+    return raw | {"as_of": None}
+
+
 @step("batch.planned", since=5)
 def _as_it_was_asked(raw: Raw) -> Raw:
     """Version 6 says which goal an episode demonstrates, and what its steps count; before it none was relabelled."""

@@ -38,7 +38,9 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
     for reason, names in planner.groups_swept(state, swept, settings.learner).items():
         reasons.setdefault(reason, []).extend(names)
     return [
-        SamplesSwept(episodes=tuple(reasons[reason]), reason=reason, version=state.version)
+        SamplesSwept(
+            episodes=tuple(reasons[reason]), reason=reason, version=state.version, as_of=state.position
+        )
         for reason in sorted(reasons)
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from core.errors import BlobCorrupt, BlobMissing, ForeignLog
-from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
+from events.catalogue import BatchPlanned, CheckpointSaved, SamplesSwept, UpdateApplied, UpdateSkipped
 from events.envelope import Fact
 from events.log import EventLog
 from events.reader import skim
@@ -45,6 +45,8 @@ class Survey:
         match fact:
             case BatchPlanned():
                 self.claims.take(fact)
+            case SamplesSwept(as_of=int(as_of)):
+                self.claims.swept_at.add(as_of)
             case UpdateApplied() | UpdateSkipped():
                 cpu_ms = fact.cpu_ms if isinstance(fact, UpdateApplied) else 0.0
                 self.updates.append(position)

@@ -35,6 +35,8 @@ class Verifier:
         self._state = self._buffer.initial()
         self._plans: dict[int, tuple[BatchPlanned | None, bytes]] = {}
         """Per position that a plan was made at: the plan that follows, and the rolling digest there."""
+        self._sweeps: dict[int, dict[str, set[str]]] = {}
+        """Per position that a sweep was decided at: what is due there, by reason."""
 
     @property
     def started(self) -> bool:
@@ -68,6 +70,8 @@ class Verifier:
         if recorded.position in self._claims.points:
             again = plan(self._state, self._state.settings)
             self._plans[recorded.position] = again, self._state.digest.value
+        if recorded.position in self._claims.swept_at:
+            self._sweeps[recorded.position] = self._due()
         envelope = recorded.envelope
         self.chains[envelope.incarnation] = ChainEnd(
             envelope.producer_seq, recorded.digest, recorded.position, envelope.type
@@ -107,11 +111,13 @@ class Verifier:
     def _judge(self) -> str:
         return self._state.settings.judge.judges[0]
 
+    def _due(self) -> dict[str, set[str]]:
+        """What is to be swept now, by reason."""
+        return {due.reason: set(due.episodes) for due in sweep(self._state, self._state.settings)}
+
     def _check_sweep(self, recorded: Recorded, fact: SamplesSwept) -> Divergence | None:
-        due = {s.reason: set(s.episodes) for s in sweep(self._state, self._state.settings)}.get(
-            fact.reason, set()
-        )
-        wrong = sorted(set(fact.episodes) - due)
+        due = self._due() if fact.as_of is None else self._sweeps.pop(fact.as_of, {})
+        wrong = sorted(set(fact.episodes) - due.get(fact.reason, set()))
         if not wrong and fact.version == self._state.version:
             return None
         difference = Difference(

@@ -113,15 +113,18 @@ class UpdateSkipped(Fact, frozen=True, kw_only=True):
     """Digest of weights and optimiser state, unchanged."""
 
 
-@fact("samples.swept", family="learner")
+@fact("samples.swept", family="learner", version=2)
 class SamplesSwept(Fact, frozen=True, kw_only=True):
     """Episodes that will not be trained on, and why."""
 
     episodes: tuple[str, ...]
     reason: str
     """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; where successes are imitated `unsuccessful`; of
-    pairs `successful`, `unpaired`; `past`: demonstrations that only the cloning at the beginning had a use for."""
+    pairs `successful`, `unpaired`; `unachieved`: nothing to learn from instead; `past`: demonstrations that only the
+    cloning at the beginning had a use for."""
     version: int
+    as_of: int | None = None
+    """It follows from the log up to this position; None, in facts of version 1: up to the event before it."""
 
 
 @fact("replay.scored", family="learner")

@@ -59,13 +59,7 @@ class Plans(Check):
         """`batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last fact before it."""
         fact = event.payload
         as_of = fact["as_of"]
-        self.require(
-            rests_on <= as_of < event.position,
-            event,
-            "it was not made from all that the learner had recorded before",
-            f"as of {rests_on} to {event.position - 1}",
-            as_of,
-        )
+        self._check_as_of(event, as_of, rests_on=rests_on)
         if as_of < event.position:
             self._digests.compare(
                 fact["log_digest"],
@@ -99,6 +93,16 @@ class Plans(Check):
         if fact["algorithm"] == PAIRING:
             check_pairs(self, event, self._episodes)
         return sizes
+
+    def _check_as_of(self, event: Event, as_of: int, *, rests_on: int) -> None:
+        """Nothing of the learner's own stands between what a decision rests on and the decision."""
+        self.require(
+            rests_on <= as_of < event.position,
+            event,
+            "it was not made from all that the learner had recorded before",
+            f"as of {rests_on} to {event.position - 1}",
+            as_of,
+        )
 
     def _check_counts(self, event: Event, fact: dict[str, Any]) -> list[int]:
         packed = fact["minibatches"]
@@ -286,9 +290,11 @@ class Plans(Check):
             )
         episode.swept_at = event.position
 
-    def swept(self, event: Event) -> None:
-        """`samples.swept`."""
+    def swept(self, event: Event, *, rests_on: int) -> None:
+        """`samples.swept`; `rests_on` as of a plan."""
         fact = event.payload
+        if fact["as_of"] is not None:
+            self._check_as_of(event, fact["as_of"], rests_on=rests_on)
         if fact["version"] != self._policies.newest and self._whole:
             self.defect(event, "it was decided at another version", self._policies.newest, fact["version"])
         for name in fact["episodes"]:

@@ -65,7 +65,7 @@ class Training(Check):
             case "checkpoint.saved":
                 self._saved(event)
             case "samples.swept":
-                self._plans.swept(event)
+                self._plans.swept(event, rests_on=self._last)
         self._last = event.position
 
     def _check_writer(self, event: Event) -> None:

@@ -383,6 +383,7 @@ FORGERIES: list[tuple[str, str, int, Callable[[dict[str, Any]], None], str]] = [
      payload(weights={"sha256": "0" * 64, "size": 1}), "not the base policy"),
     ("a checkpoint of another state", "checkpoint.saved", 0, payload(state="f" * 64), "the checkpoint's digest"),
     ("a sweep at another version", "samples.swept", 0, raised("version", 4), "decided at another version"),
+    ("a sweep before the learner's last word", "samples.swept", -1, payload(as_of=1), "not made from all that"),
 ]  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """Runs that clone first and then learn from pairs, from their best, from their successes or from groups: planned from the log
 alone, killed in the middle, verified to the bit, audited."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,9 @@ from training_story import (
 from core.arrays import pack_floats, unpack_floats
 from core.settings import Settings
 from events.catalogue import BatchPlanned, SamplesSwept, StepTaken, UpdateApplied
-from events.envelope import Fact
+from events.envelope import Fact, Record
+from events.log import Expectation
+from events.memory import MemoryLog
 from learner.planning import plan, sweep
 from learner.verify import verify
 
@@ -123,6 +126,43 @@ async def test_pairs_are_a_demonstration_and_a_failure_at_the_same_task(tmp_path
     assert len(used) == len(set(used)) == 6
     assert set(tasks) >= {name for name in requested if name.startswith("ep_group_0")}, "demonstrations stay"
     assert await swept(made) == {"successful": 8, "unpaired": 1}
+
+
+class Overtaken(Watched):
+    """A log in which something else is recorded just before the learner's first event that holds certain bytes."""
+
+    def __init__(self, log: MemoryLog, holding: bytes, *, by: Sequence[Told]) -> None:
+        super().__init__(log, 0)
+        self._holding, self._by = holding, list(by)
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        if any(self._holding in record.data for record in batch) and self._by:
+            by, self._by = self._by, []
+            await tell(self._log, by)
+        return await super().append(batch, expect=expect)
+
+
+async def test_a_sweep_is_verified_as_of_what_the_learner_knew_not_of_what_came_before_it_meanwhile(
+    tmp_path: Path,
+) -> None:
+    made = await run_of(tmp_path / "run", settings_of("dpo", pair_batch=3))
+    await tell(made.log, made.story.group(Member(0.0, 1, version=1), seed=77))
+    late = made.story.group(SHOWN, seed=77)
+    await learn(made, until=3, log=Overtaken(made.log, b"unpaired", by=late))  # type: ignore[arg-type]
+    facts = await events_of(made.log)
+    (at,) = (r for r in facts if isinstance(r.fact, SamplesSwept) and r.fact.reason == "unpaired")
+    assert at.position - at.fact.as_of == 1 + len(late), "decided before the demonstration came"
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    assert (await audited(made)).defects == ()
+
+    def hindsight(event: dict[str, Any]) -> None:
+        event["payload"]["as_of"] = at.position - 1
+
+    forged = await copy_of(made, tmp_path / "forged")
+    forge(forged.log, at.position, hindsight)
+    report = await verify(forged.log, forged.blobs, policy=forged.policy)
+    assert report.first_divergence is not None
+    assert report.first_divergence.position == at.position
 
 
 async def test_dpo_lowers_its_loss_on_pairs_it_has_seen(tmp_path: Path) -> None:
