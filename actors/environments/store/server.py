@@ -4,13 +4,10 @@ Consumes HTTP requests on loopback; waits for nothing; produces pages, and throu
 evaluators read. State lives in this process alone: restarting it ends all visits.
 """
 
-import asyncio
 import secrets
-import socket
 import time
 from collections.abc import Callable
 
-import uvicorn
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -23,11 +20,9 @@ from actors.environments.store.forms import BodyTooLarge, Forms
 from actors.environments.store.pages import Pages
 from actors.environments.store.sessions import Sessions
 from actors.environments.store.shop import COOKIE, Shop, go
-from core.errors import EnvironmentFailed
+from actors.serving import serve_app
 from core.settings import SiteSettings
 
-GRACE_S = 1
-"""How long requests in flight may take once the server is told to stop."""
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 
 
@@ -105,34 +100,6 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
     )
 
 
-def _bind(host: str, port: int) -> socket.socket:
-    # The protocol is named because asyncio switches Nagle's delay off only where it is: 40 ms a page otherwise.
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise EnvironmentFailed(
-            f"the store cannot listen on {host}:{port}: {error.strerror}. "
-            "End the process that uses this port, or choose another one"
-        ) from error
-    return listener
-
-
-class _Server(uvicorn.Server):
-    """Tells when it takes connections."""
-
-    def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._on_started = on_started
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._on_started()
-
-
 async def serve(
     settings: SiteSettings,
     *,
@@ -141,27 +108,9 @@ async def serve(
     control_token: str,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation, then stop within GRACE_S. `ready` gets the base address.
+    """Serve until SIGTERM, SIGINT or cancellation, then stop within a second. `ready` gets the base address.
 
     Port 0 takes a free one. Raises EnvironmentFailed when the port is taken.
     """
     app = create_app(settings, control_token=control_token)
-    listener = _bind(host, port)
-    base = f"http://{host}:{listener.getsockname()[1]}"
-    config = uvicorn.Config(
-        app,
-        log_config=None,
-        access_log=False,
-        lifespan="off",
-        timeout_graceful_shutdown=GRACE_S,
-        server_header=False,
-    )
-    server = _Server(config, on_started=lambda: ready(base) if ready else None)
-    try:
-        await server.serve(sockets=[listener])
-    except asyncio.CancelledError:
-        if server.started:
-            await server.shutdown(sockets=[listener])
-        raise
-    finally:
-        listener.close()
+    await serve_app(app, who="the store", host=host, port=port, ready=ready)

@@ -1,0 +1,70 @@
+"""A web application on a socket of its own: says where it listens, and ends within its grace when it is told to."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+
+import uvicorn
+from starlette.applications import Starlette
+
+from core.errors import EnvironmentFailed
+
+GRACE_S = 1
+"""How long requests in flight may take once the server is told to stop."""
+
+
+async def serve_app(
+    app: Starlette, *, who: str, host: str, port: int, ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve until SIGTERM, SIGINT or cancellation, then stop within `GRACE_S`. `ready` gets the base address.
+
+    Port 0 takes a free one. Raises EnvironmentFailed, naming `who`, when the port is taken.
+    """
+    listener = _bind(who, host, port)
+    shown = f"[{host}]" if ":" in host else host
+    base = f"http://{shown}:{listener.getsockname()[1]}"
+    config = uvicorn.Config(
+        app,
+        log_config=None,
+        access_log=False,
+        lifespan="off",
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+    )
+    server = _Server(config, on_started=lambda: ready(base) if ready else None)
+    try:
+        await server.serve(sockets=[listener])
+    except asyncio.CancelledError:
+        if server.started:
+            await server.shutdown(sockets=[listener])
+        raise
+    finally:
+        listener.close()
+
+
+def _bind(who: str, host: str, port: int) -> socket.socket:
+    # The protocol is named because asyncio switches Nagle's delay off only where it is: 40 ms a page otherwise.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise EnvironmentFailed(
+            f"{who} cannot listen on {host}:{port}: {error.strerror}. "
+            "End the process that uses this port, or choose another one"
+        ) from error
+    return listener
+
+
+class _Server(uvicorn.Server):
+    """Tells when it takes connections."""
+
+    def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_started = on_started
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_started()
