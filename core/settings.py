@@ -324,7 +324,8 @@ class LearnerSettings(Section):
     max_gradient_norm: Annotated[float, Field(gt=0)] = 1.0
     """Gradients are scaled down to this norm."""
     cloning_batch: Count = 64
-    """Samples in one batch of cloning, at least: whole episodes are taken."""
+    """Samples in one batch of cloning, at least: whole episodes are taken. Fewer where `sft`, or the cloning that a run
+    begins with, has played all its demonstrations and there are not so many."""
     cloning_epochs: Count = 4
     """Batches of cloning that one episode takes part in, at most."""
     orm_every: Annotated[int, Field(ge=0)] = 0

@@ -188,6 +188,7 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
     state.requests += 1
+    state.shown += fact.origin == "demonstration" and fact.attempt == 0
     await_outcome(state.outcomes, fact, state.settings.learner, at=recorded.position)
     forget_settled(state)
     if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:

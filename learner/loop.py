@@ -51,7 +51,7 @@ from events.subjects import family_wildcard
 from learner.buffer import ReplayBuffer
 from learner.episodes import Sample
 from learner.phases import unscored
-from learner.planning import minibatches_of, plan, sweep
+from learner.planning import minibatches_of, missing, plan, sweep
 from learner.restoring import Restored, restore
 from learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
 from learner.snapshots import LEARNER, Folded
@@ -331,9 +331,7 @@ class Learner:
             async with asyncio.timeout_at(since + limit_s), self._grown:
                 await self._grown.wait_for(lambda: self._state.position > position)
         except TimeoutError:
-            what = (
-                f"a batch of version {self._state.version}; {len(self._state.complete)} groups are complete"
-            )
+            what = missing(self._state, self._state.settings)
             fact = WaitExceeded(setting="learner.batch_wait_s", limit_s=limit_s, waited_for=what)
             await self._publisher.publish(fact, entity="learner")
             return asyncio.get_running_loop().time()

@@ -12,7 +12,7 @@ from core.errors import CorruptEvent
 from core.settings import Settings
 from events.catalogue import BatchPlanned, SamplesSwept
 from learner.episodes import Episode
-from learner.planners import clones_before, planner_due, planners_due
+from learner.planners import BEFORE, clones_before, planner_due, planners_due
 from learner.planners.base import Planner
 from learner.state import BufferState
 
@@ -68,6 +68,16 @@ def plan(state: BufferState, settings: Settings) -> BatchPlanned | None:
         if planned is not None:
             return planned
     return None
+
+
+def missing(state: BufferState, settings: Settings) -> str:
+    """What there is no batch for the want of, in words."""
+    if planner_due(state, settings.learner) is BEFORE and BEFORE.has_all(state, settings):
+        return (
+            f"a demonstration to imitate: all {state.shown} were played, and none that succeeded is left. Fork the run with "
+            "more curriculum.demonstrations or other families"
+        )
+    return f"a batch of version {state.version}; {len(state.complete)} groups are complete"
 
 
 class Minibatch(msgspec.Struct, frozen=True):

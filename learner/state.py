@@ -49,6 +49,8 @@ class BufferState:
     """Ids of complete groups in the order of completion."""
     requests: int = 0
     """Episodes requested so far, of any origin."""
+    shown: int = 0
+    """Demonstrations requested so far, each counted once however often it is tried."""
     settled_groups: dict[str, int] = field(default_factory=dict)
     """Groups that are used up, and `requests` then, oldest first: as long as a request may still come for them."""
     successes: dict[str, list[Episode]] = field(default_factory=dict)

@@ -20,7 +20,7 @@ from learner.planners.phases import CriticOfPhase, Phases
 from learner.planners.successes import Successes
 from learner.state import BufferState
 
-BEFORE: Planner = Imitation("sft", origins=frozenset({"demonstration"}))
+BEFORE = Imitation("sft", origins=frozenset({"demonstration"}))
 """What a run with `learner.cloning_updates` begins with."""
 _OF_POLICY: tuple[Planner, ...] = (
     Groups(),

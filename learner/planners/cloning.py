@@ -1,4 +1,8 @@
-"""Batches of successful steps to imitate: whole episodes, each in up to `cloning_epochs` batches."""
+"""Batches of successful steps to imitate: whole episodes, each in up to `cloning_epochs` batches.
+
+Where nothing but demonstrations is imitated, and all of them are in, a batch smaller than `cloning_batch` is as large as
+it will ever be: then it is what there is.
+"""
 
 from core.seeds import derive_seed
 from core.settings import LearnerSettings, Settings
@@ -8,6 +12,8 @@ from learner.episodes import Episode
 from learner.planners.base import Entry, as_fact, clones_before, cut, why_unusable
 from learner.settling import drop
 from learner.state import BufferState
+
+DEMONSTRATION = "demonstration"
 
 
 class Imitation:
@@ -36,7 +42,8 @@ class Imitation:
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """Those used least first, among them in an order drawn from the run's seed, until there are `cloning_batch` steps.
 
-        Every episode is thus used once before any is used twice; each is used at most `cloning_epochs` times.
+        Every episode is thus used once before any is used twice; each is used at most `cloning_epochs` times. A smaller
+        batch is planned where no more can come.
         """
         assert state.started is not None
         seed = state.started.run_seed
@@ -52,8 +59,23 @@ class Imitation:
             planned.append([Entry(episode, episode.group, 1.0)])
             samples += len(episode.samples)
             if samples >= settings.learner.cloning_batch:
-                return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
-        return None
+                break
+        else:
+            if not (planned and self.has_all(state, settings)):
+                return None
+        return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)
+
+    def has_all(self, state: BufferState, settings: Settings) -> bool:
+        """Whether everything there will ever be to imitate is in: of demonstrations alone that can be told."""
+        return (
+            self._origins == {DEMONSTRATION}
+            and state.shown >= settings.curriculum.demonstrations
+            and not any(
+                episode.group in state.groups and not state.groups[episode.group].complete
+                for episode in state.episodes.values()
+                if episode.origin == DEMONSTRATION
+            )
+        )
 
     def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
         """An episode takes part in several batches; at the run's beginning in as many as that takes."""

@@ -14,12 +14,12 @@ from core.advantages import group_advantages
 from core.arrays import pack_ids, unpack_ids, unpack_positions
 from core.errors import CorruptEvent
 from core.settings import Settings
-from events.catalogue import BatchPlanned, EpisodeJudged, WeightsPublished
+from events.catalogue import BatchPlanned, EpisodeJudged, EpisodeRequested, WeightsPublished
 from events.chain import RollingDigest
 from events.memory import MemoryLog
 from learner.buffer import ReplayBuffer
 from learner.digests import config_digest
-from learner.planning import Minibatch, minibatches_of, plan, sweep
+from learner.planning import Minibatch, minibatches_of, missing, plan, sweep
 from learner.state import BufferState
 from storage.blobs import BlobStore
 
@@ -221,6 +221,81 @@ class TestCloning:
         made = required(plan(state, settings))
         assert [e.episode for e in made.episodes] == ["ep_group_0_1"]
         assert (made.reference_version, made.proximal_version) == (None, None)
+
+
+class TestFewDemonstrations:
+    """All demonstrations together have fewer steps than a batch of cloning: it is what there is, once all are in."""
+
+    SHOWN = Member(1.0, 2, origin="demonstration")
+
+    def settings(self, wanted: int, **learner: Any) -> Settings:
+        chosen = settings_with(**{"algorithm": "sft", "cloning_batch": 50, "minibatches": 1, **learner})
+        return chosen.model_copy(
+            update={"curriculum": chosen.curriculum.model_copy(update={"demonstrations": wanted})}
+        )
+
+    @pytest.mark.parametrize(
+        "learner", [{"algorithm": "sft"}, {"algorithm": "grpo", "cloning_updates": 2}], ids=["sft", "before"]
+    )
+    async def test_the_batch_is_what_there_is_once_all_are_in(
+        self, tmp_path: Path, policy: Path, learner: dict[str, Any]
+    ) -> None:
+        settings = self.settings(3, **learner)
+        log = await log_with(tmp_path, policy, settings, (self.SHOWN,), (self.SHOWN,))
+        assert plan(await folded(log), settings) is None, "one more will be requested"
+        third = Story(policy).group(Member(0.0, 1, origin="demonstration"), name="third")
+        for told in third[:-1]:
+            await tell(log, [told])
+            assert plan(await folded(log), settings) is None, "it is under way"
+        await tell(log, third[-1:])
+        made = required(plan(await folded(log), settings))
+        assert {one.episode for one in made.episodes} == {"ep_group_0_0", "ep_group_1_0"}
+
+    async def test_a_lost_demonstration_that_is_tried_again_is_waited_for(
+        self, tmp_path: Path, policy: Path
+    ) -> None:
+        chosen = self.settings(2)
+        settings = chosen.model_copy(
+            update={"curriculum": chosen.curriculum.model_copy(update={"max_attempts": 2})}
+        )
+        lost = self.SHOWN._replace(abandoned=True)
+        log = await log_with(tmp_path, policy, settings, (self.SHOWN,), (lost,))
+        assert plan(await folded(log), settings) is None
+        story = Story(policy)
+        task = next(
+            one.fact.task for one in story.group(self.SHOWN) if isinstance(one.fact, EpisodeRequested)
+        )
+        again = [story.request(task, "group_1", 0, 1, self.SHOWN, attempt=1)]
+        again += story.episode(task, "ep_group_1_0_1", self.SHOWN)
+        await tell(log, again)
+        state = await folded(log)
+        assert state.shown == 2, "the second try is of the same demonstration"
+        assert len(required(plan(state, settings)).episodes) == 2
+
+    async def test_each_is_used_in_as_many_batches_as_the_settings_say_the_last_one_small(
+        self, tmp_path: Path, policy: Path
+    ) -> None:
+        settings = self.settings(3, cloning_batch=4, cloning_epochs=1)
+        log = await log_with(tmp_path, policy, settings, *[(self.SHOWN,)] * 3)
+        sizes = []
+        while (fact := plan(state := await folded(log), settings)) is not None:
+            sizes.append(len(fact.episodes))
+            base = state.started.base_policy  # type: ignore[union-attr]
+            published = WeightsPublished(version=len(sizes), model="policy", weights=base, update=len(sizes))
+            await tell(log, [Told("learner", "b", fact), Told("learner", "p", published)])
+        assert sizes == [2, 1]
+        assert missing(state, settings).startswith("a demonstration to imitate: all 3 were played")
+
+    async def test_without_a_successful_one_it_says_what_is_missing(
+        self, tmp_path: Path, policy: Path
+    ) -> None:
+        settings = self.settings(1)
+        log = await log_with(tmp_path, policy, settings)
+        assert missing(await folded(log), settings).startswith("a batch of version 0")
+        await tell(log, Story(policy).group(Member(0.0, 1, origin="demonstration")))
+        state = await folded(log)
+        assert plan(state, settings) is None
+        assert "none that succeeded is left" in missing(state, settings)
 
 
 async def test_verdicts_decide_the_advantages(tmp_path: Path, policy: Path) -> None:
