@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.scaffold.files import check_states
+from app.endpoint_conflicts import endpoint_conflicts
 from core.errors import SettingsError
 from core.phases import PHASED
 from core.settings import Settings
@@ -257,6 +258,7 @@ def find_conflicts(settings: Settings) -> list[str]:
             found.append(str(error))
     if settings.telemetry.otlp_endpoint:
         found += _endpoint_conflicts(settings.telemetry.otlp_endpoint)
+    found += endpoint_conflicts(settings)
     for task in curriculum.tasks:
         family, _, seed = task.rpartition(":")
         if family.partition("/")[0] not in curriculum.environments or not seed.isdecimal():

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from core.endpoint import EndpointSettings as EndpointSettings
 from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
@@ -371,6 +372,7 @@ class Settings(Section):
     policy: PolicySettings = PolicySettings()
     judge: JudgeSettings = JudgeSettings()
     relabeler: RelabelerSettings = RelabelerSettings()
+    endpoint: EndpointSettings = EndpointSettings()
     learner: LearnerSettings = LearnerSettings()
     storage: StorageSettings = StorageSettings()
     telemetry: TelemetrySettings = TelemetrySettings()

@@ -1,0 +1,276 @@
+"""The client: one question to an OpenAI-compatible server, asked until it is answered or cannot be.
+
+    ask ── remembered? ──> answer
+     └──> turn (pace) ──> request ──> completion ──> read ──> answer
+              ^  later, where the server is out of reach      └──> once more, where it has not the form asked for
+
+Waits for a turn (`actors.endpoint.pace`) and for the server (`endpoint.timeout_s` for each request, `endpoint.retries`
+further ones with growing pauses, or when the server says). Raises nothing for what a server or a model does: see
+`actors.endpoint.asking`.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from random import Random
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import structlog
+
+from actors.endpoint.asking import (
+    Answered,
+    Bill,
+    Completion,
+    Message,
+    Read,
+    Schema,
+    Trouble,
+    Unanswered,
+    Value,
+    request_digest,
+)
+from actors.endpoint.pace import LONGEST_HOLD_S, Pace
+from actors.endpoint.remembering import Memory
+from actors.endpoint.wire import REFUSING, Refused, Unreadable, read_completion, wait_asked_for
+from core.endpoint import EndpointSettings
+from core.errors import SettingsError
+
+REPAIRS = 1
+"""Further requests where an answer has not the form that was asked for; the model is told what is wrong."""
+PASSING = frozenset({408, 409, 425, 429})
+"""Statuses below 500 that may pass."""
+QUOTA = "insufficient_quota"
+"""Code of a 429 that waiting does not change."""
+NO_KEY = "none"
+"""Sent where no key is set: the client wants one, and would take another provider's from the environment."""
+MOST_SHOWN = 300
+"""Characters of a server's own words in a reason."""
+
+logger = structlog.get_logger(__name__)
+
+
+class _Passing(Exception):
+    """A request came to nothing, and a later one may not."""
+
+    def __init__(self, reason: str, *, wait_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.wait_s = wait_s
+        """As the server asked; None: it did not."""
+
+
+class _Failed(Exception):
+    """A question came to nothing."""
+
+    def __init__(self, trouble: Trouble, reason: str) -> None:
+        super().__init__(reason)
+        self.trouble: Trouble = trouble
+
+
+class Endpoint:
+    """Asks one server; an async context manager, used within one event loop."""
+
+    def __init__(
+        self,
+        settings: EndpointSettings,
+        *,
+        memory: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random: Random | None = None,
+    ) -> None:
+        """`memory`: folder of remembered answers. `random` spreads the retries of several processes.
+
+        Raises:
+            SettingsError: `endpoint.base_url` or `endpoint.model` is empty.
+
+        """
+        for name in ("base_url", "model"):
+            if not getattr(settings, name):
+                raise SettingsError(
+                    f"endpoint.{name} is empty, and something asks the endpoint. Set it, for instance: --set "
+                    "endpoint.base_url=http://127.0.0.1:8000/v1 --set endpoint.model=NAME"
+                )
+        self.settings = settings
+        self._memory = Memory(memory if settings.remembered else None)
+        self._environment = os.environ if environment is None else environment
+        self._sleep = sleep
+        self._random = random or Random()
+        self._client: Any = None
+        self._pace: Pace | None = None
+
+    async def __aenter__(self) -> Self:
+        """Ready to ask; loads the package `openai`."""
+        from openai import AsyncOpenAI
+
+        settings = self.settings
+        self._pace = Pace(
+            at_once=settings.at_once,
+            per_minute=settings.requests_per_minute,
+            clock=asyncio.get_running_loop().time,
+            sleep=self._sleep,
+        )
+        self._client = AsyncOpenAI(
+            base_url=settings.base_url,
+            api_key=self._environment.get(settings.key_variable) or NO_KEY,
+            timeout=settings.timeout_s,
+            max_retries=0,  # ours count the tries, keep the pace and stop everybody where the server asks for peace
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the connections."""
+        await self._client.close()
+
+    async def ask(
+        self,
+        messages: Sequence[Message],
+        read: Read[Value],
+        *,
+        schema: Schema | None = None,
+        temperature: float | None = None,
+        max_tokens: int | None = None,
+        seed: int | None = None,
+    ) -> Answered[Value] | Unanswered:
+        """Ask, and read the answer. `schema`: the form that `read` wants; the others default to the settings'.
+
+        An answer that `read` takes is remembered by its question's digest.
+        """
+        body = self._body(messages, schema, temperature=temperature, max_tokens=max_tokens, seed=seed)
+        digest = request_digest(self.settings.base_url, body)
+        bill = Bill(self.settings, request=digest)
+        remembered = await asyncio.to_thread(self._memory.find, digest)
+        if remembered is not None:
+            with suppress(_Failed):  # kept by another version that read it otherwise: it is asked again
+                value = _read(remembered, read)
+                bill.add(remembered)
+                return Answered(value=value, consulted=bill.total())
+        try:
+            completion, value = await self._answer(body, read, bill)
+        except _Failed as failed:
+            logger.warning("the endpoint gave no answer", trouble=failed.trouble, reason=str(failed))
+            return Unanswered(trouble=failed.trouble, reason=str(failed), consulted=bill.total())
+        await asyncio.to_thread(self._memory.keep, digest, completion)
+        return Answered(value=value, consulted=bill.total())
+
+    def _body(
+        self,
+        messages: Sequence[Message],
+        schema: Schema | None,
+        *,
+        temperature: float | None,
+        max_tokens: int | None,
+        seed: int | None,
+    ) -> dict[str, Any]:
+        settings = self.settings
+        body: dict[str, Any] = {
+            "model": settings.model,
+            "messages": [msgspec.to_builtins(message) for message in messages],
+            "temperature": settings.temperature if temperature is None else temperature,
+            settings.limit_field: max_tokens or settings.max_tokens,
+        }
+        if seed is not None:
+            body["seed"] = seed
+        if schema is not None and settings.structured == "json_schema":
+            form = {"name": schema.name, "schema": schema.body, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": form}
+        elif schema is not None and settings.structured == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        return body
+
+    async def _answer(
+        self, body: Mapping[str, Any], read: Read[Value], bill: Bill
+    ) -> tuple[Completion, Value]:
+        """An answer in the form asked for. Raises _Failed."""
+        asked = dict(body)
+        for repair in range(REPAIRS + 1):
+            completion = await self._completion(asked, bill)
+            try:
+                return completion, _read(completion, read)
+            except _Failed as failed:
+                if repair == REPAIRS:
+                    raise
+                said = {"role": "assistant", "content": completion.text or "-"}
+                again = {
+                    "role": "user",
+                    "content": f"{failed}. Answer again, in the form asked for, and nothing else.",
+                }
+                asked["messages"] = [*body["messages"], said, again]
+        raise AssertionError("the last repair returns or raises")
+
+    async def _completion(self, body: Mapping[str, Any], bill: Bill) -> Completion:
+        """What the server says to one request, tried again while that may help. Raises _Failed."""
+        assert self._pace is not None, "the endpoint is not open"
+        settings = self.settings
+        for further in range(settings.retries + 1):
+            try:
+                async with self._pace.turn():
+                    bill.tries += 1
+                    completion = await self._request(body)
+            except Refused as refused:
+                bill.add(refused.completion)
+                raise _Failed("refusal", str(refused)) from None
+            except _Passing as passing:
+                reason, wait_s = str(passing), passing.wait_s
+            else:
+                bill.add(completion)
+                return completion
+            if further == settings.retries or (wait_s is not None and wait_s > LONGEST_HOLD_S):
+                break
+            if wait_s is not None:
+                self._pace.hold(wait_s)
+            else:
+                await self._sleep(settings.backoff_s * 2**further * self._random.uniform(0.5, 1.0))
+        raise _Failed(
+            "outage", f"{settings.base_url} was asked {bill.tries} times in vain, at last: {reason}"
+        )
+
+    async def _request(self, body: Mapping[str, Any]) -> Completion:
+        """One request. Raises _Passing, Refused, _Failed."""
+        import openai
+
+        settings = self.settings
+        try:
+            async with asyncio.timeout(settings.timeout_s):
+                response = await self._client.chat.completions.with_raw_response.create(**body)
+            return read_completion(response.content)
+        except (TimeoutError, openai.APITimeoutError):
+            raise _Passing(f"no answer within {settings.timeout_s:g} s (endpoint.timeout_s)") from None
+        except openai.APIConnectionError as error:
+            raise _Passing(f"it is out of reach ({error.__cause__ or error})") from None
+        except Unreadable as error:
+            raise _Passing(str(error)) from None
+        except openai.APIStatusError as error:
+            raise self._said_no(error) from None
+
+    def _said_no(self, error: Any) -> Exception:
+        """What a status other than success means."""
+        status, code = int(error.status_code), error.code
+        words = f"{status}: {str(error.message)[:MOST_SHOWN]}"
+        if code == REFUSING:
+            return _Failed("refusal", f"the provider's filter held the question back ({words})")
+        if status in (401, 403):
+            return _Failed(
+                "rejected",
+                f"{self.settings.base_url} does not take the key in {self.settings.key_variable} (status {status}; "
+                "endpoint.key_variable)",
+            )
+        if (status in PASSING and code != QUOTA) or status >= 500:
+            now = datetime.now(UTC)
+            return _Passing(words, wait_s=wait_asked_for(error.response.headers.get("retry-after"), now=now))
+        return _Failed("outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}")
+
+
+def _read(completion: Completion, read: Read[Value]) -> Value:
+    """Raises _Failed where the text means nothing."""
+    try:
+        return read(completion.text)
+    except (ValueError, msgspec.DecodeError, RecursionError) as error:
+        cut = ", cut at its greatest length (endpoint.max_tokens)" if completion.finish == "length" else ""
+        raise _Failed("malformed", f"That is no answer{cut}: {error}") from None

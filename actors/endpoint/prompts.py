@@ -1,0 +1,80 @@
+"""Prompts as versioned text files, and the filling in of what a question is about.
+
+A file has a turn per `[system]` or `[user]` on a line of its own, and `$name` where something is filled in. What is filled
+in is data: whatever looks like one of the file's own marks (`<page>`, `</page>`) is taken out of it, so that no page can
+close its place and speak as the question. The digest of a file stands in every fact that rests on it; its version is raised
+with every change.
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from string import Template
+from typing import NamedTuple
+
+import msgspec
+
+from actors.endpoint.asking import Message, Schema
+from core.ids import digest_hex
+
+FOLDER = Path(__file__).parent / "texts"
+
+_TURN = re.compile(r"^\[(system|user)\]$", re.MULTILINE)
+_MARK = re.compile(r"</?[a-z]+>")
+_THOUGHT = "</think>"
+
+
+class PromptText(NamedTuple):
+    """One file."""
+
+    name: str
+    """`verdict-1`: what it is for, and its version."""
+    version: str
+    digest: str
+    """sha256 of the file."""
+    turns: tuple[Message, ...]
+    """With their places open."""
+
+    def filled(self, values: Mapping[str, str]) -> tuple[Message, ...]:
+        """The question about these values. Raises KeyError for a place without a value."""
+        marks = {mark for turn in self.turns for mark in _MARK.findall(turn.content)}
+        marked = re.compile("|".join(map(re.escape, sorted(marks))) or r"(?!)", re.IGNORECASE)
+        clean = {name: marked.sub(" ", value) for name, value in values.items()}
+        return tuple(
+            Message(turn.role, Template(turn.content).substitute(clean).strip()) for turn in self.turns
+        )
+
+
+@cache
+def prompt_text(name: str) -> PromptText:
+    """A file of `texts` by its name, such as `verdict-1`."""
+    content = (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
+    roles = _TURN.split(content)[1:]
+    turns = tuple(
+        Message("system" if role == "system" else "user", text)
+        for role, text in zip(roles[::2], roles[1::2], strict=True)
+    )
+    return PromptText(name, name.rpartition("-")[2], digest_hex(content.encode()), turns)
+
+
+def schema_of(kind: type, *, name: str) -> Schema:
+    """The JSON schema of a struct, its root in place, as servers want it."""
+    whole = msgspec.json.schema(kind)
+    definitions = dict(whole["$defs"])
+    root = definitions.pop(whole["$ref"].rpartition("/")[2])
+    return Schema(name=name, body=root | ({"$defs": definitions} if definitions else {}))
+
+
+def said_by(text: str) -> str:
+    """What a model says behind its thoughts, where it thinks aloud."""
+    return text.rpartition(_THOUGHT)[2].strip()
+
+
+def json_in(text: str) -> bytes:
+    """The JSON object in an answer; models put fences and words around it. Raises ValueError where there is none."""
+    said = said_by(text)
+    first, last = said.find("{"), said.rfind("}")
+    if first < 0 or last < first:
+        raise ValueError("it holds no JSON object")
+    return said[first : last + 1].encode()

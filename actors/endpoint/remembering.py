@@ -1,0 +1,54 @@
+"""Answers kept by the digest of their question: an equal question is not asked, and not paid for, again.
+
+A file is written whole or not at all, and is checked when it is read: one that is damaged is as if it were not there. What
+a model said stands in the fact that rests on it, so that these files can be deleted at any time.
+"""
+
+import os
+import secrets
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from actors.endpoint.asking import Completion
+
+logger = structlog.get_logger(__name__)
+
+
+class Memory:
+    """A folder of answers. Processes may share it."""
+
+    def __init__(self, folder: Path | None) -> None:
+        """`folder` None: nothing is remembered."""
+        self._folder = folder
+
+    def find(self, digest: str) -> Completion | None:
+        """The answer to the question of this digest."""
+        if self._folder is None:
+            return None
+        try:
+            return msgspec.json.decode(self._place(self._folder, digest).read_bytes(), type=Completion)
+        except (OSError, msgspec.DecodeError):
+            return None
+
+    def keep(self, digest: str, completion: Completion) -> None:
+        """Remember an answer."""
+        if self._folder is None:
+            return
+        place = self._place(self._folder, digest)
+        mine = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(msgspec.json.encode(completion))
+            mine.rename(place)
+        except OSError as error:  # what was answered is worth more than that it is remembered
+            logger.warning("an answer is not remembered", reason=str(error))
+            with suppress(OSError):
+                mine.unlink()
+
+    @staticmethod
+    def _place(folder: Path, digest: str) -> Path:
+        return folder / digest[:2] / f"{digest}.json"
