@@ -62,8 +62,11 @@ def task_sources(settings: Settings) -> dict[str, TaskSource]:
     """Every environment's tasks, by name."""
     from actors.environments.miniwob.tasks import MiniwobTasks
     from actors.environments.store.tasks import StoreTasks
+    from actors.environments.web.tasks import WebTasks
 
     sources: list[TaskSource] = [StoreTasks(settings.sites), MiniwobTasks()]
+    if settings.web.tasks:
+        sources.append(WebTasks(settings.web))
     return {source.name: source for source in sources}
 
 

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from actors.scaffold.files import check_states
+from app import web_tasks
 from app.endpoint_conflicts import endpoint_conflicts
 from core.errors import SettingsError
 from core.phases import PHASED
@@ -98,17 +99,18 @@ def merge(layers: Sequence[Layer], *, recipe: str) -> Resolved:
     values: dict[str, Any] = {}
     sources = dict.fromkeys(fields(), DEFAULT_SOURCE)
     for layer in layers:
-        for key, value in layer.values.items():
+        for key, value in web_tasks.with_tasks(layer.values).items():
             values[key] = value
             sources[key] = layer.source
     _narrow_families(values, sources)
+    web_tasks.narrow_contexts(values, sources)
     try:
         settings = Settings.model_validate(_nest(values))
     except ValidationError as error:
         raise SettingsError("\n".join(_say(one, sources) for one in error.errors())) from error
-    conflicts = find_conflicts(settings)
-    if conflicts:
-        raise SettingsError("\n".join(conflicts))
+    found = find_conflicts(settings)
+    if found:
+        raise SettingsError("\n".join(found))
     return Resolved(settings=settings, recipe=recipe, sources=sources)
 
 
@@ -189,6 +191,7 @@ def find_conflicts(settings: Settings) -> list[str]:
             "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer has no place for a thought"
         )
     found += _scaffold_conflicts(settings)
+    found += web_tasks.conflicts(settings)
     if learner.algorithm == "grpo" and curriculum.group_size < 2:
         found.append(
             "curriculum.group_size = 1 leaves learner.algorithm = 'grpo' nothing to compare: it needs at least 2"
@@ -326,12 +329,14 @@ def to_toml(resolved: Resolved) -> str:
 
 def describe_value(value: Any) -> str:
     """A value as it would stand in a settings file."""
-    return _toml_value(list(value) if isinstance(value, tuple) else value)
+    return _toml_value(value)
 
 
 def _toml_value(value: Any) -> str:
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return f"[{', '.join(map(_toml_value, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_toml_value(key)} = {_toml_value(one)}' for key, one in value.items())}}}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return json.dumps(value)

@@ -21,6 +21,7 @@ from app.launch import read_launch
 from app.processes import read_json, write_json
 from app.revision import code_revision
 from app.supervisor import home_folder
+from app.web_tasks import require_sound_groups
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
 from events.archive.manifest import is_archive
@@ -307,9 +308,10 @@ def plan_run(
     """The same, before anything of it is there. `ancestors`: runs of which it is a fork, wherever they are.
 
     Raises:
-        SettingsError: the name is taken or cannot be one.
+        SettingsError: the name is taken or cannot be one, or groups would share a back end.
 
     """
+    require_sound_groups(resolved.settings)
     home = home or home_folder()
     taken = set(list_runs(home))
     if name is None:

@@ -36,8 +36,8 @@ def select_run(
     if name in existing or (name is None and existing and not changes):
         if changes:
             raise SettingsError(
-                f"run {name!r} exists, and its settings are fixed in its first event. Leave out --recipe, --config and "
-                "--set to go on with it, or choose another name with --run for a new run with these settings."
+                f"run {name!r} exists, and its settings are fixed in its first event. Leave out --recipe, --config, "
+                "--tasks and --set to go on with it, or choose another name with --run for a new run with these settings."
             )
         return open_run(name, home=home)
     return create_run(resolve(recipe=recipe, file=config, overrides=overrides), name=name, home=home)

@@ -4,10 +4,13 @@ import asyncio
 import secrets
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.site import Site
 from actors.environments.store.site import StoreSite
+from actors.environments.web.site import WebSite
+from app.supervisor import home_folder
 from core.settings import Settings
 
 SERVER_S = 20.0
@@ -16,14 +19,23 @@ TOKEN = secrets.token_urlsafe(16)
 """Control token of a store that lives as long as this process, on a port nobody else knows."""
 
 
-def sites_with(store: StoreSite, settings: Settings) -> dict[str, Site]:
-    """Every site by the name of its environment, beside the store that is served already."""
-    return {store.name: store, MiniwobSite.name: MiniwobSite()}
+def login_states(home: Path) -> Path:
+    """Where saved logins of the user's sites lie."""
+    return home / "secrets" / "logins"
+
+
+def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) -> dict[str, Site]:
+    """Every site by the name of its environment, beside the store that is served already.
+
+    `trusted`: whether the tasks are the user's own, so that secrets and resets of theirs may be used.
+    """
+    web = WebSite(login_states(home_folder()), trusted=trusted)
+    return {store.name: store, MiniwobSite.name: MiniwobSite(), web.name: web}
 
 
 @asynccontextmanager
-async def sites_running(settings: Settings) -> AsyncIterator[dict[str, Site]]:
-    """Every site by name, the store served by this process for as long as the block lasts."""
+async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIterator[dict[str, Site]]:
+    """Every site by name, the store served by this process for as long as the block lasts; see `sites_with`."""
     from actors.environments.store.server import serve
 
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -33,5 +45,5 @@ async def sites_running(settings: Settings) -> AsyncIterator[dict[str, Site]]:
         )
         async with asyncio.timeout(SERVER_S):
             base_url = await address
-        yield sites_with(StoreSite(base_url, TOKEN), settings)
+        yield sites_with(StoreSite(base_url, TOKEN), settings, trusted=trusted)
         serving.cancel()

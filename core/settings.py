@@ -4,7 +4,7 @@ Values come from defaults, the recipe, the user's TOML, `--set`, in that order; 
 remembers where each came from. The resolved settings are the run's first event.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -31,6 +31,16 @@ class SiteSettings(Section):
     """Fixes the catalogue."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the store on loopback; 0: any free one, kept across restarts."""
+
+
+class WebSettings(Section):
+    """Sites of the user's own (environment `web`, docs/your-site.md)."""
+
+    file: str = ""
+    """Task file, TOML or JSONL, that `tasks` were read from; whoever names one brings its tasks. Read once: a run keeps what
+    stood in it then, and neither a resume nor a fork opens it again."""
+    tasks: tuple[dict[str, Any], ...] = ()
+    """The tasks, each whole."""
 
 
 class CurriculumSettings(Section):
@@ -365,6 +375,7 @@ class Settings(Section):
     run: RunSettings = RunSettings()
     log: LogSettings = LogSettings()
     sites: SiteSettings = SiteSettings()
+    web: WebSettings = WebSettings()
     curriculum: CurriculumSettings = CurriculumSettings()
     evolution: EvolutionSettings = EvolutionSettings()
     actors: ActorSettings = ActorSettings()

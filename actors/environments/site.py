@@ -20,6 +20,8 @@ class SiteTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Expression in JavaScript that is true once the page has ended the episode; empty: no page ever does."""
     viewport: tuple[int, int] = (1280, 1024)
     """Width and height of the window in pixels."""
+    probes_active: bool = False
+    """At the end the site is asked about the page that the episode ended on; else about the one that entered it."""
 
 
 class Site(Protocol):

@@ -18,7 +18,7 @@ from playwright.async_api import Page as BrowserPage
 from actors.environments.actions import EXECUTORS, LOADING, Refused
 from actors.environments.base import Start, StepOutcome
 from actors.environments.navigation import is_allowed
-from actors.environments.site import Site
+from actors.environments.site import Site, traits_of
 from actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
 from actors.environments.window import Tab, Window
 from core.action import Action, ParseFailure
@@ -121,9 +121,11 @@ class BrowserWorld:
         assert self._task is not None
         assert self._entry is not None
         limit = self._settings.page_timeout_s
+        active = traits_of(self._site).probes_active and bool(window.tabs)
+        asked = window.tab.page if active else self._entry
         try:
             async with asyncio.timeout(limit):
-                probes = await self._site.probe(self._entry, self._task)
+                probes = await self._site.probe(asked, self._task)
         except (TimeoutError, PlaywrightError) as error:
             window.spoiled = "the site gave no evidence"
             self._check_alive(window)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.store.evaluators import evaluate as evaluate_store
+from actors.environments.web.evaluators import evaluate as evaluate_web
 from core.errors import JudgeUnavailable
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -15,7 +16,11 @@ from events.catalogue.verdict import JudgeIdentity
 
 Evaluate = Callable[[Task, Evidence], Judgment]
 
-EVALUATORS: dict[str, Evaluate] = {"store": evaluate_store, "miniwob": evaluate_miniwob}
+EVALUATORS: dict[str, Evaluate] = {
+    "store": evaluate_store,
+    "miniwob": evaluate_miniwob,
+    "web": evaluate_web,
+}
 """By environment."""
 
 RULES = JudgeIdentity(name="rules", version="1")

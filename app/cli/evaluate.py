@@ -1,23 +1,29 @@
 """`hindcast eval`."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from actors.environments.base import TaskSource
+from actors.environments.web.tasks import ENVIRONMENT
 from app.cli.bars import progress_bar
 from app.cli.options import PLACES, Json, SourceOption
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
 from app.sources import Source, open_source
+from app.web_tasks import overrides_for, require_task_secrets
 from core.errors import SettingsError
 from core.settings import Settings
+from core.task import Task
 
 app = typer.Typer()
 
+EPISODES = 100
+"""Played where nothing else is asked for."""
 SUITES = {"store": "store", "miniwob": "miniwob", "miniwob-all": "miniwob"}
 """Suite -> site. A suite has the site's usual families, `-all` every one."""
 
@@ -27,8 +33,14 @@ def evaluate_policy(
     policy: Annotated[
         str, typer.Option(help="`base`, a model folder, a version of the run such as 12, or `latest`.")
     ] = "base",
-    suite: Annotated[str, typer.Option(help="Which tasks: store, miniwob, miniwob-all.")] = "store",
-    episodes: Annotated[int, typer.Option(min=1, help="How many episodes.")] = 100,
+    suite: Annotated[
+        str,
+        typer.Option(help="Which tasks: store, miniwob, miniwob-all, or your own task file: all of them."),
+    ] = "store",
+    episodes: Annotated[
+        int | None,
+        typer.Option(min=1, help="How many episodes. Default: 100, or one for each task of your own file."),
+    ] = None,
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     tasks: Annotated[
         Path | None,
@@ -62,18 +74,27 @@ def evaluate_policy(
     from app.budgets import success_within, with_budget
     from app.evaluation import plan_attempts, plan_requests, play
 
-    if suite not in SUITES:
-        raise SettingsError(f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}")
-    settings = resolve(file=tasks, overrides=overrides or []).settings
+    own = _own_file(suite)
+    settings = resolve(file=tasks, overrides=[*overrides_for(own), *(overrides or [])]).settings
+    require_task_secrets(settings)
     sources = task_sources(settings)
-    source = sources[SUITES[suite]]
+    source = sources[SUITES[suite] if own is None else ENVIRONMENT]
     folder, weights, name = _find_policy(policy, settings, run, as_of)
+    if tasks is not None and not settings.curriculum.tasks:
+        raise SettingsError(f"--tasks {tasks} names no curriculum.tasks. Run: hindcast task select")
+    chosen: list[Task] = []
     if tasks is not None:
-        if not settings.curriculum.tasks:
-            raise SettingsError(f"--tasks {tasks} names no curriculum.tasks. Run: hindcast task select")
         suite = tasks.name
         pool = configured_pool(sources, settings.curriculum)
         chosen = [task for named in pool.values() for task in named.values()]
+        episodes = episodes or EPISODES
+    elif own is not None:
+        suite = own.name
+        chosen = _tasks_of(source, family or source.families())
+        episodes = episodes or len(chosen)
+    else:
+        episodes = episodes or EPISODES
+    if chosen:
         requests = plan_attempts(
             chosen,
             attempts=-(-episodes // len(chosen)),
@@ -122,6 +143,29 @@ def evaluate_policy(
         print_text(
             "Won and ended within so many steps of one set of episodes; all but the last are lower bounds."
         )
+
+
+def _own_file(suite: str) -> Path | None:
+    """The task file that a suite is; None for one of ours. Raises SettingsError where it is neither."""
+    if suite in SUITES:
+        return None
+    path = Path(suite)
+    if path.suffix in (".toml", ".jsonl") or path.is_file():
+        return path
+    raise SettingsError(
+        f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}, and task files, .toml or .jsonl"
+    )
+
+
+def _tasks_of(source: TaskSource, families: Sequence[str]) -> list[Task]:
+    """Every task of the families, once. Seeds count the tasks of a family, and begin anew after the last."""
+    found: dict[str, Task] = {}
+    for family in families:
+        number = 0
+        while (task := source.task(family, number)).id not in found:
+            found[task.id] = task
+            number += 1
+    return list(found.values())
 
 
 def _budgets(text: str, settings: Settings) -> list[int]:

@@ -14,6 +14,7 @@ from app.runs import open_run
 from app.selection import select_run
 from app.start import Summary, check_home_is_free, run_system
 from app.supervisor import home_folder
+from app.web_tasks import overrides_for, require_actors, require_task_secrets
 
 app = typer.Typer()
 
@@ -32,6 +33,9 @@ def start(
     config: Annotated[
         Path | None, typer.Option(help="Settings file of a new run; default: hindcast.toml if there is one.")
     ] = None,
+    tasks: Annotated[
+        Path | None, typer.Option(help="Task file of your own site (docs/your-site.md), for a new run.")
+    ] = None,
     until: Annotated[
         list[str] | None, typer.Option(metavar="GOAL=N", help="End at updates=N, episodes=N or minutes=N.")
     ] = None,
@@ -48,7 +52,10 @@ def start(
     home = home_folder()
     check_home_is_free(home)
     goals = parse_until(until or [])
-    handle = select_run(home, name=run, recipe=recipe, config=config, overrides=overrides or [])
+    chosen = [*overrides_for(tasks), *(overrides or [])]
+    handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
+    require_actors(handle.settings, actors)
+    require_task_secrets(handle.settings)
     launch = Launch(run=handle.name, until=goals, actors=actors)
     write_launch(home, launch)
     summary = asyncio.run(

@@ -1,0 +1,328 @@
+"""What a task file says of one task. A definition is all there is to know: it stands in `Task.goal`, so in the log.
+
+Secrets never stand in it: where one is needed (login, reset, HTTP probes) it is named as `${NAME}`, the name of an
+environment variable, and put in when the site uses it (`secrets`).
+"""
+
+import re
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from actors.environments.base import ResetSemantics
+from core.errors import SettingsError
+
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}")
+"""Names and families stand in addresses and settings: `web/reading:3`."""
+PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
+WEB = ("http", "https")
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Base of what stands in a task file: no unknown keys, defaults left out when written."""
+
+
+class Check(Definition, frozen=True, kw_only=True):
+    """One thing that must hold at the end of an episode: where to look, and what must be found there."""
+
+    of: Literal["answer", "url", "text", "value", "count", "script", "http"]
+    """The answer, the final address; of the elements that `selector` finds their visible text, the value of fields, or how
+    many there are; what `script` returns in the page; what an HTTP GET of `address` answers."""
+    selector: str = ""
+    """CSS, or another selector of Playwright's."""
+    script: str = ""
+    """A JavaScript expression."""
+    at: str = ""
+    """Which page to look at, relative to the start; opened anew at the end. Empty: the page that the episode ended on."""
+    address: str = ""
+    """Of `http`: absolute, or relative to the start."""
+    headers: dict[str, str] = {}
+    """Of `http`; may name secrets."""
+    field: str = ""
+    """Of `http`: the part of a JSON answer, by dots: `items.0.title`. Empty: the whole text."""
+    exact: str | None = None
+    """Equal, but for case and surplus space."""
+    contains: str | None = None
+    """Holds this text, case and surplus space aside."""
+    regex: str | None = None
+    """Matches anywhere in the text, as Python's `re.search`."""
+    number: float | None = None
+    """The one number in the text is this one."""
+    tolerance: float = 0.0
+    """How far from `number` it may be."""
+
+
+class LoginStep(Definition, frozen=True, kw_only=True):
+    """One step of a login: exactly one of these, with `value` for those that enter something."""
+
+    goto: str = ""
+    """An address, absolute or relative to the start."""
+    fill: str = ""
+    """Selector of a field."""
+    click: str = ""
+    """Selector."""
+    select: str = ""
+    """Selector of a dropdown; `value` is the option's label or value."""
+    press: str = ""
+    """A key, such as Enter."""
+    wait: str = ""
+    """Selector of what must be visible before it goes on."""
+    value: str = ""
+    """May name secrets."""
+
+
+class Login(Definition, frozen=True, kw_only=True):
+    """How the browser is logged in before the episode begins: by steps, or by a state saved with `hindcast login`."""
+
+    steps: tuple[LoginStep, ...] = ()
+    state: str = ""
+    """Name of a saved state, under `secrets/logins` of the home."""
+    signed_in: str = ""
+    """Selector of what is visible on the start page only while logged in: where it is not, the login failed or expired."""
+
+
+class Reset(Definition, frozen=True, kw_only=True):
+    """How the back end is brought into its first state: a command, or an HTTP call that must answer 2xx."""
+
+    command: tuple[str, ...] = ()
+    """Program and arguments; no shell. It sees the environment of the process, secrets included."""
+    url: str = ""
+    """May name secrets, as headers and body may."""
+    method: Literal["POST", "GET", "PUT", "DELETE"] = "POST"
+    headers: dict[str, str] = {}
+    body: str = ""
+
+
+class WebTask(Definition, frozen=True, kw_only=True):
+    """One task on one site."""
+
+    name: str
+    """Unique in its file."""
+    family: str = "tasks"
+    """Groups tasks for results and curricula."""
+    instruction: str
+    """What the agent is told."""
+    start: str
+    """Where an episode begins."""
+    origins: tuple[str, ...] = ()
+    """Where it may navigate, as scheme://host:port; empty: the start's."""
+    checks: tuple[Check, ...] = ()
+    """What the rule judge checks at the end."""
+    need: Literal["all", "any"] = "all"
+    """How many of several checks must hold."""
+    judge: str = ""
+    """Instead of checks: the judge that the verdict is left to, such as orm."""
+    resets: ResetSemantics = "none"
+    """Whose state an episode begins in: its own (`per_episode`: by `reset`, or since the site keeps all state in the browser's
+    session); that of one reset before the first episode (`per_batch`); whatever the last one left (`none`)."""
+    reset: Reset | Literal["none"] = "none"
+    """What brings that state about."""
+    parallel: bool = False
+    """Whether episodes may share one back end at the same time, since they only read, or change only what is their own."""
+    fingerprint: str = ""
+    """Selector of what tells whether the start is the same each time; empty: the whole first page."""
+    login: Login | None = None
+    max_steps: int = 20
+    """Steps after which an episode is truncated."""
+    viewport: tuple[int, int] = (1280, 1024)
+    """Width and height of the window in pixels."""
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether its reset would wipe the state of any other episode under way."""
+        return self.resets == "per_episode" and self.reset != "none" and not self.parallel
+
+    @property
+    def shares(self) -> bool:
+        """Whether episodes see what others changed."""
+        return self.resets != "per_episode" and not self.parallel
+
+
+class Wrong(Exception):
+    """What is wrong with a definition: `key`, then why."""
+
+    def __init__(self, key: str, why: str) -> None:
+        super().__init__(f"{key}: {why}")
+
+
+def task_of(content: dict[str, Any]) -> WebTask:
+    """A definition, checked. Raises Wrong."""
+    try:
+        task = msgspec.convert(content, WebTask)
+    except msgspec.ValidationError as error:
+        raise Wrong(*_place(str(error))) from error
+    _check_task(task)
+    if not task.origins:
+        task = msgspec.structs.replace(task, origins=(origin_of(task.start),))
+    return task
+
+
+def tasks_of(contents: tuple[dict[str, Any], ...]) -> tuple[WebTask, ...]:
+    """The definitions that settings hold. Raises SettingsError, naming the task and the key."""
+    tasks: dict[str, WebTask] = {}
+    for number, content in enumerate(contents):
+        where = f"web.tasks, task {content.get('name') or number + 1!r}"
+        try:
+            task = task_of(content)
+        except Wrong as wrong:
+            raise SettingsError(f"{where}: {wrong}") from wrong
+        if task.name in tasks:
+            raise SettingsError(f"{where}: name: another task has this name")
+        tasks[task.name] = task
+    return tuple(tasks.values())
+
+
+def plain(task: WebTask) -> dict[str, Any]:
+    """A definition in the values that JSON and TOML have, so that it equals itself when read back."""
+    content: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(task))
+    return content
+
+
+def origin_of(url: str) -> str:
+    """Scheme, host and port of an address.
+
+    >>> origin_of("http://127.0.0.1:8080/notes?page=2")
+    'http://127.0.0.1:8080'
+    """
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+def secrets_named(task: WebTask) -> set[str]:
+    """The environment variables that a definition names."""
+    return set(PLACEHOLDER.findall(msgspec.json.encode(task).decode()))
+
+
+def _place(message: str) -> tuple[str, str]:
+    """msgspec's message as key and reason."""
+    why, _, path = message.partition(" - at `$")
+    key = path.rstrip("`").lstrip(".")
+    return key or "the task", why[:1].lower() + why[1:]
+
+
+def _check_task(task: WebTask) -> None:
+    for key, name in (("name", task.name), ("family", task.family)):
+        if not NAME.fullmatch(name):
+            raise Wrong(key, f"{name!r} must be small letters, digits, `-` and `_`, a letter or digit first")
+    if not task.instruction.strip():
+        raise Wrong("instruction", "is empty")
+    _check_address("start", task.start)
+    for origin in task.origins:
+        _check_address("origins", origin)
+        if urlsplit(origin).path not in ("", "/") or urlsplit(origin).query:
+            raise Wrong("origins", f"{origin!r} is an address; an origin ends with its host and port")
+    if task.origins and origin_of(task.start) not in {origin_of(origin) for origin in task.origins}:
+        raise Wrong("origins", f"lacks {origin_of(task.start)}, where the task starts")
+    if not 1 <= task.max_steps <= 1000:
+        raise Wrong("max_steps", f"{task.max_steps} must be 1 to 1000")
+    if not all(200 <= side <= 4000 for side in task.viewport):
+        raise Wrong("viewport", f"{list(task.viewport)} must be width and height in pixels, 200 to 4000")
+    if task.judge and task.checks:
+        raise Wrong("judge", f"{task.judge!r} and checks are given; a verdict comes from one of them")
+    if not task.judge and not task.checks:
+        raise Wrong("checks", "there is none, and no judge: nobody could say whether an episode succeeded")
+    if task.judge == "rules":
+        raise Wrong("judge", "'rules' is the judge that reads checks: give checks instead")
+    for number, check in enumerate(task.checks):
+        _check_check(f"checks[{number}]", check)
+    _check_reset(task)
+    if task.login is not None:
+        _check_login(task.login)
+    public = msgspec.structs.replace(task, reset="none", login=None, checks=())
+    for name in secrets_named(public):
+        raise Wrong(
+            f"${{{name}}}", "only login, reset and headers name secrets: all else is shown and recorded"
+        )
+
+
+def _check_address(key: str, url: str) -> None:
+    try:
+        parts = urlsplit(url)
+        usable = parts.scheme in WEB and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        usable = False
+    if not usable:
+        raise Wrong(key, f"{url!r} is no address such as http://127.0.0.1:8080/")
+    if parts.username is not None or parts.password is not None:
+        raise Wrong(key, "holds a user name or password, and is recorded: use a login")
+
+
+_NEEDS = {
+    "text": "selector",
+    "value": "selector",
+    "count": "selector",
+    "script": "script",
+    "http": "address",
+}
+_BELONGS = {
+    "selector": ("text", "value", "count"),
+    "script": ("script",),
+    "at": ("text", "value", "count", "script"),
+    "address": ("http",),
+    "headers": ("http",),
+    "field": ("http",),
+}
+
+
+def _check_check(key: str, check: Check) -> None:
+    needed = _NEEDS.get(check.of)
+    if needed and not getattr(check, needed):
+        raise Wrong(f"{key}.{needed}", f"is missing: of = {check.of!r} needs it")
+    for name, kinds in _BELONGS.items():
+        if getattr(check, name) and check.of not in kinds:
+            raise Wrong(f"{key}.{name}", f"belongs to of = {' or '.join(map(repr, kinds))}, not {check.of!r}")
+    given = [name for name in ("exact", "contains", "regex", "number") if getattr(check, name) is not None]
+    if len(given) != 1:
+        found = " and ".join(given) or "none"
+        raise Wrong(key, f"needs one of exact, contains, regex and number; found {found}")
+    if check.regex is not None:
+        try:
+            re.compile(check.regex)
+        except re.error as error:
+            raise Wrong(f"{key}.regex", f"{check.regex!r} is no regular expression: {error}") from error
+    if check.tolerance and check.number is None:
+        raise Wrong(f"{key}.tolerance", "belongs to number")
+    for name in secrets_named_in(msgspec.structs.replace(check, headers={})):
+        raise Wrong(key, f"${{{name}}}: only headers of a check name secrets: all else is recorded")
+
+
+def secrets_named_in(check: Check) -> set[str]:
+    """The environment variables that a check names."""
+    return set(PLACEHOLDER.findall(msgspec.json.encode(check).decode()))
+
+
+def _check_reset(task: WebTask) -> None:
+    reset = task.reset
+    if reset == "none":
+        if task.resets == "per_batch":
+            raise Wrong("reset", "is missing: resets = 'per_batch' says that something resets the site")
+        return
+    if bool(reset.command) == bool(reset.url):
+        raise Wrong("reset", "needs a command or a url, one of them")
+    if reset.command and (reset.headers or reset.body):
+        raise Wrong("reset", "headers and body belong to a url, not to a command")
+    if reset.url and urlsplit(reset.url).scheme not in WEB and not PLACEHOLDER.match(reset.url):
+        raise Wrong("reset.url", f"{reset.url!r} is no address such as http://127.0.0.1:8080/reset")
+    if task.resets == "none":
+        raise Wrong("resets", "'none' says that nothing resets the site, and there is a reset: say when")
+
+
+def _check_login(login: Login) -> None:
+    if bool(login.steps) == bool(login.state):
+        raise Wrong("login", "needs steps or a state, one of them")
+    if login.state and not NAME.fullmatch(login.state):
+        raise Wrong("login.state", f"{login.state!r} is no name of a saved state; hindcast login makes one")
+    if login.state and not login.signed_in:
+        raise Wrong("login.signed_in", "is missing: without it an expired state would go unnoticed")
+    for number, step in enumerate(login.steps):
+        key = f"login.steps[{number}]"
+        given = [verb for verb in VERBS if getattr(step, verb)]
+        if len(given) != 1:
+            raise Wrong(key, f"needs one of {', '.join(VERBS)}; found {' and '.join(given) or 'none'}")
+        if step.value and given[0] not in ("fill", "select"):
+            raise Wrong(f"{key}.value", f"belongs to fill and select, not to {given[0]}")
+
+
+VERBS = ("goto", "fill", "click", "select", "press", "wait")
+"""What a step of a login can do."""

@@ -1,0 +1,112 @@
+"""What an episode on a user's site achieved: the task's checks on the stored evidence, so that a re-score is a replay."""
+
+import re
+
+import msgspec
+
+from actors.environments.web.definition import Check
+from actors.environments.web.tasks import definition_of
+from core.evidence import Evidence, Judgment
+from core.task import Task
+
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w])")
+SHOWN_CHARS = 80
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found where it looked, as the site stored it."""
+
+    texts: tuple[str, ...] = ()
+    """One per element; empty: nothing is there."""
+    error: str = ""
+    """Why nobody could look."""
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What the site says at the end of an episode: `Evidence.probes`."""
+
+    found: tuple[Found, ...] = ()
+    """By check, in their order; nothing is looked up for answers and addresses."""
+    start: str = ""
+    """Digest of what the task's `fingerprint` showed at the start; empty: none is declared."""
+
+
+def evaluate(task: Task, evidence: Evidence) -> Judgment:
+    """Reward 1 when the checks hold, else 0; undecided where the verdict is left to a judge, or a check could not look."""
+    try:
+        definition = definition_of(task)
+        report = msgspec.convert(evidence.probes, Report)
+    except msgspec.ValidationError as error:
+        return _undecided(f"task or evidence is damaged: {error}")
+    if definition.judge:
+        return _undecided(f"the task leaves its verdict to the judge {definition.judge!r}")
+    if len(report.found) != len(definition.checks):
+        return _undecided(f"{len(report.found)} of {len(definition.checks)} checks stand in the evidence")
+    wanted = definition.need == "any"
+    unknown = ""
+    last = ""
+    for check, found in zip(definition.checks, report.found, strict=True):
+        texts = _texts(check, found, evidence)
+        if isinstance(texts, str):
+            unknown = unknown or texts
+            continue
+        holds, last = any(_meets(check, text) for text in texts), _say(check, texts)
+        if holds == wanted:  # decides, whatever the others say
+            return _decided(holds, last)
+    if unknown:
+        return _undecided(unknown)
+    return _decided(
+        not wanted, last if len(definition.checks) == 1 else f"all checks agree; the last: {last}"
+    )
+
+
+def _texts(check: Check, found: Found, evidence: Evidence) -> tuple[str, ...] | str:
+    """What a check reads; a text: why it cannot."""
+    if check.of == "answer":
+        return () if evidence.answer is None else (evidence.answer,)
+    if check.of == "url":
+        return (evidence.final_url,)
+    return f"{_place(check)} could not be looked at: {found.error}" if found.error else found.texts
+
+
+def _meets(check: Check, text: str) -> bool:
+    if check.exact is not None:
+        return _plain(text) == _plain(check.exact)
+    if check.contains is not None:
+        return _plain(check.contains) in _plain(text)
+    if check.regex is not None:
+        return re.search(check.regex, text) is not None
+    assert check.number is not None
+    numbers = {float(one.replace(",", "")) for one in NUMBER.findall(text)}
+    return len(numbers) == 1 and abs(numbers.pop() - check.number) <= check.tolerance
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split()).casefold()
+
+
+def _place(check: Check) -> str:
+    return " ".join(part for part in (check.of, check.selector or check.script or check.address) if part)
+
+
+def _say(check: Check, texts: tuple[str, ...]) -> str:
+    wanted = next(
+        f"{name} {value!r}"
+        for name in ("exact", "contains", "regex", "number")
+        if (value := getattr(check, name)) is not None
+    )
+    shown = " | ".join(texts)
+    shown = shown if len(shown) <= SHOWN_CHARS else f"{shown[:SHOWN_CHARS]}…"
+    return (
+        f"{_place(check)} is {shown!r}, wanted {wanted}"
+        if texts
+        else f"there is no {_place(check)}, wanted {wanted}"
+    )
+
+
+def _decided(success: bool, reason: str) -> Judgment:
+    return Judgment(outcome="success" if success else "failure", reward=float(success), reason=reason)
+
+
+def _undecided(reason: str) -> Judgment:
+    return Judgment(outcome="undecided", reward=0.0, reason=reason)

@@ -1,0 +1,80 @@
+"""Task files: TOML with `[defaults]` and `[[tasks]]`, or JSONL with a task a line, after an optional `{"defaults": …}`."""
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+from actors.environments.web.definition import Wrong, plain, task_of
+from core.errors import SettingsError
+
+
+def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
+    """The tasks of a file, each whole: its defaults filled in, checked, in plain values.
+
+    Raises:
+        SettingsError: names file, task, key and value.
+
+    """
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the task file {path} cannot be read: {error}") from error
+    defaults, entries = _jsonl(path, text) if path.suffix == ".jsonl" else _toml(path, text)
+    if not entries:
+        raise SettingsError(f"the task file {path} has no task. In TOML a task is a table [[tasks]]")
+    found: dict[str, dict[str, Any]] = {}
+    for number, entry in enumerate(entries, start=1):
+        if not isinstance(entry, dict):
+            raise SettingsError(f"{path}, task {number}: {entry!r} is no table of keys and values")
+        name = entry.get("name", f"number {number}")
+        try:
+            task = task_of(_filled(defaults, entry))
+        except Wrong as wrong:
+            raise SettingsError(f"{path}, task {name!r}: {wrong}") from wrong
+        if task.name in found:
+            raise SettingsError(f"{path}, task {name!r}: name: another task of the file has it")
+        found[task.name] = plain(task)
+    return tuple(found.values())
+
+
+def _filled(defaults: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry laid over the defaults. A way of judging replaces the other one."""
+    inherited = dict(defaults)
+    for own, other in (("judge", "checks"), ("checks", "judge")):
+        if own in entry and own not in defaults:
+            inherited.pop(other, None)
+    return inherited | entry
+
+
+def _toml(path: Path, text: str) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        content = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise SettingsError(f"the task file {path} is not TOML: {error}") from error
+    unknown = sorted(set(content) - {"defaults", "tasks"})
+    if unknown:
+        raise SettingsError(f"{path}: {unknown[0]} is unknown; a task file has [defaults] and [[tasks]]")
+    defaults, entries = content.get("defaults", {}), content.get("tasks", [])
+    if not isinstance(defaults, dict) or not isinstance(entries, list):
+        raise SettingsError(f"{path}: a task file has [defaults], a table, and [[tasks]], a list of tables")
+    return defaults, entries
+
+
+def _jsonl(path: Path, text: str) -> tuple[dict[str, Any], list[Any]]:
+    defaults: dict[str, Any] = {}
+    entries: list[Any] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise SettingsError(f"{path}, line {number} is not JSON: {error}") from error
+        if isinstance(entry, dict) and set(entry) == {"defaults"} and isinstance(entry["defaults"], dict):
+            if entries:
+                raise SettingsError(f"{path}, line {number}: defaults come before all tasks")
+            defaults = entry["defaults"]
+        else:
+            entries.append(entry)
+    return defaults, entries

@@ -1,0 +1,50 @@
+"""Secrets that a task names as `${NAME}`: put in from the environment when they are used, taken out of what is told."""
+
+import os
+from collections.abc import Iterable, Mapping
+from urllib.parse import quote
+
+from actors.environments.web.definition import PLACEHOLDER
+from core.errors import EnvironmentFailed, SettingsError
+
+
+class Secrets:
+    """The secrets of one visit. Remembers those it gave out, so that no message repeats them."""
+
+    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
+        self._environment = os.environ if environment is None else environment
+        self._given: dict[str, str] = {}
+
+    def put_in(self, text: str) -> str:
+        """The text with its placeholders replaced.
+
+        Raises:
+            EnvironmentFailed: a variable is not set.
+
+        """
+        for name in PLACEHOLDER.findall(text):
+            value = self._environment.get(name)
+            if value is None:
+                raise EnvironmentFailed(
+                    f"the task names the secret ${{{name}}}, and the environment of this process has no variable {name}. "
+                    "Set it where hindcast is started."
+                )
+            self._given[name] = value
+        return PLACEHOLDER.sub(lambda match: self._given[match.group(1)], text)
+
+    def take_out(self, text: str) -> str:
+        """The text with every secret given out replaced by its placeholder, the longest first."""
+        for name, value in sorted(self._given.items(), key=lambda item: -len(item[1])):
+            for spelled in filter(None, (value, quote(value, safe=""))):
+                text = text.replace(spelled, f"${{{name}}}")
+        return text
+
+
+def require_secrets(names: Iterable[str], environment: Mapping[str, str] | None = None) -> None:
+    """Assert that every variable is set. Raises SettingsError, naming the first that is not."""
+    found = os.environ if environment is None else environment
+    for name in sorted(names):
+        if name not in found:
+            raise SettingsError(
+                f"a task names the secret ${{{name}}}, and there is no environment variable {name}. Set it: export {name}=…"
+            )

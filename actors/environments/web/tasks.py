@@ -1,0 +1,73 @@
+"""The tasks of a user's file: pure, no server and no browser needed."""
+
+import msgspec
+
+from actors.environments.base import ResetSemantics
+from actors.environments.web.definition import WebTask, plain, tasks_of
+from core.errors import SettingsError
+from core.settings import WebSettings
+from core.task import Task
+
+ENVIRONMENT = "web"
+_BESIDE = ("instruction", "family", "max_steps")
+"""Keys of a definition that a task holds under names of its own."""
+_STRENGTH: dict[ResetSemantics, int] = {"per_episode": 2, "per_batch": 1, "none": 0}
+
+
+class WebTasks:
+    """TaskSource of the tasks in the settings. Tasks of a family are counted in the order of the file."""
+
+    def __init__(self, settings: WebSettings) -> None:
+        """Raises SettingsError when a definition does not hold."""
+        self._families: dict[str, list[WebTask]] = {}
+        for task in tasks_of(settings.tasks):
+            self._families.setdefault(task.family, []).append(task)
+
+    @property
+    def name(self) -> str:
+        """`web`."""
+        return ENVIRONMENT
+
+    @property
+    def resets(self) -> ResetSemantics:
+        """The weakest that any task declares."""
+        declared = [task.resets for tasks in self._families.values() for task in tasks]
+        return min(declared, key=_STRENGTH.__getitem__, default="none")
+
+    def families(self) -> tuple[str, ...]:
+        """Those that the file names, in its order."""
+        return tuple(self._families)
+
+    def usual(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.families()
+
+    def task(self, family: str, seed: int) -> Task:
+        """The task of this number in its family, from 0, again from the first after the last.
+
+        Raises SettingsError for an unknown family.
+        """
+        tasks = self._families.get(family)
+        if tasks is None:
+            known = ", ".join(self._families)
+            raise SettingsError(f"the task file has no family {family!r}; it has: {known}")
+        number = seed % len(tasks)
+        return as_task(tasks[number], number)
+
+
+def as_task(definition: WebTask, number: int) -> Task:
+    """A definition as a task: what evaluators, sites and forks need to know of it stands in the goal."""
+    return Task(
+        environment=ENVIRONMENT,
+        family=definition.family,
+        seed=number,
+        instruction=definition.instruction,
+        goal={key: value for key, value in plain(definition).items() if key not in _BESIDE},
+        max_steps=definition.max_steps,
+    )
+
+
+def definition_of(task: Task) -> WebTask:
+    """The definition that a task was made from. Raises msgspec.ValidationError where its goal is none."""
+    beside = {"instruction": task.instruction, "family": task.family, "max_steps": task.max_steps}
+    return msgspec.convert(task.goal | beside, WebTask)
