@@ -63,10 +63,13 @@ def task_sources(settings: Settings) -> dict[str, TaskSource]:
     from actors.environments.miniwob.tasks import MiniwobTasks
     from actors.environments.store.tasks import StoreTasks
     from actors.environments.web.tasks import WebTasks
+    from actors.environments.webarena.tasks import WebArenaTasks
 
     sources: list[TaskSource] = [StoreTasks(settings.sites), MiniwobTasks()]
     if settings.web.tasks:
         sources.append(WebTasks(settings.web))
+    if settings.sites.webarena_tasks:
+        sources.append(WebArenaTasks(settings.sites))
     return {source.name: source for source in sources}
 
 

@@ -22,6 +22,7 @@ from app.processes import read_json, write_json
 from app.revision import code_revision
 from app.supervisor import home_folder
 from app.web_tasks import require_sound_groups
+from app.webarena_conflicts import require_sound_shared_groups
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
 from events.archive.manifest import is_archive
@@ -312,6 +313,7 @@ def plan_run(
 
     """
     require_sound_groups(resolved.settings)
+    require_sound_shared_groups(resolved.settings)
     home = home or home_folder()
     taken = set(list_runs(home))
     if name is None:

@@ -10,6 +10,7 @@ from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.site import Site
 from actors.environments.store.site import StoreSite
 from actors.environments.web.site import WebSite
+from actors.environments.webarena.site import WebArenaSite
 from app.supervisor import home_folder
 from core.settings import Settings
 
@@ -29,8 +30,10 @@ def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) ->
 
     `trusted`: whether the tasks are the user's own, so that secrets and resets of theirs may be used.
     """
-    web = WebSite(login_states(home_folder()), trusted=trusted)
-    return {store.name: store, MiniwobSite.name: MiniwobSite(), web.name: web}
+    sites: list[Site] = [store, MiniwobSite(), WebSite(login_states(home_folder()), trusted=trusted)]
+    if settings.sites.webarena_tasks:
+        sites.append(WebArenaSite(settings.sites, trusted=trusted))
+    return {site.name: site for site in sites}
 
 
 @asynccontextmanager

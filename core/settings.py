@@ -13,6 +13,7 @@ from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
 from core.section import Count, Seconds, Section
+from core.webarena import WebArenaSettings
 
 
 class RunSettings(Section):
@@ -22,8 +23,8 @@ class RunSettings(Section):
     """Every other seed derives from this one."""
 
 
-class SiteSettings(Section):
-    """The embedded store."""
+class SiteSettings(WebArenaSettings):
+    """The embedded store, and where WebArena is."""
 
     products: Annotated[int, Field(ge=20, le=100_000)] = 400
     """Products in the seeded catalogue."""

@@ -22,6 +22,8 @@ class SiteTraits(msgspec.Struct, frozen=True, kw_only=True):
     """Width and height of the window in pixels."""
     probes_active: bool = False
     """At the end the site is asked about the page that the episode ended on; else about the one that entered it."""
+    patience_s: float = 0.0
+    """How long entering may take, and probing, where that is more than loading one page; 0: `actors.page_timeout_s`."""
 
 
 class Site(Protocol):

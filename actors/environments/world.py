@@ -75,8 +75,9 @@ class BrowserWorld:
         window = await self._windows.acquire(self._site, task)
         self._window, self._task, self._entry = window, task, window.tab.page
         limit = self._settings.page_timeout_s
+        patience = traits_of(self._site).patience_s or limit
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(patience):
                 instruction = await self._site.enter(window.tab.page, task)
                 await window.forget_history()
             page = await self._read(limit)
@@ -84,7 +85,7 @@ class BrowserWorld:
             window.spoiled = "the page did not load"
             self._check_alive(window)
             why = (
-                "took longer than " + f"{limit:g} s"
+                "took longer than " + f"{patience:g} s"
                 if isinstance(error, TimeoutError | PageHung)
                 else _first_line(error)
             )
@@ -120,11 +121,12 @@ class BrowserWorld:
         window = self._entered()
         assert self._task is not None
         assert self._entry is not None
-        limit = self._settings.page_timeout_s
-        active = traits_of(self._site).probes_active and bool(window.tabs)
-        asked = window.tab.page if active else self._entry
+        traits = traits_of(self._site)
+        # a probe may lead the tab elsewhere
+        final_url = window.tab.page.url if window.tabs else ""
+        asked = window.tab.page if traits.probes_active and window.tabs else self._entry
         try:
-            async with asyncio.timeout(limit):
+            async with asyncio.timeout(traits.patience_s or self._settings.page_timeout_s):
                 probes = await self._site.probe(asked, self._task)
         except (TimeoutError, PlaywrightError) as error:
             window.spoiled = "the site gave no evidence"
@@ -132,7 +134,6 @@ class BrowserWorld:
             raise EnvironmentFailed(
                 f"{self._site.name} gave no evidence at the end of the episode: {_first_line(error)}"
             ) from error
-        final_url = window.tab.page.url if window.tabs else ""
         return Evidence(answer=answer, final_url=final_url, probes=probes)
 
     async def close(self) -> None:

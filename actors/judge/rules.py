@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.store.evaluators import evaluate as evaluate_store
 from actors.environments.web.evaluators import evaluate as evaluate_web
+from actors.environments.webarena.evaluators import evaluate as evaluate_webarena
 from core.errors import JudgeUnavailable
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -20,6 +21,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "store": evaluate_store,
     "miniwob": evaluate_miniwob,
     "web": evaluate_web,
+    "webarena": evaluate_webarena,
 }
 """By environment."""
 

@@ -1,7 +1,7 @@
 """`hindcast eval`."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -10,12 +10,15 @@ import typer
 
 from actors.environments.base import TaskSource
 from actors.environments.web.tasks import ENVIRONMENT
+from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
+from actors.environments.webarena.tasks import WebArenaTasks
 from app.cli.bars import progress_bar
 from app.cli.options import PLACES, Json, SourceOption
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
 from app.sources import Source, open_source
 from app.web_tasks import overrides_for, require_task_secrets
+from app.webarena_conflicts import require_accounts
 from core.errors import SettingsError
 from core.settings import Settings
 from core.task import Task
@@ -24,8 +27,11 @@ app = typer.Typer()
 
 EPISODES = 100
 """Played where nothing else is asked for."""
-SUITES = {"store": "store", "miniwob": "miniwob", "miniwob-all": "miniwob"}
-"""Suite -> site. A suite has the site's usual families, `-all` every one."""
+SUITES = {"store": "store", "miniwob": "miniwob", "miniwob-all": "miniwob", "webarena": "webarena"}
+"""Suite -> site. A suite has the site's usual families, `-all` every one; that of WebArena each task of its file once."""
+
+TASK_FILES = {WEBARENA: "set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)"}
+"""Site that is offered only where settings name its tasks -> what to set."""
 
 
 @app.command("eval")
@@ -35,11 +41,16 @@ def evaluate_policy(
     ] = "base",
     suite: Annotated[
         str,
-        typer.Option(help="Which tasks: store, miniwob, miniwob-all, or your own task file: all of them."),
+        typer.Option(
+            help="Which tasks: store, miniwob, miniwob-all, webarena, or your own task file: all of them."
+        ),
     ] = "store",
     episodes: Annotated[
         int | None,
-        typer.Option(min=1, help="How many episodes. Default: 100, or one for each task of your own file."),
+        typer.Option(
+            min=1,
+            help="How many episodes. Default: 100, or one for each task of your own file or of WebArena's.",
+        ),
     ] = None,
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     tasks: Annotated[
@@ -77,8 +88,9 @@ def evaluate_policy(
     own = _own_file(suite)
     settings = resolve(file=tasks, overrides=[*overrides_for(own), *(overrides or [])]).settings
     require_task_secrets(settings)
+    require_accounts(settings)
     sources = task_sources(settings)
-    source = sources[SUITES[suite] if own is None else ENVIRONMENT]
+    source = _source(sources, SUITES[suite] if own is None else ENVIRONMENT)
     folder, weights, name = _find_policy(policy, settings, run, as_of)
     if tasks is not None and not settings.curriculum.tasks:
         raise SettingsError(f"--tasks {tasks} names no curriculum.tasks. Run: hindcast task select")
@@ -88,8 +100,8 @@ def evaluate_policy(
         pool = configured_pool(sources, settings.curriculum)
         chosen = [task for named in pool.values() for task in named.values()]
         episodes = episodes or EPISODES
-    elif own is not None:
-        suite = own.name
+    elif own is not None or source.name == WEBARENA:
+        suite = suite if own is None else own.name
         chosen = _tasks_of(source, family or source.families())
         episodes = episodes or len(chosen)
     else:
@@ -131,6 +143,8 @@ def evaluate_policy(
         f"policy {report.policy} on {report.suite}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] "
         f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average"
     )
+    if isinstance(source, WebArenaTasks):
+        print_text(f"Of the task file: {source.describe()}.")
     if points:
         print_table(
             ("steps allowed", "success", "95 %", "n"),
@@ -143,6 +157,12 @@ def evaluate_policy(
         print_text(
             "Won and ended within so many steps of one set of episodes; all but the last are lower bounds."
         )
+
+
+def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
+    if environment not in sources:
+        raise SettingsError(f"--suite {environment} needs a task file: {TASK_FILES[environment]}")
+    return sources[environment]
 
 
 def _own_file(suite: str) -> Path | None:

@@ -15,6 +15,7 @@ from app.selection import select_run
 from app.start import Summary, check_home_is_free, run_system
 from app.supervisor import home_folder
 from app.web_tasks import overrides_for, require_actors, require_task_secrets
+from app.webarena_conflicts import require_accounts
 
 app = typer.Typer()
 
@@ -56,6 +57,7 @@ def start(
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
     require_actors(handle.settings, actors)
     require_task_secrets(handle.settings)
+    require_accounts(handle.settings)
     launch = Launch(run=handle.name, until=goals, actors=actors)
     write_launch(home, launch)
     summary = asyncio.run(

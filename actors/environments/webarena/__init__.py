@@ -1,0 +1,1 @@
+"""WebArena and WebArena-Lite: their task files as they were released, on sites that somebody hosts."""

@@ -1,0 +1,170 @@
+"""The verdict on a WebArena episode from its evidence alone: every check of the task must hold.
+
+What a judge endpoint must be asked (`fuzzy_match`, why a task was impossible) is a `Question`; whoever can ask gives
+the answers, and without them such a check is open. One check that fails decides, whatever is open; else an open one
+leaves the episode undecided.
+"""
+
+import html
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from actors.environments.webarena.matching import at_address, cleaned, equals, includes_any
+from actors.environments.webarena.probes import Look, looks_of
+from actors.environments.webarena.questions import Question
+from actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
+from actors.environments.webarena.tasks import goal_of
+from core.evidence import Evidence, Judgment
+from core.task import Task
+
+SHOWN = 80
+"""Characters of a text that a reason quotes."""
+
+Answers = Mapping[Question, bool]
+NO_ANSWERS: Answers = {}
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What one check came to."""
+
+    passed: bool | None
+    """None: it cannot be told."""
+    words: str
+    question: Question | None = None
+    """What decides it, where nobody has been asked."""
+
+
+def evaluate(task: Task, evidence: Evidence, answers: Answers = NO_ANSWERS) -> Judgment:
+    """Success with reward 1 where all checks hold. `answers`: what a judge endpoint said, as far as it was asked."""
+    found = findings(task, evidence, answers)
+    failed = next((one for one in found if one.passed is False), None)
+    if failed is not None:
+        return Judgment(outcome="failure", reward=0.0, reason=failed.words)
+    open_one = next((one for one in found if one.passed is None), None)
+    if open_one is not None:
+        return Judgment(outcome="undecided", reward=0.0, reason=open_one.words)
+    return Judgment(outcome="success", reward=1.0, reason="; ".join(one.words for one in found))
+
+
+def questions(task: Task, evidence: Evidence) -> tuple[Question, ...]:
+    """What must be asked before the episode can be judged; nothing where a check has failed already."""
+    found = findings(task, evidence, NO_ANSWERS)
+    if any(one.passed is False for one in found):
+        return ()
+    return tuple(dict.fromkeys(one.question for one in found if one.question is not None))
+
+
+def findings(task: Task, evidence: Evidence, answers: Answers) -> list[Finding]:
+    """Every check of the task, in its order."""
+    wanted = goal_of(task).evaluation
+    found: list[Finding] = []
+    for check in wanted.checks:
+        if check == "string_match":
+            found += _answered(wanted, task.instruction, evidence.answer or "", answers)
+        elif check == "url_match":
+            found.append(_arrived(wanted, evidence.final_url))
+        else:
+            found += _shown(wanted, task.instruction, looks_of(evidence), answers)
+    return found
+
+
+def _answered(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> Iterator[Finding]:
+    text = cleaned(answer, wanted.rules)
+    for one in wanted.answers:
+        if one.approach == "fuzzy_match" and one.whole and one.references == (NOT_APPLICABLE,):
+            yield _impossible(wanted, intent, text, answers)
+        else:
+            yield from _compared(
+                one, text, wanted, intent, answers, where="the answer", alone=len(one.references) == 1
+            )
+
+
+def _impossible(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> Finding:
+    """`N/A` itself, or the reason why the task cannot be done in other words."""
+    if equals(NOT_APPLICABLE, answer, wanted.rules):
+        return Finding(passed=True, words=f"the answer is {NOT_APPLICABLE}")
+    if not answer:
+        return Finding(
+            passed=False, words=f"there is no answer, and {NOT_APPLICABLE} or the reason was wanted"
+        )
+    return _asked(
+        Question(kind="impossible", task=intent, reference=wanted.impossible, answer=answer), answers
+    )
+
+
+def _compared(
+    one: Requirement,
+    text: str,
+    wanted: Evaluation,
+    intent: str,
+    answers: Answers,
+    *,
+    where: str,
+    alone: bool,
+) -> Iterator[Finding]:
+    if one.approach == "fuzzy_match":
+        # Lite asks about all references at once, WebArena about one at a time
+        asked = (", ".join(one.references),) if wanted.rules == "lite" else one.references
+        for reference in asked:
+            if not text:
+                yield Finding(passed=not reference, words=f"{where} is empty")
+            else:
+                yield _asked(Question(kind="same", task=intent, reference=reference, answer=text), answers)
+        return
+    for reference in one.references:
+        if one.approach == "exact_match":
+            passed, verb = equals(reference, text, wanted.rules), "is"
+        else:
+            passed, verb = includes_any(reference, text, wanted.rules, alone=alone), "includes"
+        if passed:
+            yield Finding(passed=True, words=f"{where} {verb} {_quoted(reference)}")
+        else:
+            yield Finding(
+                passed=False, words=f"{where}, {_quoted(text)}, lacks {_quoted(reference)} ({one.approach})"
+            )
+
+
+def _asked(question: Question, answers: Answers) -> Finding:
+    said = answers.get(question)
+    if said is None:
+        words = (
+            f"whether {_quoted(question.answer)} means {_quoted(question.reference)} must be asked of a judge endpoint, and "
+            "none has answered"
+        )
+        return Finding(passed=None, words=words, question=question)
+    verdict = "means" if said else "does not mean"
+    words = f"by the judge endpoint {_quoted(question.answer)} {verdict} {_quoted(question.reference)}"
+    return Finding(passed=said, words=words)
+
+
+def _arrived(wanted: Evaluation, address: str) -> Finding:
+    if at_address(wanted.address, address, wanted.note, wanted.rules):
+        return Finding(passed=True, words=f"the episode ended at {_quoted(address)}")
+    words = f"the episode ended at {_quoted(address)}, not at {_quoted(wanted.address)} (url_match)"
+    return Finding(passed=False, words=words)
+
+
+def _shown(wanted: Evaluation, intent: str, looks: Sequence[Look], answers: Answers) -> Iterator[Finding]:
+    for number, target in enumerate(wanted.targets):
+        if number >= len(looks):
+            yield Finding(passed=None, words=f"the evidence holds no look at {_quoted(target.url)}")
+            continue
+        look = looks[number]
+        if look.found is None:
+            yield Finding(passed=None, words=f"nothing is known of {_quoted(target.url)}: {look.problem}")
+            continue
+        text = look.found if wanted.rules == "lite" else html.unescape(look.found)
+        where = f"what {look.url} shows"
+        for one in _compared(target.required, text, wanted, intent, answers, where=where, alone=False):
+            if look.cut and one.passed is False:
+                yield Finding(
+                    passed=None, words=f"{where} was cut at {len(look.found)} characters: {one.words}"
+                )
+            else:
+                yield one
+
+
+def _quoted(text: str) -> str:
+    line = " ".join(text.split())
+    return f"“{line if len(line) <= SHOWN else line[: SHOWN - 1] + '…'}”"

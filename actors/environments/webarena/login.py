@@ -1,0 +1,112 @@
+"""Logging in to the benchmark's sites: once, then by the cookies that came of it, as long as the site takes them.
+
+Cookies are kept in memory alone. Whether they still hold is seen at every entry, on a page that only who is logged in
+gets to see. Neither user nor password stands in an error.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.webarena.accounts import Account, account_for
+from core.errors import EnvironmentFailed
+
+FORM = "form:has(input[type=password]:visible)"
+"""The site's log-in form, by what every one has; a hidden one may be about, too."""
+USER_FIELD = "input[type=text]:visible, input[type=email]:visible, input:not([type]):visible"
+PASSWORD_FIELD = "input[type=password]:visible"
+
+
+class Door(msgspec.Struct, frozen=True, kw_only=True):
+    """Where one logs in, and how it shows that one has. Paths follow the site's address."""
+
+    form: str
+    inside: str
+    """A page for users alone; `{user}` stands for the user's name."""
+    word: str = ""
+    """Stands in that page; empty: its address stays what was asked for."""
+
+
+DOORS: Mapping[str, Door] = {
+    "shopping": Door(form="/customer/account/login/", inside="/wishlist/"),
+    "shopping_admin": Door(form="", inside="/dashboard", word="Dashboard"),
+    "reddit": Door(form="/login", inside="/user/{user}/account", word="Delete"),
+    "gitlab": Door(form="/users/sign_in", inside="/-/profile"),
+}
+"""As the benchmark's own `auto_login.py` checks them. The other sites have no users."""
+
+
+class LogIns:
+    """Who is logged in. One object serves any number of episodes at once."""
+
+    def __init__(self, addresses: Mapping[str, str], accounts: Mapping[str, tuple[str, ...]]) -> None:
+        self._addresses = addresses
+        self._accounts = accounts
+        self._cookies: dict[str, Sequence[Any]] = {}
+        self._turns: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def enter(self, page: BrowserPage, site: str) -> None:
+        """See to it that the page's context is logged in to a site, if the settings name an account there.
+
+        Raises:
+            EnvironmentFailed: the account's variables are not set, or the site does not take it.
+
+        """
+        account = account_for(site, self._accounts) if site in DOORS else None
+        if account is None:
+            return
+        known = self._cookies.get(site)
+        if known is not None and await self._holds(page, site, account, known):
+            return
+        async with self._turns[site]:
+            renewed = self._cookies.get(site)
+            if (
+                renewed is not None
+                and renewed is not known
+                and await self._holds(page, site, account, renewed)
+            ):
+                return
+            self._cookies.pop(site, None)
+            await self._log_in(page, site, account)
+            self._cookies[site] = await page.context.cookies(self._addresses[site])
+
+    async def _holds(self, page: BrowserPage, site: str, account: Account, cookies: Sequence[Any]) -> bool:
+        await page.context.add_cookies(cookies)
+        if await self._is_inside(page, site, account):
+            return True
+        for cookie in cookies:
+            await page.context.clear_cookies(
+                name=cookie["name"], domain=cookie["domain"], path=cookie["path"]
+            )
+        return False
+
+    async def _is_inside(self, page: BrowserPage, site: str, account: Account) -> bool:
+        door = DOORS[site]
+        wanted = self._addresses[site] + door.inside.format(user=account.user)
+        await page.goto(wanted, wait_until="load")
+        return door.word in await page.content() if door.word else page.url == wanted
+
+    async def _log_in(self, page: BrowserPage, site: str, account: Account) -> None:
+        address = self._addresses[site]
+        try:
+            await page.goto(address + DOORS[site].form, wait_until="load")
+            form = page.locator(FORM).first
+            await form.locator(USER_FIELD).first.fill(account.user)
+            password = form.locator(PASSWORD_FIELD).first
+            await password.fill(account.password)
+            async with page.expect_navigation(wait_until="load"):
+                await password.press("Enter")
+        except PlaywrightError as error:
+            # its text lists what was typed; `from None` keeps it out of tracebacks, too
+            why = "no log-in form was found" if "waiting for locator" in str(error) else "the page failed"
+            raise EnvironmentFailed(f"logging in to {site} at {address} did not work: {why}") from None
+        if not await self._is_inside(page, site, account):
+            variables = " and ".join(self._accounts[site])
+            raise EnvironmentFailed(
+                f"{site} at {address} did not take the account in {variables} (sites.webarena_accounts)"
+            )

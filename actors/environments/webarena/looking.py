@@ -1,0 +1,62 @@
+"""Looks at what an episode left: every entry of `program_html`, in turn, in the tab that the episode ended in.
+
+As in the released evaluators each look goes on from where the last one led, so that `last` and `__last_url__` mean the
+tab as it is then. Locators are run in the page and nowhere else.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.webarena.calls import PREFIX, read_call
+from actors.environments.webarena.helpers import Helpers
+from actors.environments.webarena.probes import Look
+from actors.environments.webarena.schema import Target
+from core.errors import EnvironmentFailed
+
+LAST = "last"
+
+
+async def look_at(
+    targets: Sequence[Target], page: BrowserPage, *, helpers: Helpers, settle_s: float
+) -> list[Look]:
+    """One look per target; what cannot be looked at says why."""
+    if targets and page.is_closed():
+        page = await page.context.new_page()
+    return [await _look(target, page, helpers, settle_s) for target in targets]
+
+
+async def _look(target: Target, page: BrowserPage, helpers: Helpers, settle_s: float) -> Look:
+    url = target.url
+    try:
+        if url.startswith(PREFIX):
+            url = await helpers.run(read_call(url), page)
+            if not url:
+                return Look(url=target.url, found="")
+        if url != LAST:
+            await page.goto(url, wait_until="load")
+            await asyncio.sleep(settle_s)
+        return Look(url=page.url, found=await _read(target, page, helpers))
+    except (PlaywrightError, EnvironmentFailed) as error:
+        return Look(url=url, found=None, problem=str(error).splitlines()[0][:300])
+
+
+async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
+    """The text that the locator finds; empty where it fails in the page, since then the page is another than wanted."""
+    if not target.locator:
+        return await page.content()
+    if target.locator.startswith(PREFIX):
+        return await helpers.run(read_call(target.locator), page)
+    try:
+        for expression in target.prepare:
+            await page.evaluate(f"() => {expression}")
+    except PlaywrightError:
+        pass
+    try:
+        return str(await page.evaluate(f"() => {target.locator}"))
+    except PlaywrightError:
+        if page.is_closed():
+            raise
+        return ""

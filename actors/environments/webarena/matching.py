@@ -1,0 +1,91 @@
+"""The two benchmarks' ways to compare a text or an address with what a task asks for.
+
+WebArena's released evaluators and those that WebArena-Lite comes with (VisualAgentBench) differ; every function says
+where. Both are checked against `evaluation_harness/evaluators.py` of either release.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Literal
+from urllib.parse import parse_qs, urlsplit
+
+from actors.environments.webarena.tokens import is_word, words
+
+Rules = Literal["webarena", "lite"]
+"""Whose evaluators decide: those of the release that a task file belongs to."""
+ALTERNATIVE = " |OR| "
+
+
+def cleaned(text: str, rules: Rules) -> str:
+    """Lower case, without one pair of quotes round the whole; WebArena drops white space round it first.
+
+    >>> cleaned(' "Yes" ', "webarena")
+    'yes'
+    """
+    text = text.strip() if rules == "webarena" else text
+    for quote in "'\"":
+        if text.startswith(quote) and text.endswith(quote):
+            text = text[1:-1]
+            break
+    return text.lower()
+
+
+def equals(reference: str, found: str, rules: Rules) -> bool:
+    """`exact_match`."""
+    return cleaned(reference, rules) == cleaned(found, rules)
+
+
+def includes(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
+    """`must_include`: a part of the text, or one of its words where that could be found by chance.
+
+    Lite asks for a word wherever the reference is a single one; WebArena only where it is a single character and, as
+    `alone` says, the only reference for an answer.
+    """
+    wanted, text = cleaned(reference, rules), cleaned(found, rules)
+    by_word = alone and len(wanted) == 1 if rules == "webarena" else True
+    if by_word and is_word(wanted):
+        return wanted in words(text)
+    return wanted in text
+
+
+def includes_any(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
+    """`must_include` with ` |OR| ` between alternatives."""
+    return any(includes(one, found, rules, alone=alone) for one in reference.split(ALTERNATIVE))
+
+
+def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
+    """`url_match`: whether an episode ended at one of the addresses, which ` |OR| ` parts.
+
+    `note` is the task's `url_note`: `EXACT`, `GOLD in PRED`, or empty for what each release takes then: WebArena the
+    latter, Lite the former. `GOLD in PRED` is a part of the address in Lite; in WebArena host and path must be a part of
+    host and path, and each parameter of the query must have one of the references' values.
+    """
+    references = reference.split(ALTERNATIVE)
+    note = note or ("GOLD in PRED" if rules == "webarena" else "EXACT")
+    if rules == "lite":
+        wanted, where = [_plain(one) for one in references], _plain(address)
+        return where in wanted if note == "EXACT" else any(one in where for one in wanted)
+    if note == "EXACT":
+        return address.rstrip("/") in [one.rstrip("/") for one in references]
+    return _within(references, address)
+
+
+def _plain(address: str) -> str:
+    """As Lite compares them: one spelling of this machine, no slash at the end."""
+    return address.replace("localhost", "127.0.0.1").removesuffix("/")
+
+
+def _within(references: Sequence[str], address: str) -> bool:
+    place, query = _parts(address)
+    if not any(_parts(one)[0] in place for one in references):
+        return False
+    wanted: dict[str, set[str]] = defaultdict(set)
+    for one in references:
+        for key, values in _parts(one)[1].items():
+            wanted[key].update(values)
+    return all(values & set(query.get(key, ())) for key, values in wanted.items())
+
+
+def _parts(address: str) -> tuple[str, dict[str, list[str]]]:
+    parts = urlsplit(address.rstrip("/"))
+    return (parts.netloc + parts.path).rstrip("/"), parse_qs(parts.query)

@@ -1,0 +1,236 @@
+"""A task of WebArena's file format, checked: what an evaluator needs, and where the task takes place.
+
+Format: `config_files/test.raw.json` of WebArena and `test_webarena_lite.raw.json` of VisualAgentBench (Apache-2.0).
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, cast, get_args
+
+import msgspec
+
+from actors.environments.webarena.calls import PREFIX, read_call
+from actors.environments.webarena.matching import Rules
+
+Check = Literal["string_match", "url_match", "program_html"]
+Approach = Literal["exact_match", "must_include", "fuzzy_match"]
+
+SITES = ("shopping", "shopping_admin", "reddit", "gitlab", "wikipedia", "map")
+"""Names in `sites`, in the order of the benchmark's own documentation."""
+LOCATORS = ("document.", "[...document.", PREFIX)
+"""What a locator begins with, if it is not empty."""
+NOTES = ("EXACT", "GOLD in PRED")
+NOT_APPLICABLE = "N/A"
+
+
+class Requirement(msgspec.Struct, frozen=True, kw_only=True):
+    """What a text must be like, in one of the ways to compare."""
+
+    approach: Approach
+    references: tuple[str, ...]
+    """One for `exact_match`."""
+    whole: bool = False
+    """Whether `references` was a single text: `fuzzy_match: "N/A"` asks whether a task was found impossible."""
+
+
+class Target(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of `program_html`: where to look at the end, and what must be there."""
+
+    url: str
+    """An address, `last`, or a call of a helper function."""
+    locator: str
+    """An expression in JavaScript, a call of a helper function, or empty for the whole page."""
+    prepare: tuple[str, ...] = ()
+    """Expressions to run before it (`prep_actions`)."""
+    required: Requirement
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
+    """The task's `eval`, as evaluators read it."""
+
+    rules: Rules
+    checks: tuple[Check, ...]
+    """The score is the product of all."""
+    answers: tuple[Requirement, ...] = ()
+    impossible: str = ""
+    """Why a task cannot be done, where it cannot (`string_note`)."""
+    address: str = ""
+    note: str = ""
+    """One of `NOTES`, or empty."""
+    targets: tuple[Target, ...] = ()
+
+
+class WebTask(msgspec.Struct, frozen=True, kw_only=True):
+    """A checked task."""
+
+    number: int
+    """`task_id`."""
+    sites: tuple[str, ...]
+    start: tuple[str, ...]
+    """Addresses to begin at, a tab each."""
+    intent: str
+    login: tuple[str, ...]
+    """Sites to be logged in to: those that `storage_state` is named after."""
+    evaluation: Evaluation
+
+
+class Malformed(Exception):
+    """A task that is not in the format; says which key, its value and what is wrong."""
+
+    def __init__(self, key: str, value: object, wrong: str) -> None:
+        shown = repr(value)
+        super().__init__(f"{key} = {shown if len(shown) <= 120 else shown[:117] + '…'}: {wrong}")
+
+
+def read_task(raw: object) -> WebTask:
+    """A task of the file.
+
+    Raises:
+        Malformed: a key is missing, of the wrong kind, or holds what nobody can evaluate.
+
+    """
+    if not isinstance(raw, dict):
+        raise Malformed("the entry", raw, "a task is an object")
+    if raw.get("geolocation") is not None:
+        raise Malformed("geolocation", raw["geolocation"], "only null is known")
+    sites = _texts(raw, "sites", "")
+    for site in sites:
+        if site not in SITES:
+            raise Malformed("sites", list(sites), f"{site!r} is no site; there are: {', '.join(SITES)}")
+    if not sites:
+        raise Malformed("sites", [], "a task takes place somewhere")
+    login = _login(raw)
+    return WebTask(
+        number=_of_kind(raw, "task_id", int, ""),
+        sites=sites,
+        start=tuple(part.strip() for part in _filled(raw, "start_url", "").split("|AND|")),
+        intent=_filled(raw, "intent", ""),
+        login=login if _of_kind(raw, "require_login", bool, "") else (),
+        evaluation=_evaluation(
+            _of_kind(raw, "eval", dict, ""), "lite" if "old_task_id" in raw else "webarena"
+        ),
+    )
+
+
+def _login(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """`./.auth/gitlab.reddit_state.json` is kept by who is logged in to both."""
+    state = raw.get("storage_state")
+    if state is None:
+        return ()
+    name = state.rsplit("/", 1)[-1] if isinstance(state, str) else ""
+    found = tuple(name.removesuffix("_state.json").split("."))
+    if not name.endswith("_state.json") or any(site not in SITES for site in found):
+        raise Malformed(
+            "storage_state", state, "it must be named after sites, as ./.auth/gitlab.reddit_state.json"
+        )
+    return found
+
+
+def _evaluation(raw: Mapping[str, Any], rules: Rules) -> Evaluation:
+    checks = _texts(raw, "eval_types", "eval.")
+    for check in checks:
+        if check not in get_args(Check):
+            known = ", ".join(get_args(Check))
+            raise Malformed("eval.eval_types", list(checks), f"{check!r} is unknown; there are: {known}")
+    if not checks:
+        raise Malformed("eval.eval_types", [], "nothing would be evaluated")
+    note = raw.get("url_note") or ""
+    if "url_match" in checks and note and note not in NOTES:
+        raise Malformed("eval.url_note", note, f"it must be one of: {', '.join(NOTES)}")
+    return Evaluation(
+        rules=rules,
+        checks=cast(tuple[Check, ...], checks),
+        answers=_answers(raw) if "string_match" in checks else (),
+        impossible=raw.get("string_note") or "",
+        address=_filled(raw, "reference_url", "eval.") if "url_match" in checks else "",
+        note=note if "url_match" in checks else "",
+        targets=_targets(raw) if "program_html" in checks else (),
+    )
+
+
+def _answers(raw: Mapping[str, Any]) -> tuple[Requirement, ...]:
+    answers = _of_kind(raw, "reference_answers", dict, "eval.")
+    if not answers:
+        raise Malformed("eval.reference_answers", answers, "string_match has nothing to compare with")
+    return tuple(_requirement(way, value, "eval.reference_answers") for way, value in answers.items())
+
+
+def _targets(raw: Mapping[str, Any]) -> tuple[Target, ...]:
+    listed = _of_kind(raw, "program_html", list, "eval.")
+    if not listed:
+        raise Malformed("eval.program_html", listed, "program_html has nothing to look at")
+    return tuple(_target(one, f"eval.program_html[{number}]") for number, one in enumerate(listed))
+
+
+def _target(raw: object, where: str) -> Target:
+    if not isinstance(raw, dict):
+        raise Malformed(where, raw, "it must be an object")
+    url, locator = _filled(raw, "url", f"{where}."), _of_kind(raw, "locator", str, f"{where}.").strip()
+    if locator and not locator.startswith(LOCATORS):
+        raise Malformed(
+            f"{where}.locator", locator, f"it must be empty or begin with one of: {', '.join(LOCATORS)}"
+        )
+    for key, value in (("url", url), ("locator", locator)):
+        if value.startswith(PREFIX):
+            try:
+                read_call(value)
+            except ValueError as error:
+                raise Malformed(f"{where}.{key}", value, str(error)) from error
+    required = _of_kind(raw, "required_contents", dict, f"{where}.")
+    if len(required) != 1:
+        raise Malformed(f"{where}.required_contents", required, "it must have one key")
+    [(way, value)] = required.items()
+    return Target(
+        url=url,
+        locator=locator,
+        prepare=_texts(raw, "prep_actions", f"{where}.") if "prep_actions" in raw else (),
+        required=_requirement(way, value, f"{where}.required_contents"),
+    )
+
+
+def _requirement(way: str, value: object, where: str) -> Requirement:
+    if way not in get_args(Approach):
+        raise Malformed(
+            where, {way: value}, f"{way!r} is unknown; there are: {', '.join(get_args(Approach))}"
+        )
+    approach = cast(Approach, way)
+    if isinstance(value, str):
+        return Requirement(approach=approach, references=(value,), whole=True)
+    if way == "exact_match" or not isinstance(value, list) or not value:
+        kind = "a text" if way == "exact_match" else "a list of texts"
+        raise Malformed(f"{where}.{way}", value, f"it must be {kind}")
+    for one in value:
+        if not isinstance(one, str):
+            raise Malformed(f"{where}.{way}", value, f"{one!r} is no text")
+    return Requirement(approach=approach, references=tuple(value))
+
+
+def _of_kind(raw: Mapping[str, Any], key: str, kind: type, where: str) -> Any:
+    if key not in raw:
+        raise Malformed(f"{where}{key}", None, "it is missing")
+    value = raw[key]
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise Malformed(f"{where}{key}", value, f"it must be {_NAMES[kind]}")
+    return value
+
+
+def _filled(raw: Mapping[str, Any], key: str, where: str) -> str:
+    value = cast(str, _of_kind(raw, key, str, where))
+    if not value.strip():
+        raise Malformed(f"{where}{key}", value, "it must not be empty")
+    return value
+
+
+def _texts(raw: Mapping[str, Any], key: str, where: str) -> tuple[str, ...]:
+    value = _of_kind(raw, key, list, where)
+    if any(not isinstance(one, str) for one in value):
+        raise Malformed(f"{where}{key}", value, "it must be a list of texts")
+    return tuple(value)
+
+
+_NAMES = {
+    int: "a whole number",
+    bool: "true or false",
+    str: "a text",
+    list: "a list",
+    dict: "an object",
+}

@@ -1,0 +1,147 @@
+"""WebArena's sites as one `Site`: a task begins logged in on its pages, and what it left is looked at in the end."""
+
+import asyncio
+import shlex
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import structlog
+from playwright.async_api import BrowserContext
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.site import SiteTraits
+from actors.environments.web.definition import Reset
+from actors.environments.web.entering import reset_site
+from actors.environments.web.secrets import Secrets
+from actors.environments.webarena.addresses import checked_addresses
+from actors.environments.webarena.helpers import Helpers
+from actors.environments.webarena.login import LogIns
+from actors.environments.webarena.looking import look_at
+from actors.environments.webarena.places import Held, Places, places_folder
+from actors.environments.webarena.probes import stored
+from actors.environments.webarena.tasks import ENVIRONMENT, Goal, goal_of
+from core.errors import EnvironmentFailed
+from core.settings import SiteSettings
+from core.task import Task
+
+logger = structlog.get_logger(__name__)
+
+WEB = ("http://", "https://")
+MARGIN_S = 5.0
+"""The world's limit lies this far behind the site's own, which knows what was waited for."""
+
+
+class WebArenaSite:
+    """The `Site` of a WebArena task file. One object serves any number of episodes at once."""
+
+    name = ENVIRONMENT
+
+    def __init__(self, settings: SiteSettings, *, trusted: bool = True, places: Path | None = None) -> None:
+        """`trusted`: whether the settings are the user's own, so that accounts may be used and resets be done.
+
+        `places`: where episodes on a site are counted; None: the folder that all actors of this machine share.
+        """
+        self.traits = SiteTraits(patience_s=settings.webarena_patience_s + MARGIN_S, probes_active=True)
+        self._settings = settings
+        self._addresses = checked_addresses(settings.webarena_sites)
+        self._log_ins = LogIns(self._addresses, settings.webarena_accounts)
+        self._helpers = Helpers(self._addresses, settings.webarena_accounts)
+        self._places = Places(settings.webarena_concurrency, places or places_folder())
+        self._trusted = trusted
+        self._was_reset: set[str] = set()
+        self._resetting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._held: dict[BrowserContext, Held] = {}
+
+    def origins(self, task: Task) -> tuple[str, ...]:
+        """Those of the task's sites."""
+        return goal_of(task).origins
+
+    async def enter(self, page: BrowserPage, task: Task) -> str:
+        """Get a place on every site, reset where that is asked for, log in, and load the first pages, a tab each.
+
+        Raises:
+            EnvironmentFailed: a site does not answer or does not take its account; says what was waited for.
+
+        """
+        if not self._trusted:
+            self._require_harmless()
+        doing = "waiting for a place (sites.webarena_concurrency)"
+        try:
+            async with asyncio.timeout(self._settings.webarena_patience_s):
+                async for doing in self._steps_in(page, goal_of(task)):
+                    logger.debug("webarena", task=task.id, doing=doing)
+        except TimeoutError:
+            raise EnvironmentFailed(
+                f"webarena's task {goal_of(task).number}: {doing} was not over after "
+                f"{self._settings.webarena_patience_s:g} s (sites.webarena_patience_s)"
+            ) from None
+        return task.instruction
+
+    async def _steps_in(self, page: BrowserPage, goal: Goal) -> AsyncIterator[str]:
+        """The way into a task; says what comes next each time."""
+        held = self._hold(page.context)
+        await self._places.take((self._addresses[site] for site in goal.sites), held)
+        for site in goal.sites:
+            yield f"resetting {site}"
+            await self._reset(site)
+        for site in goal.login:
+            yield f"logging in to {site}"
+            await self._log_ins.enter(page, site)
+        # a tab that opens becomes the active one: the first address is loaded last
+        order = [*goal.start[1:], goal.start[0]]
+        for number, address in enumerate(order):
+            yield f"loading {address}"
+            tab = page if number == 0 else await page.context.new_page()
+            await tab.goto(address, wait_until="load")
+
+    def _require_harmless(self) -> None:
+        asked = [
+            name
+            for name in ("webarena_accounts", "webarena_reset")
+            if any(getattr(self._settings, name).values())
+        ]
+        if asked:
+            raise EnvironmentFailed(
+                f"{' and '.join(f'sites.{name}' for name in asked)} would be used as a log says, and a log may come from "
+                "anybody. If it is yours: --trust-tasks"
+            )
+
+    def _hold(self, context: BrowserContext) -> Held:
+        """What this context holds from now on, given back when it closes."""
+        held = Held()
+        self._held[context] = held
+        context.on("close", self._give_back)
+        for lost in [one for one in self._held if one.browser is None or not one.browser.is_connected()]:
+            self._give_back(lost)
+        return held
+
+    def _give_back(self, context: BrowserContext) -> None:
+        held = self._held.pop(context, None)
+        if held is not None:
+            held.free()
+
+    async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
+        """What the task's `program_html` names, see `probes`."""
+        looks = await look_at(
+            goal_of(task).evaluation.targets,
+            page,
+            helpers=self._helpers,
+            settle_s=self._settings.webarena_settle_s,
+        )
+        return stored(looks)
+
+    async def leave(self, task: Task) -> None:
+        """Places are given back as the context closes, whichever member of a group it belongs to."""
+
+    async def _reset(self, site: str) -> None:
+        """As `sites.webarena_resets` says: each time, or once for all episodes of this process."""
+        how = self._settings.webarena_reset.get(site, "")
+        if not how or self._settings.webarena_resets == "none":
+            return
+        hook = Reset(url=how) if how.startswith(WEB) else Reset(command=tuple(shlex.split(how)))
+        async with self._resetting[site]:
+            if self._settings.webarena_resets == "per_episode" or site not in self._was_reset:
+                await reset_site(hook, Secrets(), name=site)
+                self._was_reset.add(site)

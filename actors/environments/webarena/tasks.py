@@ -1,0 +1,144 @@
+"""WebArena's tasks as a `TaskSource`: families are sites, as the columns of the papers' tables."""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from actors.environments.base import ResetSemantics
+from actors.environments.webarena.accounts import check_accounts
+from actors.environments.webarena.addresses import (
+    HOMEPAGE,
+    checked_addresses,
+    checked_origins,
+    fill,
+    origin_of,
+)
+from actors.environments.webarena.file import TaskFile, read_file
+from actors.environments.webarena.schema import SITES, Evaluation, WebTask
+from core.errors import SettingsError
+from core.settings import SiteSettings
+from core.task import Task
+
+ENVIRONMENT = "webarena"
+SEVERAL = "multi"
+"""The family of tasks on more than one site."""
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """A task's `goal`: what sites and evaluators read, addresses filled in."""
+
+    number: int
+    """`task_id` of the file."""
+    sites: tuple[str, ...]
+    origins: tuple[str, ...]
+    start: tuple[str, ...]
+    login: tuple[str, ...]
+    evaluation: Evaluation
+
+
+def goal_of(task: Task) -> Goal:
+    """The goal of one of this environment's tasks."""
+    return msgspec.convert(task.goal, Goal)
+
+
+def family_of(task: WebTask) -> str:
+    """The column that a task counts in.
+
+    Both releases call a task on several sites `multi`, but WebArena-Lite's results count tasks that need the map and
+    look something up in Wikipedia under the map.
+    """
+    sites = set(task.sites)
+    if task.evaluation.rules == "lite" and "map" in sites:
+        sites.discard("wikipedia")
+    return sites.pop() if len(sites) == 1 else SEVERAL
+
+
+class WebArenaTasks:
+    """The `TaskSource` of a WebArena task file; needs no browser and no site."""
+
+    name = ENVIRONMENT
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self._settings = settings
+
+    @property
+    def resets(self) -> ResetSemantics:
+        """What `sites.webarena_resets` declares: the sites' data bases are shared by all episodes."""
+        return self._settings.webarena_resets
+
+    def families(self) -> tuple[str, ...]:
+        """Sites that there are tasks for, then `multi`."""
+        return tuple(name for name in (*SITES, SEVERAL) if name in self._tasks)
+
+    def usual(self) -> tuple[str, ...]:
+        """All of them."""
+        return self.families()
+
+    def task(self, family: str, seed: int) -> Task:
+        """The task with this number in its family, in the file's order; counting begins anew behind the last.
+
+        Raises SettingsError for a family without tasks.
+        """
+        tasks = self._tasks.get(family)
+        if not tasks:
+            raise SettingsError(
+                f"webarena has no tasks of the family {family!r}; it has: {', '.join(self.families())} ({self.describe()})"
+            )
+        return tasks[seed % len(tasks)]
+
+    def tasks(self) -> Sequence[Task]:
+        """Every task once, family by family."""
+        return [task for family in self.families() for task in self._tasks[family]]
+
+    def describe(self) -> str:
+        """How many tasks of the file can be played, and why not all, in words."""
+        return self._file.describe()
+
+    @cached_property
+    def _addresses(self) -> dict[str, str]:
+        return checked_addresses(self._settings.webarena_sites)
+
+    @cached_property
+    def _further(self) -> tuple[str, ...]:
+        return checked_origins(self._settings.webarena_origins)
+
+    @cached_property
+    def _file(self) -> TaskFile:
+        found = read_file(Path(self._settings.webarena_tasks).expanduser(), self._addresses)
+        if not found.tasks:
+            raise SettingsError(f"sites.webarena_tasks: nothing can be played. {found.describe()}")
+        check_accounts(self._settings.webarena_accounts, found.tasks)
+        return found
+
+    @cached_property
+    def _tasks(self) -> dict[str, list[Task]]:
+        by_family: dict[str, list[Task]] = {}
+        for one in self._file.tasks:
+            listed = by_family.setdefault(family_of(one), [])
+            listed.append(self._make(one, seed=len(listed)))
+        return by_family
+
+    def _make(self, one: WebTask, *, seed: int) -> Task:
+        reached = dict.fromkeys((*one.sites, *one.login))
+        if HOMEPAGE in self._addresses:
+            reached[HOMEPAGE] = None
+        goal = Goal(
+            number=one.number,
+            sites=one.sites,
+            origins=tuple(
+                dict.fromkeys([*(origin_of(self._addresses[name]) for name in reached), *self._further])
+            ),
+            start=one.start,
+            login=one.login,
+            evaluation=one.evaluation,
+        )
+        return Task(
+            environment=ENVIRONMENT,
+            family=family_of(one),
+            seed=seed,
+            instruction=one.intent,
+            goal=msgspec.json.decode(msgspec.json.encode(fill(goal, self._addresses))),
+            max_steps=self._settings.webarena_steps,
+        )

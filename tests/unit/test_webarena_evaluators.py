@@ -1,0 +1,257 @@
+"""WebArena's evaluators on stored evidence: what each way to compare lets pass and what it does not."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from webarena_tasks import only_task, raw_task, verdict
+
+from actors.environments.webarena.evaluators import evaluate, questions
+from actors.environments.webarena.probes import MAX_ALL_BYTES, MAX_CHARACTERS, Look, looks_of, stored
+from actors.environments.webarena.tokens import is_word, words
+from actors.judge.judges import JUDGES
+from core.evidence import Evidence
+from core.task import Task
+
+
+def asking(folder: Path, *, lite: bool = True, **references: Any) -> Task:
+    """A task whose answer is compared with these."""
+    note = references.pop("string_note", "")
+    return only_task(folder, raw_task(lite=lite, eval={"reference_answers": references, "string_note": note}))
+
+
+def ending(folder: Path, address: str, note: str | None, *, lite: bool = True) -> Task:
+    """A task that is done where it ends."""
+    wanted = {"eval_types": ["url_match"], "reference_answers": None, "reference_url": address}
+    return only_task(folder, raw_task(lite=lite, eval=wanted | ({"url_note": note} if note else {})))
+
+
+def showing(folder: Path, required: dict[str, Any], *, lite: bool = True) -> Task:
+    """A task that is done by what a page shows."""
+    target = {"url": "last", "locator": "document.title", "required_contents": required}
+    wanted = {"eval_types": ["program_html"], "reference_answers": None, "program_html": [target]}
+    return only_task(folder, raw_task(lite=lite, eval=wanted))
+
+
+def seen(text: str | None, **more: Any) -> tuple[Look, ...]:
+    return (Look(url="http://forum.test:9999/", found=text, **more),)
+
+
+@pytest.mark.parametrize(
+    ("lite", "references", "good", "bad"),
+    [
+        (True, {"exact_match": "Yes"}, '"yes"', "yes, it is"),
+        (True, {"exact_match": "N/A"}, "N/A", "not there"),
+        (False, {"exact_match": "Yes"}, " 'YES' ", "no"),
+        # a single word is a word in Lite, and only a single character in WebArena
+        (True, {"must_include": ["5"]}, "It has 5.", "It has 15"),
+        (True, {"must_include": ["39.64"]}, "It costs $39.64.", "It costs $139.64."),
+        (True, {"must_include": ["65 |OR| 3"]}, "3 of them", "30 of them"),
+        (True, {"must_include": ["Sean Miller", "sean@x.com"]}, "sean miller <sean@x.com>", "sean miller"),
+        (True, {"must_include": "yjlou"}, "by yjlou", "by yjlouis"),
+        (False, {"must_include": ["5"]}, "It has 5, I think", "It has 15"),
+        (False, {"must_include": ["39.64"]}, "It costs $139.64.", "It costs $40"),
+        (False, {"must_include": ["5", "6"]}, "15 and 16", "15 and 17"),
+        (True, {"fuzzy_match": "N/A", "string_note": "there is none"}, "N/A", ""),
+    ],
+)
+def test_an_answer_is_compared_as_its_release_does(
+    tmp_path: Path, lite: bool, references: dict[str, Any], good: str, bad: str
+) -> None:
+    task = asking(tmp_path, lite=lite, **references)
+    assert verdict(task, answer=good).outcome == "success"
+    failed = verdict(task, answer=bad)
+    assert (failed.outcome, failed.reward) == ("failure", 0.0)
+
+
+def test_who_gave_no_answer_has_failed(tmp_path: Path) -> None:
+    assert verdict(asking(tmp_path, must_include=["5"])).outcome == "failure"
+    assert verdict(asking(tmp_path, fuzzy_match=["five"])).outcome == "failure"
+
+
+@pytest.mark.parametrize(
+    ("lite", "address", "note", "good", "bad"),
+    [
+        (
+            True,
+            "__REDDIT__/f/books",
+            None,
+            "http://forum.test:9999/f/books/",
+            "http://forum.test:9999/f/books?a=1",
+        ),
+        (
+            True,
+            "__REDDIT__/f/books",
+            "EXACT",
+            "http://forum.test:9999/f/books",
+            "http://forum.test:9999/f/book",
+        ),
+        (
+            True,
+            "__REDDIT__/f/a |OR| __REDDIT__/f/b",
+            "GOLD in PRED",
+            "http://forum.test:9999/f/b/12/title",
+            "http://forum.test:9999/f/c",
+        ),
+        (
+            True,
+            "__REDDIT__/?q=a&s=b",
+            "GOLD in PRED",
+            "http://forum.test:9999/?q=a&s=b&p=1",
+            "http://forum.test:9999/?s=b&q=a",
+        ),
+        (
+            False,
+            "__REDDIT__/?q=a&s=b",
+            None,
+            "http://forum.test:9999/?s=b&q=a",
+            "http://forum.test:9999/?q=a",
+        ),
+        (
+            False,
+            "__REDDIT__/f/a?s=x |OR| __REDDIT__/f/b?s=y",
+            "GOLD in PRED",
+            "http://forum.test:9999/f/b?s=x",
+            "http://forum.test:9999/f/b?s=z",
+        ),
+        (False, "__REDDIT__/f/a", "EXACT", "http://forum.test:9999/f/a/", "http://forum.test:9999/f/a/b"),
+    ],
+)
+def test_where_an_episode_ended_is_compared_as_its_release_does(
+    tmp_path: Path, lite: bool, address: str, note: str | None, good: str, bad: str
+) -> None:
+    task = ending(tmp_path, address, note, lite=lite)
+    assert verdict(task, ended=good).outcome == "success"
+    assert verdict(task, ended=bad).outcome == "failure"
+
+
+@pytest.mark.parametrize(
+    ("lite", "required", "good", "bad"),
+    [
+        (True, {"exact_match": "Good idea"}, "good idea", "good idea "),
+        (False, {"exact_match": "Good idea"}, "good idea ", "bad idea"),
+        (True, {"must_include": ["red |OR| blue", "a b"]}, "blue a b", "blueish a b"),
+        (False, {"must_include": ["A & B"]}, "a &amp; b", "a and b"),
+        (True, {"must_include": ["@vinta"]}, "by @vinta!", "by vinta"),
+    ],
+)
+def test_what_a_page_shows_is_compared_as_its_release_does(
+    tmp_path: Path, lite: bool, required: dict[str, Any], good: str, bad: str
+) -> None:
+    task = showing(tmp_path, required, lite=lite)
+    assert verdict(task, looks=seen(good)).outcome == "success"
+    assert verdict(task, looks=seen(bad)).outcome == "failure"
+
+
+def test_every_check_must_hold(tmp_path: Path) -> None:
+    task = only_task(
+        tmp_path,
+        raw_task(
+            eval={
+                "eval_types": ["string_match", "url_match"],
+                "reference_answers": {"exact_match": "Yes"},
+                "reference_url": "__REDDIT__/f/books",
+            }
+        ),
+    )
+    there, elsewhere = "http://forum.test:9999/f/books", "http://forum.test:9999/"
+    assert verdict(task, answer="Yes", ended=there).outcome == "success"
+    assert verdict(task, answer="Yes", ended=elsewhere).outcome == "failure"
+    assert verdict(task, answer="No", ended=there).outcome == "failure"
+
+
+def test_what_only_an_endpoint_can_tell_is_undecided_and_asked(tmp_path: Path) -> None:
+    task = asking(tmp_path, fuzzy_match=["13 min", "by car"])
+    evidence = Evidence(answer="Thirteen minutes by car", final_url="", probes={})
+    undecided = evaluate(task, evidence)
+    assert (undecided.outcome, undecided.reward) == ("undecided", 0.0)
+    assert "endpoint" in undecided.reason
+    [question] = questions(task, evidence)
+    assert (question.reference, question.answer) == ("13 min, by car", "thirteen minutes by car")
+    assert question.words == task.instruction
+    assert evaluate(task, evidence, {question: True}).outcome == "success"
+    assert evaluate(task, evidence, {question: False}).outcome == "failure"
+
+
+def test_webarena_asks_about_one_reference_at_a_time(tmp_path: Path) -> None:
+    task = asking(tmp_path, lite=False, fuzzy_match=["13 min", "by car"])
+    evidence = Evidence(answer="13 min by car", final_url="", probes={})
+    one, other = questions(task, evidence)
+    assert (one.reference, other.reference) == ("13 min", "by car")
+    assert evaluate(task, evidence, {one: True}).outcome == "undecided"
+    assert evaluate(task, evidence, {one: True, other: False}).outcome == "failure"
+
+
+def test_a_reason_why_a_task_is_impossible_is_asked_about(tmp_path: Path) -> None:
+    task = asking(tmp_path, fuzzy_match="N/A", string_note="orders cannot be added")
+    evidence = Evidence(answer="I cannot add orders", final_url="", probes={})
+    [question] = questions(task, evidence)
+    assert (question.kind, question.reference) == ("impossible", "orders cannot be added")
+    assert evaluate(task, evidence, {question: True}).outcome == "success"
+
+
+def test_nothing_is_asked_where_a_check_has_failed(tmp_path: Path) -> None:
+    task = asking(tmp_path, must_include=["Acadia"], fuzzy_match=["10h 33min"])
+    evidence = Evidence(answer="Yellowstone, ten hours", final_url="", probes={})
+    assert evaluate(task, evidence).outcome == "failure"
+    assert questions(task, evidence) == ()
+
+
+def test_a_page_that_nobody_could_look_at_leaves_the_episode_undecided(tmp_path: Path) -> None:
+    task = showing(tmp_path, {"must_include": ["red"]})
+    judgment = verdict(task, looks=seen(None, problem="net::ERR_CONNECTION_REFUSED"))
+    assert judgment.outcome == "undecided"
+    assert "net::ERR_CONNECTION_REFUSED" in judgment.reason
+    assert verdict(task).outcome == "undecided"
+
+
+def test_a_cut_text_decides_only_by_what_it_holds(tmp_path: Path) -> None:
+    task = showing(tmp_path, {"must_include": ["red"]})
+    assert verdict(task, looks=seen("red " + "x" * MAX_CHARACTERS)).outcome == "success"
+    assert verdict(task, looks=seen("x" * MAX_CHARACTERS + " red")).outcome == "undecided"
+
+
+def test_texts_of_all_looks_fit_into_one_event() -> None:
+    many = [Look(url="http://forum.test/", found="é" * MAX_CHARACTERS)] * 9
+    kept = looks_of(Evidence(answer=None, final_url="", probes=stored(many)))
+    assert sum(len((look.found or "").encode()) for look in kept) <= MAX_ALL_BYTES
+    assert not kept[0].cut
+    assert kept[-1].cut
+
+
+def test_half_a_character_from_a_page_can_be_recorded() -> None:
+    [look] = looks_of(Evidence(answer=None, final_url="", probes=stored(seen("a\ud800b"))))
+    assert look.found == "a?b"
+
+
+def test_the_rule_judges_know_the_environment(tmp_path: Path) -> None:
+    task = asking(tmp_path, exact_match="Yes")
+    evidence = Evidence(answer="yes", final_url="", probes={})
+    for judge in ("rules", "strict"):
+        assert JUDGES[judge].judge(task, evidence).outcome == "success"  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("no. 5 is here. yes", ["no.", "5", "is", "here", ".", "yes"]),
+        ("a11yproject.com, n/a", ["a11yproject.com", ",", "n/a"]),
+        ("it's 10:30; don't", ["it", "'s", "10:30", ";", "do", "n't"]),
+        ('<b class="x">9.99</b>', ["<", "b", "class=", '"', "x", '"', ">", "9.99", "<", "/b", ">"]),
+    ],
+)
+def test_words_are_those_of_the_penn_treebank(text: str, tokens: list[str]) -> None:
+    assert words(text) == tokens
+
+
+@given(st.text(alphabet="ab5.,'\"- $@<>()!", max_size=40))
+def test_no_text_is_lost_between_words(text: str) -> None:
+    assert "".join(words(text)) == "".join(text.split())
+
+
+def test_only_one_token_is_a_word() -> None:
+    assert is_word("-79.933")
+    assert not is_word("sean@x.com")
+    assert not is_word("")
