@@ -31,7 +31,7 @@ from actors.attempt import Attempt, Stage, WorldHost
 from actors.curriculum.snapshots import curriculum_kind
 from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
-from actors.environments.site import Site
+from actors.environments.site import Venue
 from actors.following import follow, read_families
 from actors.leases import FAMILIES as LEASE_FAMILIES
 from actors.leases import LeaseBook
@@ -73,7 +73,7 @@ async def run_actor(
     queue: WorkQueue,
     engine: PolicyEngine,
     host: WorldHost,
-    sites: Mapping[str, Site],
+    sites: Mapping[str, Venue],
     blobs: BlobStore,
     settings: Settings,
     stop: asyncio.Event,

@@ -17,7 +17,7 @@ from actors.answers import Answerer, DemonstratorAnswerer, PolicyAnswerer
 from actors.engines.base import PolicyEngine
 from actors.environments.base import EpisodeWorld
 from actors.environments.demonstrator import Demonstrate
-from actors.environments.site import Site
+from actors.environments.site import Venue
 from actors.episode import Episode
 from actors.recording import Abandoned, Ended, EpisodeRecord
 from actors.scaffold.scaffold import scaffold_of
@@ -60,8 +60,8 @@ class OutOfTime(Exception):
 class WorldHost(Protocol):
     """Opens worlds, each isolated from the others: a browser."""
 
-    async def open_world(self, site: Site) -> EpisodeWorld:
-        """A world on this site. Raises BrowserUnavailable or EnvironmentFailed."""
+    async def open_world(self, site: Venue) -> EpisodeWorld:
+        """A world there. Raises BrowserUnavailable or EnvironmentFailed."""
         ...
 
 
@@ -72,7 +72,7 @@ class Stage:
         self,
         *,
         host: WorldHost,
-        sites: Mapping[str, Site],
+        sites: Mapping[str, Venue],
         engine: PolicyEngine,
         adoption: Adoption,
         demonstrators: Mapping[tuple[str, str], Demonstrate],

@@ -64,12 +64,15 @@ def task_sources(settings: Settings) -> dict[str, TaskSource]:
     from actors.environments.store.tasks import StoreTasks
     from actors.environments.web.tasks import WebTasks
     from actors.environments.webarena.tasks import WebArenaTasks
+    from actors.environments.webshop.tasks import webshop_tasks
 
     sources: list[TaskSource] = [StoreTasks(settings.sites), MiniwobTasks()]
     if settings.web.tasks:
         sources.append(WebTasks(settings.web))
     if settings.sites.webarena_tasks:
         sources.append(WebArenaTasks(settings.sites))
+    if (webshop := webshop_tasks(settings.sites)) is not None:
+        sources.append(webshop)
     return {source.name: source for source in sources}
 
 

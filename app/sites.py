@@ -7,10 +7,11 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from actors.environments.miniwob.site import MiniwobSite
-from actors.environments.site import Site
+from actors.environments.site import Venue
 from actors.environments.store.site import StoreSite
 from actors.environments.web.site import WebSite
 from actors.environments.webarena.site import WebArenaSite
+from actors.environments.webshop.site import webshop_site
 from app.supervisor import home_folder
 from core.settings import Settings
 
@@ -25,19 +26,21 @@ def login_states(home: Path) -> Path:
     return home / "secrets" / "logins"
 
 
-def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) -> dict[str, Site]:
+def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) -> dict[str, Venue]:
     """Every site by the name of its environment, beside the store that is served already.
 
     `trusted`: whether the tasks are the user's own, so that secrets and resets of theirs may be used.
     """
-    sites: list[Site] = [store, MiniwobSite(), WebSite(login_states(home_folder()), trusted=trusted)]
+    sites: list[Venue] = [store, MiniwobSite(), WebSite(login_states(home_folder()), trusted=trusted)]
     if settings.sites.webarena_tasks:
         sites.append(WebArenaSite(settings.sites, trusted=trusted))
+    if (webshop := webshop_site(settings.sites, store.base_url)) is not None:
+        sites.append(webshop)
     return {site.name: site for site in sites}
 
 
 @asynccontextmanager
-async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIterator[dict[str, Site]]:
+async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIterator[dict[str, Venue]]:
     """Every site by name, the store served by this process for as long as the block lasts; see `sites_with`."""
     from actors.environments.store.server import serve
 

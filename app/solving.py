@@ -9,7 +9,7 @@ import structlog
 
 from actors.environments.browser import BrowserHost
 from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.site import Site
+from actors.environments.site import Venue
 from app.bootstrap import task_sources
 from app.demonstrations import FIRST_SEED, demonstrate
 from app.sites import sites_running
@@ -69,7 +69,7 @@ async def solve(
             )
 
 
-async def _steps(host: BrowserHost, site: Site, task: Task, slots: asyncio.Semaphore) -> int:
+async def _steps(host: BrowserHost, site: Venue, task: Task, slots: asyncio.Semaphore) -> int:
     """Steps of a won episode, 0 of any other."""
     async with slots:
         world = await host.open_world(site)

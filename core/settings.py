@@ -14,6 +14,7 @@ from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
 from core.section import Count, Seconds, Section
 from core.webarena import WebArenaSettings
+from core.webshop import WebshopSettings
 
 
 class RunSettings(Section):
@@ -23,8 +24,8 @@ class RunSettings(Section):
     """Every other seed derives from this one."""
 
 
-class SiteSettings(WebArenaSettings):
-    """The embedded store, and where WebArena is."""
+class SiteSettings(WebArenaSettings, WebshopSettings):
+    """The embedded store, and where WebArena and WebShop are."""
 
     products: Annotated[int, Field(ge=20, le=100_000)] = 400
     """Products in the seeded catalogue."""

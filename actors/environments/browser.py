@@ -10,8 +10,9 @@ from typing import Self
 import structlog
 from playwright.async_api import Error as PlaywrightError
 
+from actors.environments.base import EpisodeWorld
 from actors.environments.chromium import CLOSE_TIMEOUT_S, Chromium
-from actors.environments.site import Site, SiteTraits, traits_of
+from actors.environments.site import Browserless, Site, SiteTraits, Venue, traits_of
 from actors.environments.window import Window, open_window
 from actors.environments.world import BrowserWorld
 from core.errors import BrowserUnavailable
@@ -45,8 +46,10 @@ class BrowserHost:
         for chromium in list(self._busy):
             await self._end(chromium)
 
-    async def open_world(self, site: Site) -> BrowserWorld:
-        """A world on a site; its context is made at `reset`. Raises BrowserUnavailable."""
+    async def open_world(self, site: Venue) -> EpisodeWorld:
+        """A world on a site; its context is made at `reset`. What needs no browser opens its own. Raises BrowserUnavailable."""
+        if isinstance(site, Browserless):
+            return site.open_world()
         await self._chromium()
         return BrowserWorld(self, site, self._settings)
 

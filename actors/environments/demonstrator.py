@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
 from actors.environments.store.demonstrators import DEMONSTRATORS as STORE
+from actors.environments.webshop.demonstrators import DEMONSTRATORS as WEBSHOP
 from core.action import Action
 from core.observation import Observation
 from core.task import Task
@@ -15,5 +16,5 @@ from core.task import Task
 Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 """Task, instruction, observation, earlier actions -> next action."""
 
-DEMONSTRATORS: Mapping[tuple[str, str], Demonstrate] = {**MINIWOB, **STORE}
+DEMONSTRATORS: Mapping[tuple[str, str], Demonstrate] = {**MINIWOB, **STORE, **WEBSHOP}
 """By environment and family."""

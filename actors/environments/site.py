@@ -1,10 +1,11 @@
 """What a web site must offer to be an environment."""
 
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
+from actors.environments.base import EpisodeWorld
 from core.task import Task
 
 
@@ -49,6 +50,24 @@ class Site(Protocol):
     async def leave(self, task: Task) -> None:
         """Release what the site holds for the episode."""
         ...
+
+
+@runtime_checkable
+class Browserless(Protocol):
+    """An environment that needs no browser: it opens its worlds itself."""
+
+    @property
+    def name(self) -> str:
+        """As a `Site`'s."""
+        ...
+
+    def open_world(self) -> EpisodeWorld:
+        """A world, isolated from all others."""
+        ...
+
+
+Venue = Site | Browserless
+"""Where episodes take place."""
 
 
 def traits_of(site: Site) -> SiteTraits:

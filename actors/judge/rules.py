@@ -10,6 +10,7 @@ from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.store.evaluators import evaluate as evaluate_store
 from actors.environments.web.evaluators import evaluate as evaluate_web
 from actors.environments.webarena.evaluators import evaluate as evaluate_webarena
+from actors.environments.webshop.evaluators import evaluate as evaluate_webshop
 from core.errors import JudgeUnavailable
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -22,6 +23,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "miniwob": evaluate_miniwob,
     "web": evaluate_web,
     "webarena": evaluate_webarena,
+    "webshop": evaluate_webshop,
 }
 """By environment."""
 

@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from actors.environments.browser import BrowserHost
-from actors.environments.site import Site
+from actors.environments.site import Venue
 from actors.replay.causes import MATTER, Cause, Surroundings, explain
 from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.steps import Difference, drive
@@ -122,7 +122,7 @@ def _here(settings: ActorSettings) -> ActorSettings:
 class _Stage:
     """What every replay is played with."""
 
-    def __init__(self, source: Source, *, host: BrowserHost, sites: dict[str, Site]) -> None:
+    def __init__(self, source: Source, *, host: BrowserHost, sites: dict[str, Venue]) -> None:
         self._source = source
         self._host = host
         self._sites = sites

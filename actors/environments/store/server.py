@@ -20,6 +20,7 @@ from actors.environments.store.forms import BodyTooLarge, Forms
 from actors.environments.store.pages import Pages
 from actors.environments.store.sessions import Sessions
 from actors.environments.store.shop import COOKIE, Shop, go
+from actors.environments.webshop.server import webshop_routes
 from actors.serving import serve_app
 from core.settings import SiteSettings
 
@@ -93,6 +94,7 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
         Route("/_health", health, methods=["GET"]),
         *(Route(path, visitor(handler), methods=["POST"]) for path, handler in done.items()),
         *(Route(path, visitor(handler), methods=["GET"]) for path, handler in shown.items()),
+        *webshop_routes(settings),
         Route("/{rest:path}", visitor(pages.missing), methods=["GET"]),
     ]
     return Starlette(

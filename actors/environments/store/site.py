@@ -43,6 +43,11 @@ class StoreSite:
         """Tokens of visits that nobody can read any more."""
         self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
+    @property
+    def base_url(self) -> str:
+        """Where the store's server listens, without a slash at the end."""
+        return self._base
+
     def origins(self, task: Task) -> tuple[str, ...]:
         """The store's own alone."""
         return (self._base,)

@@ -1,0 +1,96 @@
+"""Scripted shoppers. One knows the product that the goal was made from; the other, WebShop's rule agent, knows nothing.
+
+The rule agent (arXiv 2207.01206, section 5) searches for the instruction as it stands and buys the first result.
+"""
+
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+import msgspec
+
+from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.places import Place, place_at
+from actors.environments.webshop.shop import FAMILIES
+from actors.environments.webshop.tasks import ENVIRONMENT
+from core.action import Action
+from core.observation import Node, Observation, Page
+from core.task import Task
+
+PAGES = 2
+"""Pages of results that are looked through before the title is searched for instead."""
+TITLE_WORDS = 12
+
+
+def demonstrate(task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]) -> Action:
+    """The next action of a shopper who finds the goal's product, chooses its options and buys it.
+
+    Where the goal is a server's secret it is the rule agent's.
+    """
+    if "wanted" not in task.goal:
+        return buy_first(task, instruction, observation, earlier)
+    goal = msgspec.convert(task.goal["wanted"], Goal)
+    page = observation.page
+    place = _place(page)
+    if place.kind == "results":
+        return _choose_result(page, place, goal)
+    if place.kind == "item" and place.asin == goal.asin:
+        return _choose_options(page, goal, earlier)
+    if (field := _field(page)) is None:
+        return _press(page, "Back to Search")
+    searches = sum(action.name == "Search" for action in earlier)
+    asked = (
+        (*goal.attributes, goal.query, *goal.options) if searches == 0 else goal.title.split()[:TITLE_WORDS]
+    )
+    return Action(name="Search", argument=" ".join(asked), element=field)
+
+
+def buy_first(task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]) -> Action:
+    """The rule agent's next action."""
+    page = observation.page
+    if (field := _field(page)) is not None and not any(action.name == "Search" for action in earlier):
+        return Action(name="Search", argument=instruction, element=field)
+    link = next((node for node in page.nodes if node.kind == "link" and node.id is not None), None)
+    if link is not None:
+        return Action(name="Click", element=link.id)
+    return _press(page, "Buy Now")
+
+
+def _choose_result(page: Page, place: Place, goal: Goal) -> Action:
+    links = [node for node in page.nodes if node.kind == "link" and node.text == goal.asin]
+    if links:
+        return Action(name="Click", element=links[0].id)
+    if place.page < PAGES and _button(page, "Next >") is not None:
+        return _press(page, "Next >")
+    return _press(page, "Back to Search")
+
+
+def _choose_options(page: Page, goal: Goal, earlier: Sequence[Action]) -> Action:
+    values = {node.text: node for node in page.nodes if node.kind == "radio"}
+    for wanted in goal.options:
+        node = values.get(wanted)
+        if node is not None and not node.checked:
+            return Action(name="Click", element=node.id)
+        if node is None and (not earlier or earlier[-1].name != "Scroll Down"):
+            return Action(name="Scroll Down")
+    return _press(page, "Buy Now")
+
+
+def _press(page: Page, text: str) -> Action:
+    button = _button(page, text)
+    return Action(name="Wait") if button is None else Action(name="Click", element=button.id)
+
+
+def _button(page: Page, text: str) -> Node | None:
+    return next((node for node in page.nodes if node.kind == "button" and node.text == text), None)
+
+
+def _field(page: Page) -> int | None:
+    return next((node.id for node in page.nodes if node.kind == "input"), None)
+
+
+def _place(page: Page) -> Place:
+    return place_at(urlsplit(page.url).path) or Place(goal="")
+
+
+DEMONSTRATORS = {(ENVIRONMENT, family): demonstrate for family in FAMILIES}
+"""(environment, family) -> demonstrate(task, instruction, observation, earlier actions) -> next action."""

@@ -1,0 +1,163 @@
+"""What shoppers are asked to buy: goals that people wrote, and goals made from a product's attributes and options.
+
+Goals are known by the digest of their content. Upstream knows them by their number in a list whose price limits are
+drawn before the generator is seeded: there a number means different goals in different processes. Here the limit is
+drawn from the digest: by the same rule (the larger of two of the four next multiples of ten dollars), always the same.
+"""
+
+from collections.abc import Iterable, Iterator
+from itertools import product as combinations
+from itertools import zip_longest
+from pathlib import Path
+from random import Random
+from typing import Literal
+
+import msgspec
+
+from actors.environments.webshop.products import Entry, Product, read_json
+from core.errors import SettingsError
+from core.ids import digest_hex
+from core.seeds import derive_seed
+
+UNLIMITED = 1_000_000.0
+"""Price limit of a goal that names none: nothing costs more."""
+STEPS = tuple(10.0 * step for step in range(1, 100))
+"""Price limits, in dollars."""
+DIGEST_CHARS = 16
+TEST, DEV = 500, 1500
+"""Where the parts of the full set of human goals end: test 0-499, dev 500-1499, train from 1500 on."""
+
+Split = Literal["test", "dev", "train"]
+SPLITS: tuple[Split, ...] = ("test", "dev", "train")
+
+
+class Goal(msgspec.Struct, frozen=True, kw_only=True):
+    """What to buy."""
+
+    digest: str
+    """16 hexadecimal characters of what the goal says, its price limit aside."""
+    asin: str
+    """The product that it was made from; others may do as well."""
+    instruction: str
+    """What the shopper reads."""
+    attributes: tuple[str, ...]
+    options: tuple[str, ...]
+    """Values to choose."""
+    price_upper: float
+    """Dollars; `UNLIMITED` where the instruction names no limit."""
+    title: str
+    query: str
+    product_category: str
+
+
+def human_goals(products: Iterable[Product], path: Path) -> tuple[Goal, ...]:
+    """Goals of `items_human_ins.json`, in order of their digests. Those without an attribute are left out, as upstream.
+
+    Raises SettingsError naming file, product and field.
+    """
+    written = read_json(path)
+    if not isinstance(written, dict):
+        raise SettingsError(f"{path} is not WebShop's file of human instructions: an object by product")
+    return _in_order(
+        goal
+        for product in products
+        if product.asin in written
+        for goal in _written_goals(product, path, written[product.asin])
+    )
+
+
+def synthetic_goals(products: Iterable[Product]) -> tuple[Goal, ...]:
+    """A goal for every combination of options of every product with an instruction, in order of their digests."""
+    return _in_order(
+        _goal(
+            product,
+            text=f"{product.asked}{_with(names, chosen)}",
+            attributes=product.asked_attributes,
+            options=chosen,
+        )
+        for product in products
+        if product.asked is not None and product.asked_attributes
+        for names in [sorted(product.options)]
+        for chosen in combinations(*(product.options[name] for name in names))
+    )
+
+
+def part_of(goals: tuple[Goal, ...], split: Split, *, by_product: bool) -> tuple[Goal, ...]:
+    """The goals of one part.
+
+    By number where there are more than `DEV`; else the first fifth is the test's, the second dev's. `by_product` counts
+    products in the order of their digests, so that the goals of one product are all in one part; of these each product's
+    first goal comes first, then each one's second.
+    """
+    if not by_product:
+        first, end = bounds_of(len(goals))[split]
+        return goals[first:end]
+    grouped: dict[str, list[Goal]] = {}
+    for goal in goals:
+        grouped.setdefault(digest_hex(goal.asin.encode()), []).append(goal)
+    first, end = bounds_of(len(grouped), fixed=False)[split]
+    groups = [grouped[key] for key in sorted(grouped)[first:end]]
+    rounds = zip_longest(*groups)
+    return tuple(goal for each in rounds for goal in each if goal is not None)
+
+
+def bounds_of(count: int, *, fixed: bool = True) -> dict[Split, tuple[int, int]]:
+    """First number of each part and the one after its last, of so many goals.
+
+    >>> bounds_of(12_000)
+    {'test': (0, 500), 'dev': (500, 1500), 'train': (1500, 12000)}
+    >>> bounds_of(100)
+    {'test': (0, 20), 'dev': (20, 40), 'train': (40, 100)}
+    """
+    test, dev = (TEST, DEV) if fixed and count > DEV else (-(-count // 5), -(-2 * count // 5))
+    return {"test": (0, test), "dev": (test, dev), "train": (dev, count)}
+
+
+def price_limit(price: float, digest: str) -> float:
+    """The larger of two of the next four limits above a price; `UNLIMITED` where fewer than two are left."""
+    higher = [step for step in STEPS if step > price][:4]
+    if len(higher) < 2:
+        return UNLIMITED
+    return max(Random(derive_seed(0, "webshop", "limit", digest)).sample(higher, 2))
+
+
+def _written_goals(product: Product, path: Path, entries: object) -> Iterator[Goal]:
+    if not isinstance(entries, list):
+        raise SettingsError(f"{path}: product {product.asin} holds no list of instructions")
+    for number, raw in enumerate(entries):
+        entry = Entry(path, f"product {product.asin}, instruction {number}", raw)
+        attributes = entry.texts("instruction_attributes")
+        if attributes:
+            yield _goal(
+                product,
+                text=entry.text("instruction").strip("."),
+                attributes=attributes,
+                options=entry.texts("instruction_options"),
+            )
+
+
+def _goal(product: Product, *, text: str, attributes: tuple[str, ...], options: tuple[str, ...]) -> Goal:
+    digest = digest_hex(msgspec.json.encode((product.asin, text, attributes, options)))[:DIGEST_CHARS]
+    limit = price_limit(product.price, digest)
+    named = f", and price lower than {limit:.2f} dollars" if limit != UNLIMITED else ""
+    return Goal(
+        digest=digest,
+        asin=product.asin,
+        instruction=text + named,
+        attributes=attributes,
+        options=options,
+        price_upper=limit,
+        title=product.title,
+        query=product.query,
+        product_category=product.product_category,
+    )
+
+
+def _with(names: list[str], chosen: tuple[str, ...]) -> str:
+    named = ", and ".join(f"{name}: {value}" for name, value in zip(names, chosen, strict=True))
+    return f" with {named}" if named else ""
+
+
+def _in_order(goals: Iterable[Goal]) -> tuple[Goal, ...]:
+    unique = {goal.digest: goal for goal in goals}
+    return tuple(sorted(unique.values(), key=lambda goal: goal.digest))

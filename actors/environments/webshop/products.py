@@ -1,0 +1,194 @@
+"""WebShop's product files, read as they are: `items_*.json` with products, `items_ins_*.json` with their attributes.
+
+Both may be compressed (`.json.gz`). What cannot be read is refused naming file, item and field.
+"""
+
+import gzip
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+from core.errors import SettingsError
+from core.seeds import derive_seed
+
+UNPRICED = 100.0
+"""Price of a product without one, in dollars."""
+UNKNOWN_ATTRIBUTES = ("DUMMY_ATTR",)
+"""Attributes of a product that the attribute file does not know."""
+ASIN_CHARS = 10
+"""Products with a longer number are left out, and those whose number is `nan`."""
+
+
+class Product(msgspec.Struct, frozen=True, kw_only=True):
+    """A product as pages show it and rewards compare it."""
+
+    asin: str
+    title: str
+    description: str
+    bullets: tuple[str, ...]
+    """At least one, which may be empty."""
+    price: float
+    """Dollars: what a limit is compared with. Of a range, one price that its number fixes."""
+    price_tag: str
+    """`$12.5`, or `$10.0 to $20.0`."""
+    options: dict[str, tuple[str, ...]]
+    """Name in lower case -> values in lower case, in the file's order, each once."""
+    attributes: tuple[str, ...]
+    query: str
+    """What the product was found with when the data were collected, in lower case."""
+    category: str
+    product_category: str
+    """Path of categories with `›` between them."""
+    asked: str | None
+    """The generated instruction about it, where there is one."""
+    asked_attributes: tuple[str, ...]
+    """The attributes that it names."""
+
+
+def read_products(items: Path, attributes: Path) -> tuple[Product, ...]:
+    """Every product in the items file's order, each number once. Raises SettingsError."""
+    known = read_json(attributes)
+    if not isinstance(known, dict):
+        raise SettingsError(
+            f"{attributes} holds a {_kind(known)}; WebShop's attribute file is an object by product"
+        )
+    found = read_json(items)
+    if not isinstance(found, list):
+        raise SettingsError(f"{items} holds a {_kind(found)}; WebShop's items file is a list of products")
+    products: dict[str, Product] = {}
+    for number, raw in enumerate(found):
+        asin = Entry(items, f"item {number}", raw).text("asin")
+        if asin == "nan" or len(asin) > ASIN_CHARS or asin in products:
+            continue
+        about = Entry(attributes, f"product {asin}", known[asin]) if asin in known else None
+        products[asin] = _product(Entry(items, f"item {number} ({asin})", raw), asin, about)
+    if not products:
+        raise SettingsError(f"{items} holds no product")
+    return tuple(products.values())
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds, decompressed where its name ends in `.gz`. Raises SettingsError."""
+    try:
+        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+        return json.loads(content)
+    except (OSError, EOFError, zlib.error) as error:
+        raise SettingsError(
+            f"WebShop's file {path} cannot be read: {error}. sites.webshop_items and sites.webshop_instructions are "
+            "paths of its .json or .json.gz files"
+        ) from error
+    except ValueError as error:
+        raise SettingsError(f"WebShop's file {path} is not JSON: {error}") from error
+
+
+class Entry:
+    """One entry of a file; what is asked of it in vain is refused naming file, entry and field."""
+
+    def __init__(self, path: Path, name: str, raw: object) -> None:
+        self._where = f"{path}: {name}"
+        if not isinstance(raw, dict):
+            raise SettingsError(f"{self._where} is a {_kind(raw)}, not an object")
+        self._raw: dict[str, Any] = raw
+
+    def get(self, field: str) -> Any:
+        """The field's value, None where it is missing."""
+        return self._raw.get(field)
+
+    def refuse(self, field: str, expected: str) -> SettingsError:
+        """The error for a field that is not as expected."""
+        if field not in self._raw:
+            return SettingsError(f"{self._where} has no field {field!r}; expected is {expected}")
+        shown = repr(self._raw[field])
+        shown = shown if len(shown) <= 80 else f"{shown[:79]}…"
+        return SettingsError(f"{self._where}: {field!r} is {shown}; expected is {expected}")
+
+    def text(self, field: str) -> str:
+        """A text that must be there."""
+        value = self.get(field)
+        if not isinstance(value, str):
+            raise self.refuse(field, "a text")
+        return value
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of texts that must be there."""
+        value = self.get(field)
+        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+            raise self.refuse(field, "a list of texts")
+        return tuple(value)
+
+
+def _product(item: Entry, asin: str, about: Entry | None) -> Product:
+    bullets = item.get("small_description")
+    prices = _prices(item)
+    asked = about.get("instruction") if about else None
+    if about and asked is not None and not isinstance(asked, str):
+        raise about.refuse("instruction", "a text")
+    return Product(
+        asin=asin,
+        title=item.text("name"),
+        description=item.text("full_description"),
+        bullets=(item.texts("small_description") or ("",)) if isinstance(bullets, list) else (bullets or "",),
+        price=_one_price(asin, prices),
+        price_tag=" to ".join(f"${price}" for price in prices),
+        options=dict(_options(item)),
+        attributes=about.texts("attributes")
+        if about and about.get("attributes") is not None
+        else UNKNOWN_ATTRIBUTES,
+        query=item.text("query").lower().strip(),
+        category=item.text("category"),
+        product_category=item.text("product_category"),
+        asked=asked,
+        asked_attributes=about.texts("instruction_attributes") if about and asked is not None else (),
+    )
+
+
+def _prices(item: Entry) -> tuple[float, ...]:
+    """One price, or the lowest and the highest: a list of numbers, or `$10.00 to $20.00`."""
+    given = item.get("pricing")
+    if not given:
+        return (UNPRICED,)
+    if isinstance(given, str):
+        digits = [re.sub(r"[^\d.]", "", part) for part in given.split("$")[1:]]
+        if digits and all(re.fullmatch(r"\d+(\.\d+)?|\.\d+", one) for one in digits):
+            return tuple(float(one) for one in digits[:2])
+    elif isinstance(given, list) and all(
+        isinstance(one, int | float) and not isinstance(one, bool) for one in given
+    ):
+        return tuple(float(one) for one in given[:2])
+    raise item.refuse("pricing", "a list of numbers, or a text such as '$10.00 to $20.00'")
+
+
+def _one_price(asin: str, prices: tuple[float, ...]) -> float:
+    return (
+        prices[0] if len(prices) == 1 else Random(derive_seed(0, "webshop", "price", asin)).uniform(*prices)
+    )
+
+
+def _options(item: Entry) -> Iterator[tuple[str, tuple[str, ...]]]:
+    given = item.get("customization_options")
+    if not given:
+        return
+    if not isinstance(given, dict):
+        raise item.refuse("customization_options", "an object of lists, or nothing")
+    for name, contents in given.items():
+        if contents is None:
+            continue
+        if not isinstance(contents, list) or not all(
+            isinstance(one, dict) and isinstance(one.get("value"), str) for one in contents
+        ):
+            raise item.refuse(
+                "customization_options", f"under {name!r} a list of objects with a text 'value'"
+            )
+        values = (one["value"].strip().replace("/", " | ").lower() for one in contents)
+        yield name.lower(), tuple(dict.fromkeys(values))
+
+
+def _kind(value: object) -> str:
+    names = {"dict": "object", "str": "text", "NoneType": "null"}
+    return names.get(type(value).__name__, type(value).__name__)

@@ -1,0 +1,48 @@
+"""What a visit leaves for its evaluator: what was bought, and the nouns of both titles. All that a reward needs."""
+
+import msgspec
+
+from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.nouns import Nouns, nouns_of
+from actors.environments.webshop.places import Place
+from actors.environments.webshop.products import Product
+from actors.environments.webshop.reward import Bought
+from actors.environments.webshop.shop import Shop
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True):
+    """`Evidence.probes` of a visit."""
+
+    shop: str
+    """Digest of the products; empty where the shop is another server's."""
+    bought: Bought | None = None
+    nouns: Nouns | None = None
+    """Found when the visit ended, so that a later judge needs no spaCy and finds the same."""
+    score: float | None = None
+    """What another server's last page said."""
+
+
+def record_at(shop: Shop, place: Place | None, goal: Goal) -> Record:
+    """The record of a visit that ended at a place; nothing was bought anywhere but at the end of this goal's shop."""
+    product = shop.get(place.asin) if place is not None else None
+    if place is None or product is None or place.kind != "done" or place.goal != goal.digest:
+        return Record(shop=shop.digest)
+    return Record(
+        shop=shop.digest,
+        bought=_bought(product, place.options),
+        nouns=nouns_of(bought=product.title, wanted=goal.title),
+    )
+
+
+def _bought(product: Product, chosen: dict[str, str]) -> Bought:
+    return Bought(
+        asin=product.asin,
+        title=product.title,
+        description=product.description,
+        bullets=product.bullets,
+        attributes=product.attributes,
+        query=product.query,
+        product_category=product.product_category,
+        price=product.price,
+        chosen=chosen,
+    )

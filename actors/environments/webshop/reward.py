@@ -1,0 +1,104 @@
+"""WebShop's reward (arXiv 2207.01206, section 3.2; princeton-nlp/WebShop, `web_agent_site/engine/goal.py`). Pure.
+
+    reward = r_type * (attributes found + options found + [price <= limit]) / (attributes + options + 1)
+
+An attribute is found when it is the same (`similarity`) as one of the product's, or stands in title, bullets or
+description. An option is found when it is the same as one that was chosen, both reduced to their colour.
+r_type is 1; 0.5 where neither query nor two parts of the category agree nor more than a fifth of the wanted title's
+nouns; 0.1 below a tenth of the nouns; 0 without any. A wanted title without nouns counts as a fifth.
+
+Where upstream differs from itself, the released branch is followed, with one exception: of a synthetic goal's options
+it compares names and values joined (`"('size', 'x-small')"`), here and in its later version only the values.
+"""
+
+import msgspec
+
+from actors.environments.webshop.colours import colour_or_text
+from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.nouns import Nouns
+from actors.environments.webshop.similarity import is_same
+
+ALIKE_TITLE = 0.2
+"""More of the wanted title's nouns say that the products are alike; also the share of a title without nouns."""
+FAINT_TITLE = 0.1
+UNALIKE, FAINT = 0.5, 0.1
+"""r_type of products that nothing says are alike, and of titles with less than `FAINT_TITLE` in common."""
+
+
+class Bought(msgspec.Struct, frozen=True, kw_only=True):
+    """What was bought, as rewards compare it: all that they need of the product."""
+
+    asin: str
+    title: str
+    description: str
+    bullets: tuple[str, ...]
+    attributes: tuple[str, ...]
+    query: str
+    product_category: str
+    price: float
+    chosen: dict[str, str]
+    """Option -> value."""
+
+
+class Reward(msgspec.Struct, frozen=True, kw_only=True):
+    """A reward and its parts."""
+
+    total: float
+    """In [0, 1]."""
+    r_type: float
+    """1, 0.5, 0.1 or 0."""
+    attributes_found: int
+    attributes: int
+    options_found: int
+    options: int
+    price_fits: bool
+
+
+def reward_of(bought: Bought, goal: Goal, nouns: Nouns) -> Reward:
+    """The reward for buying one thing while another was asked for. A goal names at least one attribute."""
+    attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
+    chosen = [colour_or_text(value) for value in bought.chosen.values()]
+    options = sum(any(is_same(value, colour_or_text(wanted)) for value in chosen) for wanted in goal.options)
+    price_fits = bought.price <= goal.price_upper
+    kind = type_reward(bought, goal, nouns)
+    found = attributes + options + price_fits
+    return Reward(
+        total=found / (len(goal.attributes) + len(goal.options) + 1) * kind,
+        r_type=kind,
+        attributes_found=attributes,
+        attributes=len(goal.attributes),
+        options_found=options,
+        options=len(goal.options),
+        price_fits=price_fits,
+    )
+
+
+def type_reward(bought: Bought, goal: Goal, nouns: Nouns) -> float:
+    """r_type: whether the product is of the kind that was asked for."""
+    shared = title_overlap(nouns)
+    if shared == 0:
+        return 0.0
+    if shared < FAINT_TITLE:
+        return FAINT
+    same_category = len(_parts(bought.product_category) & _parts(goal.product_category)) >= 2
+    alike = bought.query == goal.query or same_category or shared > ALIKE_TITLE
+    return 1.0 if alike else UNALIKE
+
+
+def title_overlap(nouns: Nouns) -> float:
+    """Distinct nouns in both titles by nouns in the wanted one, repeated ones counted again."""
+    if not nouns.wanted:
+        return ALIKE_TITLE
+    return len(set(nouns.bought) & set(nouns.wanted)) / len(nouns.wanted)
+
+
+def _has(bought: Bought, attribute: str) -> bool:
+    if any(is_same(known, attribute) for known in bought.attributes):
+        return True
+    return any(
+        attribute in text.lower() for text in (bought.title, " ".join(bought.bullets), bought.description)
+    )
+
+
+def _parts(category: str) -> set[str]:
+    return {part.strip() for part in category.split("›")}

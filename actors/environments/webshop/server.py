@@ -1,0 +1,84 @@
+"""WebShop's pages over HTTP, beside the store's. They keep nothing: an address says all that a page depends on."""
+
+from itertools import groupby
+from pathlib import Path
+from textwrap import wrap
+from typing import NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+
+from actors.environments.webshop.places import ROOT, path_to, place_at
+from actors.environments.webshop.shop import Shop, shop_of
+from actors.environments.webshop.views import Element, View, view_of
+from actors.environments.webshop.world import results_of
+from core.settings import SiteSettings
+
+PART_CHARS = 190
+"""Longer texts are shown as several: what a policy sees of one text is capped at 200 characters."""
+_HEADERS = {
+    "cache-control": "no-store",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+
+
+class Group(NamedTuple):
+    """Neighbours on a page that are laid out together: the values of an option, the search field and its button."""
+
+    number: int
+    kind: str
+    elements: list[Element]
+
+
+class Pages:
+    """Places as HTML."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+        environment = Environment(
+            loader=FileSystemLoader(Path(__file__).parent / "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        environment.globals.update(path_to=path_to, parts_of=parts_of)
+        self._template = environment.get_template("page.html")
+
+    async def show(self, request: Request) -> Response:
+        """The page at the request's path; a search leads to its results."""
+        raw = request.scope.get("raw_path") or request.url.path.encode()
+        place = place_at(raw.decode("ascii", "replace"))
+        view = view_of(self._shop, place) if place is not None else None
+        if place is None or view is None:
+            return PlainTextResponse("WebShop has no such page.\n", status_code=404, headers=_HEADERS)
+        asked = request.query_params.get("search_query")
+        if asked is not None and place.kind == "results":
+            return RedirectResponse(path_to(results_of(place, asked)), status_code=303, headers=_HEADERS)
+        return HTMLResponse(self._template.render(view=view, groups=_groups(view)), headers=_HEADERS)
+
+
+def webshop_routes(settings: SiteSettings) -> list[Route]:
+    """Where the pages are, none where the settings name no data for them. Raises SettingsError."""
+    if not settings.webshop_items or settings.webshop_mode != "pages":
+        return []
+    return [Route(f"{ROOT}/{{rest:path}}", Pages(shop_of(settings)).show, methods=["GET"])]
+
+
+def parts_of(text: str) -> list[str]:
+    """A text in pieces of at most `PART_CHARS`, cut between words where there are any."""
+    return wrap(text, PART_CHARS) or [""]
+
+
+def _groups(view: View) -> list[Group]:
+    def key(element: Element) -> tuple[str, str]:
+        if element.kind == "option":
+            return "option", element.name
+        return ("search", "") if element.kind == "search" or element.name == "search" else ("", "")
+
+    grouped = groupby(view.elements, key)
+    return [Group(number, kind[0], list(elements)) for number, (kind, elements) in enumerate(grouped)]

@@ -1,0 +1,85 @@
+"""The shop: products, search and goals from WebShop's files, loaded once per process."""
+
+from collections.abc import Mapping
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+import msgspec
+
+from actors.environments.webshop.goals import (
+    SPLITS,
+    Goal,
+    human_goals,
+    part_of,
+    synthetic_goals,
+)
+from actors.environments.webshop.products import Product, read_products
+from actors.environments.webshop.search import SearchIndex
+from core.errors import SettingsError
+from core.ids import digest_hex
+from core.settings import SiteSettings
+
+FAMILIES = (*SPLITS, *(f"synthetic_{split}" for split in SPLITS))
+"""Parts of the human goals, then of the synthetic ones. Which of them there are depends on the data."""
+
+
+class Shop:
+    """Everything that pages, tasks and evidence are made from. Immutable."""
+
+    def __init__(
+        self, products: tuple[Product, ...], *, human: tuple[Goal, ...] = (), shows_attributes: bool = False
+    ) -> None:
+        self.products = products
+        self.shows_attributes = shows_attributes
+        """Whether product pages link to their attributes, as upstream's `--attrs`."""
+        self._by_asin = {product.asin: product for product in products}
+        self._human = human
+
+    @cached_property
+    def digest(self) -> str:
+        """16 hexadecimal characters of all products' content."""
+        return digest_hex(msgspec.msgpack.encode(self.products, order="sorted"))[:16]
+
+    @cached_property
+    def index(self) -> SearchIndex:
+        """Full-text search."""
+        return SearchIndex(self.products)
+
+    @cached_property
+    def families(self) -> Mapping[str, tuple[Goal, ...]]:
+        """Goals by family, those without any left out."""
+        synthetic = synthetic_goals(self.products)
+        parts = [part_of(self._human, split, by_product=False) for split in SPLITS]
+        parts += [part_of(synthetic, split, by_product=True) for split in SPLITS]
+        return {name: goals for name, goals in zip(FAMILIES, parts, strict=True) if goals}
+
+    @cached_property
+    def goals(self) -> Mapping[str, Goal]:
+        """Goals by digest."""
+        return {goal.digest: goal for goals in self.families.values() for goal in goals}
+
+    def get(self, asin: str) -> Product | None:
+        """The product with this number."""
+        return self._by_asin.get(asin)
+
+
+def shop_of(settings: SiteSettings) -> Shop:
+    """The shop that the settings name; the same object for the same files. Raises SettingsError."""
+    if not settings.webshop_instructions:
+        raise SettingsError(
+            f"sites.webshop_items is {settings.webshop_items}, and sites.webshop_instructions is empty: name the file "
+            "with the products' attributes, items_ins_v2_….json"
+        )
+    return _load(
+        settings.webshop_items,
+        settings.webshop_instructions,
+        settings.webshop_human,
+        settings.webshop_show_attributes,
+    )
+
+
+@lru_cache(maxsize=4)
+def _load(items: str, instructions: str, human: str, shows_attributes: bool) -> Shop:
+    products = read_products(Path(items), Path(instructions))
+    written = human_goals(products, Path(human)) if human else ()
+    return Shop(products, human=written, shows_attributes=shows_attributes)

@@ -1,0 +1,126 @@
+"""WebShop as a site that browsers visit: our own pages, or a server of the original that runs already."""
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.site import Browserless, Site, SiteTraits
+from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.places import Place, path_to, place_at
+from actors.environments.webshop.record import Record, record_at
+from actors.environments.webshop.shop import Shop, shop_of
+from actors.environments.webshop.tasks import ENVIRONMENT
+from actors.environments.webshop.world import WebshopText
+from core.errors import EnvironmentFailed
+from core.settings import SiteSettings
+from core.task import Task
+
+PAGE_TIMEOUT_MS = 15_000.0
+ENDED = "document.getElementById('thankyou')"
+"""The last page of a visit, ours and upstream's."""
+_INSTRUCTION_JS = "() => document.getElementById('instruction-text')?.innerText ?? ''"
+_SCORE_JS = (
+    "() => document.querySelector('#thankyou') && document.querySelector('#reward pre')?.innerText || ''"
+)
+
+
+class WebshopSite:
+    """Our own pages. The shop keeps no sessions, so that one object serves any number of episodes."""
+
+    name = ENVIRONMENT
+    traits = SiteTraits(reusable=True, ended=ENDED)
+
+    def __init__(self, base_url: str, shop: Shop) -> None:
+        self._base = base_url.rstrip("/")
+        self._shop = shop
+
+    def origins(self, task: Task) -> tuple[str, ...]:
+        """The shop's own alone."""
+        return (self._base,)
+
+    async def enter(self, page: BrowserPage, task: Task) -> str:
+        """Load the search page of the task's goal. Raises EnvironmentFailed when the shop has no such goal."""
+        goal = _goal_of(task)
+        shown = await _open(page, f"{self._base}{path_to(Place(goal=goal.digest))}", task)
+        if task.goal.get("shop") != self._shop.digest or _folded(shown) != _folded(goal.instruction):
+            raise EnvironmentFailed(
+                f"task {task.id} was made from other data of WebShop's than {self._base} shows: use the same "
+                "sites.webshop_items and sites.webshop_instructions for tasks and shop"
+            )
+        return task.instruction
+
+    async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
+        """What was bought, as the address of the last page says. See `record.Record`."""
+        place = place_at(urlsplit(page.url).path) if page.url.startswith(f"{self._base}/") else None
+        record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, place, _goal_of(task)))
+        return record
+
+    async def leave(self, task: Task) -> None:
+        """Nothing is held."""
+
+
+class WebshopServerSite:
+    """A server of the original that runs already (`web_agent_site/app.py`). It keeps a session per goal for ever."""
+
+    name = ENVIRONMENT
+    traits = SiteTraits(ended=ENDED)
+
+    def __init__(self, base_url: str) -> None:
+        self._base = base_url.rstrip("/")
+
+    def origins(self, task: Task) -> tuple[str, ...]:
+        """The server's own alone: style sheets and pictures from elsewhere are not loaded."""
+        return (self._base,)
+
+    async def enter(self, page: BrowserPage, task: Task) -> str:
+        """Load the search page of the session and return the instruction that stands there."""
+        shown = await _open(page, f"{self._base}/{task.goal['session']}", task)
+        instruction = _folded(shown).removeprefix("Instruction:").strip()
+        if not instruction:
+            raise EnvironmentFailed(f"{self._base} shows no instruction: is it a WebShop server?")
+        return instruction
+
+    async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
+        """The score on the last page, None before it."""
+        text = str(await page.evaluate(_SCORE_JS)).strip()
+        try:
+            score = float(text) if text else None
+        except ValueError as error:
+            raise EnvironmentFailed(f"{self._base} shows {text[:40]!r} as the score") from error
+        found: dict[str, Any] = msgspec.to_builtins(Record(shop="", score=score))
+        return found
+
+    async def leave(self, task: Task) -> None:
+        """Nothing is held."""
+
+
+async def _open(page: BrowserPage, url: str, task: Task) -> str:
+    """Load an address and return the instruction on it."""
+    response = await page.goto(url, timeout=PAGE_TIMEOUT_MS, wait_until="domcontentloaded")
+    if response is None or not response.ok:
+        status = response.status if response else "nothing"
+        raise EnvironmentFailed(f"{url} answered {status} to a fresh visit for {task.id}")
+    return str(await page.evaluate(_INSTRUCTION_JS))
+
+
+def webshop_site(settings: SiteSettings, base_url: str) -> Site | Browserless | None:
+    """WebShop as the settings name it, its own pages beside those of the store at `base_url`; None where there is none."""
+    if settings.webshop_url:
+        return WebshopServerSite(settings.webshop_url)
+    if not settings.webshop_items:
+        return None
+    shop = shop_of(settings)
+    return WebshopText(shop) if settings.webshop_mode == "text" else WebshopSite(base_url, shop)
+
+
+def _goal_of(task: Task) -> Goal:
+    try:
+        return msgspec.convert(task.goal.get("wanted"), Goal)
+    except msgspec.ValidationError as error:
+        raise EnvironmentFailed(f"task {task.id} holds no goal of WebShop's: {error}") from error
+
+
+def _folded(text: str) -> str:
+    return " ".join(text.split())

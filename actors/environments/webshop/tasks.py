@@ -1,0 +1,106 @@
+"""WebShop's tasks: one goal each, from the data files, or by number from a server that runs already."""
+
+import msgspec
+
+from actors.environments.base import ResetSemantics, TaskSource
+from actors.environments.webshop.goals import SPLITS, Split, bounds_of
+from actors.environments.webshop.shop import Shop, shop_of
+from core.errors import SettingsError
+from core.settings import SiteSettings
+from core.task import Task
+
+ENVIRONMENT = "webshop"
+MAX_STEPS = 15
+"""As in ReAct's and LASER's experiments; upstream itself has no limit."""
+
+
+def webshop_tasks(settings: SiteSettings) -> TaskSource | None:
+    """The tasks of the data or of the server that the settings name; None where they name neither."""
+    if settings.webshop_items and settings.webshop_url:
+        raise SettingsError(
+            "sites.webshop_items and sites.webshop_url are both set: tasks come from data files or from a running "
+            "server. Empty one of them"
+        )
+    if settings.webshop_items:
+        return WebshopTasks(settings)
+    return ServerTasks(settings) if settings.webshop_url else None
+
+
+class WebshopTasks:
+    """TaskSource of the data files: a family per kind of goal and part of the set."""
+
+    name = ENVIRONMENT
+    resets: ResetSemantics = "per_episode"
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self._settings = settings
+
+    @property
+    def shop(self) -> Shop:
+        """The shop that the tasks speak of; loaded on first use."""
+        return shop_of(self._settings)
+
+    def families(self) -> tuple[str, ...]:
+        """Those that the data have goals for."""
+        return tuple(self.shop.families)
+
+    def usual(self) -> tuple[str, ...]:
+        """Goals to train on, those by people if there are any: `train`, else `synthetic_train`."""
+        found = [name for name in self.families() if name.endswith("train")]
+        return tuple(found[:1]) or self.families()
+
+    def task(self, family: str, seed: int) -> Task:
+        """The goal whose number in the family is the seed, counted round; so seeds in a row are different goals.
+
+        Raises SettingsError for a family that the data do not have.
+        """
+        goals = self.shop.families.get(family)
+        if goals is None:
+            raise SettingsError(
+                f"WebShop's data have no task family {family!r}; there are: {', '.join(self.families()) or 'none'}. "
+                "Goals by people need sites.webshop_human"
+            )
+        goal = goals[seed % len(goals)]
+        return Task(
+            environment=ENVIRONMENT,
+            family=family,
+            seed=seed,
+            instruction=goal.instruction,
+            goal={"wanted": msgspec.to_builtins(goal), "shop": self.shop.digest},
+            max_steps=MAX_STEPS,
+        )
+
+
+class ServerTasks:
+    """TaskSource of a server that runs already: goals by their number there; what they ask for is on its pages."""
+
+    name = ENVIRONMENT
+    resets: ResetSemantics = "per_episode"
+
+    def __init__(self, settings: SiteSettings) -> None:
+        self._bounds = bounds_of(settings.webshop_url_goals)
+
+    def families(self) -> tuple[str, ...]:
+        """Test, dev and train."""
+        return tuple(SPLITS)
+
+    def usual(self) -> tuple[str, ...]:
+        """Goals to train on."""
+        return ("train",)
+
+    def task(self, family: str, seed: int) -> Task:
+        """The session that upstream's server gives a fixed goal. Raises SettingsError for an unknown family."""
+        split: Split | None = next((one for one in SPLITS if one == family), None)
+        if split is None:
+            raise SettingsError(
+                f"a WebShop server has no task family {family!r}; it has: {', '.join(SPLITS)}"
+            )
+        first, end = self._bounds[split]
+        return Task(
+            environment=ENVIRONMENT,
+            family=family,
+            seed=seed,
+            instruction="",
+            goal={"session": f"fixed_{first + seed % (end - first)}"},
+            max_steps=MAX_STEPS,
+        )

@@ -1,0 +1,148 @@
+"""What a shopper sees at a place: upstream's words and buttons in upstream's order. Pure.
+
+One description serves the browser (`server`) and the text mode (`world`).
+"""
+
+from collections.abc import Iterator
+from typing import Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.places import PARTS, Place
+from actors.environments.webshop.products import Product
+from actors.environments.webshop.search import FOUND
+from actors.environments.webshop.shop import Shop
+
+PER_PAGE = 10
+"""Results on a page."""
+UNRATED = "N.A."
+"""Rating of every product: WebShop's released data have no reviews."""
+THANKS = "Thank you for shopping with us!"
+"""All of the last page. Upstream shows the score there, too: in a second tab it would tell what a purchase is worth."""
+
+ElementKind = Literal["heading", "text", "button", "link", "option", "search"]
+
+
+class Element(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing on a page."""
+
+    kind: ElementKind
+    text: str
+    to: Place | None = None
+    """Where it leads; a search field leads to the results of what is typed."""
+    name: str = ""
+    """The option that a value belongs to; what a text is known by on the page."""
+    chosen: bool = False
+    """Whether the option's value is the chosen one."""
+
+
+class View(msgspec.Struct, frozen=True, kw_only=True):
+    """A page."""
+
+    title: str
+    elements: tuple[Element, ...]
+    ended: bool = False
+    """Something was bought: the visit is over."""
+
+
+def view_of(shop: Shop, place: Place) -> View | None:
+    """The page at a place; None where there is none: goal, product or option do not exist."""
+    goal = shop.goals.get(place.goal)
+    if goal is None:
+        return None
+    if place.kind == "index":
+        return View(title="WebShop", elements=tuple(_index(goal, place)))
+    if place.kind == "results":
+        return View(title="Results", elements=tuple(_results(shop, goal, place)))
+    product = shop.get(place.asin)
+    if product is None or not _exist(place.options, product):
+        return None
+    match place.kind:
+        case "item":
+            return View(title=product.title, elements=tuple(_item(shop, goal, place, product)))
+        case "part":
+            if place.part == "Attributes" and not shop.shows_attributes:
+                return None
+            return View(title=product.title, elements=tuple(_part(goal, place, product)))
+        case _:
+            thanks = Element(kind="heading", text=THANKS, name="thankyou")
+            return View(title="WebShop", elements=(thanks,), ended=True)
+
+
+def _index(goal: Goal, place: Place) -> Iterator[Element]:
+    yield Element(kind="heading", text="WebShop")
+    yield from _instruction(goal)
+    yield Element(kind="search", text="Search...", to=replace(place, kind="results"))
+    yield Element(kind="button", text="Search", to=replace(place, kind="results"), name="search")
+
+
+def _results(shop: Shop, goal: Goal, place: Place) -> Iterator[Element]:
+    found = shop.index.search(place.keywords)
+    yield from _instruction(goal)
+    yield _back_to_search(place)
+    yield Element(kind="heading", text=f"Page {place.page} (Total results: {len(found)})")
+    if place.page > 1:
+        yield Element(kind="button", text="< Prev", to=replace(place, page=place.page - 1))
+    if place.page * PER_PAGE < min(len(found), FOUND):
+        yield Element(kind="button", text="Next >", to=replace(place, page=place.page + 1))
+    for product in found[(place.page - 1) * PER_PAGE : place.page * PER_PAGE]:
+        yield Element(kind="link", text=product.asin, to=replace(place, kind="item", asin=product.asin))
+        yield Element(kind="text", text=product.title)
+        yield Element(kind="text", text=product.price_tag)
+
+
+def _item(shop: Shop, goal: Goal, place: Place, product: Product) -> Iterator[Element]:
+    yield from _instruction(goal)
+    yield _back_to_search(place)
+    yield Element(kind="button", text="< Prev", to=replace(place, kind="results", asin="", options={}))
+    for name, values in product.options.items():
+        yield Element(kind="heading", text=name)
+        for value in values:
+            yield Element(
+                kind="option",
+                text=value,
+                name=name,
+                chosen=place.options.get(name) == value,
+                to=replace(place, options=place.options | {name: value}),
+            )
+    yield Element(kind="heading", text=product.title)
+    yield Element(kind="text", text=f"Price: {product.price_tag}")
+    yield Element(kind="text", text=f"Rating: {UNRATED}")
+    for part in PARTS:
+        if part != "Attributes" or shop.shows_attributes:
+            yield Element(kind="button", text=part, to=replace(place, kind="part", part=part))
+    done = Place(goal=place.goal, kind="done", asin=place.asin, options=place.options)
+    yield Element(kind="button", text="Buy Now", to=done)
+
+
+def _part(goal: Goal, place: Place, product: Product) -> Iterator[Element]:
+    yield from _instruction(goal)
+    yield _back_to_search(place)
+    yield Element(kind="button", text="< Prev", to=replace(place, kind="item", part="Description"))
+    match place.part:
+        case "Description":
+            texts = [product.description]
+        case "Features":
+            texts = list(product.bullets)
+        case "Reviews":
+            texts = ["No reviews found"]
+        case "Attributes":
+            texts = [*product.attributes, product.category, product.query, product.product_category]
+    for text in texts:
+        yield Element(kind="text", text=" ".join(text.split()))
+
+
+def _instruction(goal: Goal) -> Iterator[Element]:
+    yield Element(kind="heading", text="Instruction:")
+    yield Element(kind="text", text=goal.instruction, name="instruction-text")
+
+
+def _back_to_search(place: Place) -> Element:
+    return Element(kind="button", text="Back to Search", to=Place(goal=place.goal))
+
+
+def _exist(options: dict[str, str], product: Product) -> bool:
+    """Whether the product has these options: an address may be typed, too."""
+    return all(value in product.options.get(name, ()) for name, value in options.items())

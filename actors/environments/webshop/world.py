@@ -1,0 +1,214 @@
+"""WebShop without a browser, for text agents: the same places, words and evidence, a page a step, no server.
+
+What needs a window or a mouse is not actionable here; text that was typed waits for the button or for Enter.
+"""
+
+import time
+from collections.abc import Iterator
+from urllib.parse import urlsplit
+
+import msgspec
+
+from actors.environments.base import EpisodeWorld, Start, StepOutcome
+from actors.environments.snapshot import observe
+from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.places import Place, path_to, place_at
+from actors.environments.webshop.record import record_at
+from actors.environments.webshop.shop import Shop
+from actors.environments.webshop.tasks import ENVIRONMENT
+from actors.environments.webshop.views import Element, View, view_of
+from core.action import Action, ParseFailure
+from core.errors import EnvironmentFailed
+from core.evidence import Evidence
+from core.observation import Node, Observation, Page
+from core.task import Task
+from events.catalogue.episode import StepResult
+
+_TAGS = {"heading": "h", "text": "p", "button": "button", "link": "a"}
+
+Result = tuple[StepResult, str]
+_DONE: Result = ("ok", "")
+
+
+class WebshopText:
+    """WebShop as an environment without a browser."""
+
+    name = ENVIRONMENT
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+
+    def open_world(self) -> EpisodeWorld:
+        """A world for one episode at a time."""
+        return TextWorld(self._shop)
+
+
+class TextWorld:
+    """An `EpisodeWorld`: the place is all of its state, with what was typed and where the shopper has been."""
+
+    def __init__(self, shop: Shop) -> None:
+        self._shop = shop
+        self._goal: Goal | None = None
+        self._history: list[Place] = []
+        self._at = 0
+        self._typed = ""
+        self._looked_at: frozenset[str] = frozenset()
+        """Products whose pages were opened: upstream's text shows their links as clicked."""
+
+    async def reset(self, task: Task) -> Start:
+        """The search page of the task's goal. Raises EnvironmentFailed when the task is about other products."""
+        wanted = task.goal.get("wanted", {})
+        goal = self._shop.goals.get(wanted.get("digest", ""))
+        if goal is None or task.goal.get("shop") != self._shop.digest:
+            raise EnvironmentFailed(
+                f"task {task.id} was made from other data of WebShop's: use the same sites.webshop_items and "
+                "sites.webshop_instructions for tasks and shop"
+            )
+        self._goal = goal
+        self._history, self._at, self._typed = [Place(goal=goal.digest)], 0, ""
+        self._looked_at = frozenset()
+        return Start(instruction=task.instruction, observation=self._observe())
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        """Carry out an action. An action that this page does not offer is a result and changes nothing."""
+        began = time.perf_counter()
+        if isinstance(action, ParseFailure):
+            result: Result = "parse_failure", action.reason
+        elif action.name == "exit":
+            result = "exit", ""
+        else:
+            result = self._act(action)
+        acted = time.perf_counter()
+        observation = self._observe()
+        return StepOutcome(
+            result=result[0],
+            detail=result[1],
+            observation=observation,
+            done=self._view().ended,
+            act_ms=1000 * (acted - began),
+            observe_ms=1000 * (time.perf_counter() - acted),
+        )
+
+    async def finish(self, answer: str | None) -> Evidence:
+        """What was bought."""
+        place = self._place()
+        assert self._goal is not None
+        record = record_at(self._shop, place, self._goal)
+        return Evidence(answer=answer, final_url=path_to(place), probes=msgspec.to_builtins(record))
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    # ---- acting -----------------------------------------------------------------------------------------------------
+
+    def _act(self, action: Action) -> Result:
+        match action.name:
+            case "Click" | "Type" | "Search" | "Press" if action.element is not None:
+                return self._on_element(action)
+            case "Press" if (action.argument or "").lower() in ("enter", "return"):
+                return self._search(self._typed)
+            case "Goto":
+                return self._go_to(action.argument or "")
+            case "Go_backward":
+                return self._turn(-1, "back")
+            case "Go_forward":
+                return self._turn(1, "forward")
+            case "Wait":
+                return _DONE
+            case _:
+                return "not_actionable", f"{action.name} means nothing on a page of text"
+
+    def _on_element(self, action: Action) -> Result:
+        offered = dict(_offered(self._view()))
+        element = offered.get(action.element or 0)
+        if element is None:
+            return "no_such_element", f"there is no element {action.element}"
+        if action.name == "Click":
+            if element.kind == "search":
+                return _DONE
+            if element.name == "search":
+                return self._search(self._typed)
+            assert element.to is not None
+            return self._visit(element.to)
+        if element.kind != "search":
+            return "not_actionable", f"element {action.element} takes no text"
+        if action.name == "Press":
+            return self._search(self._typed) if action.argument in ("Enter", "Return") else _DONE
+        self._typed = action.argument or ""
+        return self._search(self._typed) if action.name == "Search" else _DONE
+
+    def _search(self, keywords: str) -> Result:
+        field = next((each for each in self._view().elements if each.kind == "search"), None)
+        if field is None or field.to is None:
+            return "not_actionable", "this page has no search field"
+        return self._visit(results_of(field.to, keywords)) if keywords.strip() else _DONE
+
+    def _go_to(self, address: str) -> Result:
+        parts = urlsplit(address)
+        place = place_at(parts.path)
+        if parts.netloc or place is None or view_of(self._shop, place) is None:
+            return "navigation_blocked", f"{address[:200]} is no page of the shop"
+        return self._visit(place)
+
+    def _turn(self, by: int, where: str) -> Result:
+        if not 0 <= self._at + by < len(self._history):
+            return "not_actionable", f"there is no page to go {where} to"
+        self._at += by
+        return _DONE
+
+    def _visit(self, place: Place) -> Result:
+        self._history = [*self._history[: self._at + 1], place]
+        self._at += 1
+        self._typed = ""
+        if place.kind == "item":
+            self._looked_at |= {place.asin}
+        return _DONE
+
+    # ---- seeing -----------------------------------------------------------------------------------------------------
+
+    def _place(self) -> Place:
+        if not self._history:
+            raise EnvironmentFailed("The world was used before reset.")
+        return self._history[self._at]
+
+    def _view(self) -> View:
+        view = view_of(self._shop, self._place())
+        assert view is not None, "every visited place was one that the shop has"
+        return view
+
+    def _observe(self) -> Observation:
+        view = self._view()
+        page = page_of(view, path_to(self._place()), typed=self._typed, looked_at=self._looked_at)
+        return observe(page, tabs=(view.title,))
+
+
+def page_of(view: View, path: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()) -> Page:
+    """A view as the page that a policy sees, elements numbered from 1."""
+    number = 0
+    nodes = []
+    for element in view.elements:
+        acts = element.to is not None
+        number += acts
+        node = _node(element, number if acts else None, typed)
+        if element.kind == "link" and element.text in looked_at:
+            node = msgspec.structs.replace(node, attributes={"visited": "true"})
+        nodes.append(node)
+    return Page(url=path, title=view.title, nodes=tuple(nodes))
+
+
+def _node(element: Element, number: int | None, typed: str) -> Node:
+    if element.kind == "search":
+        return Node(kind="input", tag="input", text=element.text, id=number, value=typed)
+    if element.kind == "option":
+        return Node(kind="radio", tag="input", text=element.text, id=number, checked=element.chosen)
+    return Node(kind=element.kind, tag=_TAGS[element.kind], text=element.text, id=number)
+
+
+def _offered(view: View) -> Iterator[tuple[int, Element]]:
+    """What can be acted upon, by its number."""
+    return enumerate((element for element in view.elements if element.to is not None), start=1)
+
+
+def results_of(place: Place, keywords: str) -> Place:
+    """The results of a search from there; upstream folds the words to lower case."""
+    return msgspec.structs.replace(place, kind="results", keywords=keywords.lower().strip(), page=1)
