@@ -13,13 +13,15 @@ from core.errors import BrokerUnreachable, ExpectationFailed
 from events.envelope import Fact
 from events.log import EventLog
 from events.publisher import Publisher
-from events.queue import Delivery, WorkQueue
+from events.queue import ACK_WAIT_S, Delivery, WorkQueue
 from events.subjects import subject_of
 
 FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
 WORKERS = 4
 """Deliveries in work at the same time: one that hangs does not hold up the others."""
+KEEP_S = ACK_WAIT_S / 3
+"""How often the queue hears that a delivery is still worked on."""
 
 
 async def work_off(
@@ -29,26 +31,41 @@ async def work_off(
     stop: asyncio.Event,
     following: Sequence[Coroutine[Any, Any, None]],
     name: str,
+    slow: bool = False,
 ) -> None:
     """One delivery after the other until `stop`; `following` runs as long as that.
+
+    `slow`: one may take longer than the queue waits before it hands it to somebody else; it is told meanwhile.
 
     Raises:
         HindcastError: the log cannot be used any more; wrapped in an exception group.
 
     """
 
-    async def work() -> None:
+    async def work(background: asyncio.TaskGroup) -> None:
         while not stop.is_set():
             for delivery in await queue.fetch(1, wait_s=FETCH_S):
-                await handle(delivery)
+                keeping = background.create_task(_keep(delivery)) if slow else None
+                try:
+                    await handle(delivery)
+                finally:
+                    if keeping is not None:
+                        keeping.cancel()
 
     async with asyncio.TaskGroup() as background:
         beside = [background.create_task(one) for one in following]
         async with asyncio.TaskGroup() as workers:
             for number in range(WORKERS):
-                workers.create_task(work(), name=f"{name} {number}")
+                workers.create_task(work(background), name=f"{name} {number}")
         for task in beside:
             task.cancel()
+
+
+async def _keep(delivery: Delivery) -> None:
+    """Say for ever that a delivery is being worked on, so that nobody else gets it meanwhile."""
+    while True:
+        await asyncio.sleep(KEEP_S)
+        await delivery.in_progress()
 
 
 async def is_said(log: EventLog, kind: type[Fact], *, entity: str) -> bool:

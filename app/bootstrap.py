@@ -230,37 +230,46 @@ async def _watch_store(home: Path, base_url: str) -> None:
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Judge what ended."""
     from actors.judge.role import run_judge
-    from app.judges import shelf_for
+    from app.judges import open_judges, shelf_for
 
     async with opened("judge", name) as (handle, log, publisher):
         settings = handle.settings
         shelf = await asyncio.to_thread(shelf_for, settings.judge.judges, settings, handle.blobs)
         queue = await log.open_queue("verdicts", family="episode_end", dead_letters=publisher)
-        ready("")
-        await run_judge(log=log, publisher=publisher, queue=queue, settings=settings, stop=stop, shelf=shelf)
+        async with open_judges(settings.judge.judges, settings, handle.blobs) as judges:
+            ready("")
+            await run_judge(
+                log=log,
+                publisher=publisher,
+                queue=queue,
+                settings=settings,
+                stop=stop,
+                judges=judges,
+                shelf=shelf,
+            )
 
 
 async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Say what the episodes that ended achieved."""
-    from actors.relabel.relabelers import relabeler_of
     from actors.relabel.role import run_relabeler
+    from app.relabelers import open_relabeler
     from core.models.policy import load_tokenizer, policy_folder
 
     async with opened("relabeler", name) as (handle, log, publisher):
-        relabeler = relabeler_of(handle.settings.relabeler)
         tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(handle.settings.policy.base))
         queue = await log.open_queue("relabels", family="episode_end", dead_letters=publisher)
-        ready(handle.settings.relabeler.kind)
-        await run_relabeler(
-            log=log,
-            publisher=publisher,
-            queue=queue,
-            blobs=handle.blobs,
-            settings=handle.settings,
-            relabeler=relabeler,
-            tokenizer=tokenizer,
-            stop=stop,
-        )
+        async with open_relabeler(handle.settings, handle.blobs) as relabeler:
+            ready(handle.settings.relabeler.kind)
+            await run_relabeler(
+                log=log,
+                publisher=publisher,
+                queue=queue,
+                blobs=handle.blobs,
+                settings=handle.settings,
+                relabeler=relabeler,
+                tokenizer=tokenizer,
+                stop=stop,
+            )
 
 
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:

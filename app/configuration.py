@@ -213,7 +213,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         )
     if learner.algorithm == "hsl" and not settings.relabeler.kind:
         found.append(
-            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules"
+            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules or endpoint"
         )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(

@@ -2,14 +2,38 @@
 
 from urllib.parse import urlsplit
 
+from core.endpoint import ENDPOINT, EndpointSettings
 from core.settings import Settings
 
 
 def endpoint_conflicts(settings: Settings) -> list[str]:
-    """What is wrong with how the endpoint is named and used."""
+    """What is wrong with how the endpoint is named, and with who asks it."""
     endpoint = settings.endpoint
-    if not endpoint.base_url:
-        return []
+    found = _address_conflicts(endpoint) if endpoint.base_url else []
+    bounds = {
+        "judge.judges": ("judge.timeout_s", settings.judge.timeout_s),
+        "relabeler.kind": ("relabeler.timeout_s", settings.relabeler.timeout_s),
+    }
+    asking = {
+        "judge.judges": ENDPOINT in settings.judge.judges,
+        "relabeler.kind": settings.relabeler.kind == ENDPOINT,
+    }
+    users = [name for name, asks in asking.items() if asks]
+    if users and not (endpoint.base_url and endpoint.model):
+        found.append(
+            f"{' and '.join(users)} asks the endpoint, and endpoint.base_url or endpoint.model is empty: set both, for instance "
+            "endpoint.base_url=http://127.0.0.1:8000/v1"
+        )
+    for name in users:
+        key, limit_s = bounds[name]
+        if limit_s < endpoint.timeout_s:
+            found.append(
+                f"{key} = {limit_s:g} is over before one request is (endpoint.timeout_s = {endpoint.timeout_s:g}): raise it"
+            )
+    return found
+
+
+def _address_conflicts(endpoint: EndpointSettings) -> list[str]:
     parts = urlsplit(endpoint.base_url)
     if parts.password is not None or parts.username is not None or parts.query:
         return [

@@ -18,15 +18,14 @@ from typing import Any
 
 import msgspec
 
-from actors.judge.base import Reader, judge_in_time, verdict_key
-from actors.judge.judges import JUDGES
+from actors.judge.base import AnyJudge, Reader, judge_in_time, verdict_key
 from actors.judge.role import configured_judges
 from actors.recording import decide_if_absent
 from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.fork_prefix import Prefix, fold_prefix
 from app.import_plan import HERE
-from app.judges import shelf_for
+from app.judges import open_judges, shelf_for
 from app.opening import PACKAGES, behaviour_of
 from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
@@ -299,39 +298,49 @@ async def _abandon(prefix: Prefix, publisher: Publisher) -> int:
 async def _judge(fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publisher) -> int:
     """Give the verdicts that nobody has given in the parent."""
     judged = 0
-    known = dict(JUDGES)
-    shelf = shelf_for(fork.settings.judge.judges, fork.settings, fork.blobs)
-    if shelf is not None:
-        known[shelf.name] = await shelf.begin(log)
-    for judge in configured_judges(fork.settings, known):
-        for episode, recorded in prefix.unjudged.items():
-            if judge.identity.name in prefix.spoken.get(episode, ()):
-                continue
-            ended = recorded.fact
-            assert isinstance(ended, EpisodeEnded)
-            story = None
-            if isinstance(judge, Reader):
-                story = await judge.story_of(log, ended, before=recorded.position)
-            opinion = await judge_in_time(
-                judge,
-                prefix.tasks.get(ended.task_id),
-                ended.evidence,
-                story,
-                timeout_s=fork.settings.judge.timeout_s,
+    names = fork.settings.judge.judges
+    shelf = shelf_for(names, fork.settings, fork.blobs)
+    async with open_judges(names, fork.settings, fork.blobs) as known:
+        if shelf is not None:
+            known[shelf.name] = await shelf.begin(log)
+        for judge in configured_judges(fork.settings, known):
+            judged += await _judge_all(judge, fork, log, prefix, publisher)
+    return judged
+
+
+async def _judge_all(
+    judge: AnyJudge, fork: RunHandle, log: EventLog, prefix: Prefix, publisher: Publisher
+) -> int:
+    judged = 0
+    for episode, recorded in prefix.unjudged.items():
+        if judge.identity.name in prefix.spoken.get(episode, ()):
+            continue
+        ended = recorded.fact
+        assert isinstance(ended, EpisodeEnded)
+        story = None
+        if isinstance(judge, Reader):
+            story = await judge.story_of(log, ended, before=recorded.position)
+        opinion = await judge_in_time(
+            judge,
+            prefix.tasks.get(ended.task_id),
+            ended.evidence,
+            story,
+            timeout_s=fork.settings.judge.timeout_s,
+        )
+        fact = EpisodeJudged(
+            episode=episode,
+            task_id=ended.task_id,
+            judge=judge.identity,
+            judgment=opinion.judgment,
+            reading=opinion.reading,
+            consulted=opinion.consulted,
+        )
+        with suppress(ExpectationFailed):  # an interrupted try has given it
+            await publisher.decide(
+                fact,
+                entity=verdict_key(episode, judge.identity),
+                causation=recorded.envelope.id,
+                correlation=episode,
             )
-            fact = EpisodeJudged(
-                episode=episode,
-                task_id=ended.task_id,
-                judge=judge.identity,
-                judgment=opinion.judgment,
-                reading=opinion.reading,
-            )
-            with suppress(ExpectationFailed):  # an interrupted try has given it
-                await publisher.decide(
-                    fact,
-                    entity=verdict_key(episode, judge.identity),
-                    causation=recorded.envelope.id,
-                    correlation=episode,
-                )
-            judged += 1
+        judged += 1
     return judged

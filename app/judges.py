@@ -1,14 +1,20 @@
-"""Judges of a run, that one included which the run trains itself. Loads torch only where that one is asked for."""
+"""Judges of a run, also that which the run trains itself and that which asks an endpoint. Loads what is asked for alone."""
 
-from collections.abc import Collection
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 
 from actors.judge.base import AnyJudge
-from actors.judge.judges import judge_named
+from actors.judge.judges import JUDGES, judge_named
 from actors.judge.shelf import Shelf
 from app.sources import Source
+from app.supervisor import home_folder
+from core.endpoint import ENDPOINT
 from core.settings import Settings
 from core.states import ORM
 from storage.blobs import BlobStore
+
+MEMORY = "endpoint"
+"""Folder in the home of what endpoints have answered: equal questions of all runs are asked once."""
 
 
 def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> Shelf | None:
@@ -26,16 +32,40 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> S
     return OrmVersions(policy_folder(settings.policy.base), blobs=blobs, settings=settings)
 
 
-async def judge_for(name: str, source: Source) -> AnyJudge:
-    """A judge by its name; `orm` in the newest version that the run has published.
+@asynccontextmanager
+async def open_judges(
+    names: Collection[str], settings: Settings, blobs: BlobStore
+) -> AsyncIterator[dict[str, AnyJudge]]:
+    """The judges that are of one version as long as they live: the same in every run, and `endpoint` where it is named.
 
     Raises:
-        SettingsError: there is no such judge.
+        SettingsError: it is named, and the settings name no server or no model.
+
+    """
+    judges = dict(JUDGES)
+    if ENDPOINT not in names:
+        yield judges
+        return
+    from actors.endpoint.client import Endpoint
+    from actors.judge.endpoint import EndpointJudge
+
+    async with Endpoint(settings.endpoint, memory=home_folder() / MEMORY) as endpoint:
+        yield judges | {ENDPOINT: EndpointJudge(endpoint, blobs=blobs)}
+
+
+@asynccontextmanager
+async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIterator[AnyJudge]:
+    """A judge by its name, under these settings; `orm` in the newest version that the run has published.
+
+    Raises:
+        SettingsError: there is no such judge, or it lacks an endpoint.
         ModelFileError, BlobCorrupt: the model cannot be loaded.
 
     """
-    shelf = shelf_for((name,), source.settings, source.blobs)
-    if shelf is None:
-        return judge_named(name)
-    async with source.connect_log() as log:
-        return await shelf.begin(log)
+    shelf = shelf_for((name,), settings, source.blobs)
+    if shelf is not None:
+        async with source.connect_log() as log:
+            yield await shelf.begin(log)
+        return
+    async with open_judges((name,), settings, source.blobs) as judges:
+        yield judge_named(name, judges)

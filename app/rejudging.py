@@ -55,9 +55,11 @@ async def rejudge(
     judge: AnyJudge,
     against: str | None = None,
     save_to: RunHandle | None = None,
+    timeout_s: float | None = None,
     said: Callable[[SecondOpinion], None] = lambda _: None,
 ) -> RejudgeReport:
-    """Judge the episodes asked for again. `against`: the old judge; None: the one that training uses.
+    """Judge the episodes asked for again. `against`: the old judge; None: the one that training uses; `timeout_s`: of one
+    verdict; None: the run's.
 
     `save_to`: the run to whose log the verdicts are appended, in the role of a judge; None: nothing is appended. Where it
     cannot tell, nothing is: a verdict stays, and an outage of today must not keep it from telling tomorrow.
@@ -69,7 +71,7 @@ async def rejudge(
 
     """
     old = against or source.settings.judge.judges[0]
-    timeout_s = source.settings.judge.timeout_s
+    bound_s = timeout_s or source.settings.judge.timeout_s
     saved: list[bool] = []
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(source.connect_log())
@@ -88,9 +90,7 @@ async def rejudge(
             )
 
         async def work(episode: RecordedEpisode) -> SecondOpinion | None:
-            opinion = await second_opinion(
-                judge, episode, verdicts, log=log, against=old, timeout_s=timeout_s
-            )
+            opinion = await second_opinion(judge, episode, verdicts, log=log, against=old, timeout_s=bound_s)
             if opinion is not None:
                 if publisher is not None and opinion.new.outcome != "undecided":
                     saved.append(await save(publisher, judge.identity, episode, opinion))

@@ -6,6 +6,9 @@ from pydantic import Field
 
 from core.section import Count, Seconds, Section
 
+ENDPOINT = "endpoint"
+"""What the judge, the relabeler, the generator and the policy behind an endpoint are called in settings and facts."""
+
 
 class EndpointSettings(Section):
     """An OpenAI-compatible server that the run may ask; used by those parts alone that name it (`endpoint`)."""
@@ -26,7 +29,7 @@ class EndpointSettings(Section):
     """Length of one page in a question; the rest of it is cut off."""
     structured: Literal["json_schema", "json_object", "none"] = "json_schema"
     """How the server is told the form of an answer, where it has one; it is checked in any case."""
-    timeout_s: Seconds = 60.0
+    timeout_s: Seconds = 20.0
     """One request."""
     retries: Annotated[int, Field(ge=0)] = 4
     """Further requests where the server is out of reach, overloaded or broken."""

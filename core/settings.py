@@ -180,8 +180,9 @@ class JudgeSettings(Section):
 class RelabelerSettings(Section):
     """Hindsight: the goals that episodes did achieve, whatever they were asked."""
 
-    kind: Literal["", "rules"] = ""
-    """`rules`: by what the embedded store knows of itself; empty: nothing is relabelled."""
+    kind: Literal["", "rules", "endpoint"] = ""
+    """`rules`: by what the embedded store knows of itself; `endpoint`: in the words of a model that is asked; empty: nothing
+    is relabelled."""
     goals: Annotated[int, Field(ge=1, le=16)] = 8
     """Goals of one episode, at most."""
     timeout_s: Seconds = 60.0

@@ -161,3 +161,26 @@ def _as_it_was_asked(raw: Raw) -> Raw:
     """Version 6 says which goal an episode demonstrates, and what its steps count; before it none was relabelled."""
     episodes = [episode | {"relabel": None, "step_weights": None} for episode in raw["episodes"]]
     return raw | {"episodes": episodes}
+
+
+def _asked_nobody(raw: Raw) -> Raw:
+    """The next version says what a model behind an endpoint was asked; before it none was."""
+    return raw | {"consulted": None}
+
+
+@step("episode.judged", since=2)
+def _judged_at_home(raw: Raw) -> Raw:
+    """Version 3 says what an endpoint was asked."""
+    return _asked_nobody(raw)
+
+
+@step("episode.relabeled", since=2)
+def _relabeled_at_home(raw: Raw) -> Raw:
+    """Version 3 says what an endpoint was asked."""
+    return _asked_nobody(raw)
+
+
+@step("task.proposed", since=2)
+def _generated_at_home(raw: Raw) -> Raw:
+    """Version 3 says what an endpoint was asked."""
+    return _asked_nobody(raw)

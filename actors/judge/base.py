@@ -7,8 +7,8 @@ and version.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Coroutine
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -17,17 +17,24 @@ from core.errors import HindcastError
 from core.evidence import Evidence, Judgment
 from core.task import Task
 from events.catalogue import EpisodeEnded
+from events.catalogue.consulted import Consulted
 from events.catalogue.verdict import JudgeIdentity, Reading
 from events.log import EventLog
 
 Said = TypeVar("Said")
 
+NO_PAGE = "the page that the episode ended on is not kept any more"
+"""Why a reader is undecided."""
+
 
 class Opinion(msgspec.Struct, frozen=True, kw_only=True):
-    """A judgment, and what a reader read before it came to it."""
+    """A judgment, and what a reader read or asked before it came to it."""
 
     judgment: Judgment
     reading: Reading | None = None
+    consulted: Consulted | None = None
+    may_pass: bool = False
+    """It is undecided since somebody could not be asked now; a later try may tell."""
 
 
 class Judge(Protocol):
@@ -56,8 +63,8 @@ class Reader(Protocol):
         """What there is to read of an episode whose end stands at position `before`; see `actors.judge.story`."""
         ...
 
-    def read(self, story: Story) -> Opinion:
-        """The opinion. Runs in a thread. May raise anything: the episode is then undecided."""
+    async def read(self, story: Story) -> Opinion:
+        """The opinion. May raise anything: the episode is then undecided."""
         ...
 
 
@@ -91,7 +98,7 @@ async def reach_judgment(
         return undecided("the task of this episode does not stand in the log before its end")
     if not evidence.probes and evidence.answer is None and not evidence.final_url:
         return undecided("the episode left no evidence")
-    judgment = await _in_time(judge, lambda: judge.judge(task, evidence), timeout_s=timeout_s)
+    judgment = await _in_time(judge, asyncio.to_thread(judge.judge, task, evidence), timeout_s=timeout_s)
     if isinstance(judgment, str):
         return undecided(judgment)
     if judgment.outcome == "undecided":
@@ -112,16 +119,16 @@ async def reach_opinion(reader: Reader, story: Story | None, *, timeout_s: float
         return Opinion(
             judgment=undecided("the start of this episode does not stand in the log before its end")
         )
-    opinion = await _in_time(reader, lambda: reader.read(story), timeout_s=timeout_s)
+    opinion = await _in_time(reader, reader.read(story), timeout_s=timeout_s)
     return Opinion(judgment=undecided(opinion)) if isinstance(opinion, str) else opinion
 
 
-async def _in_time(judge: AnyJudge, speak: Callable[[], Said], *, timeout_s: float) -> Said | str:
+async def _in_time(judge: AnyJudge, speaking: Coroutine[Any, Any, Said], *, timeout_s: float) -> Said | str:
     """What is said, or why nothing is. Raises OutOfTime."""
     scope = asyncio.timeout(timeout_s)
     try:
         async with scope:
-            return await asyncio.to_thread(speak)
+            return await speaking
     except TimeoutError as error:
         if scope.expired():
             raise OutOfTime from None

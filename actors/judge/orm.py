@@ -18,13 +18,14 @@ from typing import Any
 import structlog
 
 from actors.following import follow
-from actors.judge.base import Opinion, Reader, undecided
+from actors.judge.base import NO_PAGE, Opinion, Reader, undecided
 from actors.judge.story import Story, read_story
 from core.arrays import pack_ids
 from core.errors import BlobMissing
 from core.evidence import Judgment
 from core.models.orm import OutcomeModel
 from core.models.policy import load_policy
+from core.observation import Page
 from core.settings import Settings
 from core.states import ORM
 from core.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
@@ -73,7 +74,7 @@ class OrmJudge:
         """See `actors.judge.base.Reader`."""
         return await read_story(log, self._blobs, ended, before=before)
 
-    def read(self, story: Story) -> Opinion:
+    async def read(self, story: Story) -> Opinion:
         """Whether the agent did what it was told.
 
         Raises:
@@ -81,13 +82,16 @@ class OrmJudge:
 
         """
         if story.page is None:
-            return Opinion(judgment=undecided("the page that the episode ended on is not kept any more"))
+            return Opinion(judgment=undecided(NO_PAGE))
+        return await asyncio.to_thread(self._read, story, story.page)
+
+    def _read(self, story: Story, page: Page) -> Opinion:
         with self._reading:
             prompt = build_verdict_prompt(
                 self._tokenizer,
                 instruction=story.instruction,
                 answers=story.answers,
-                page=story.page,
+                page=page,
                 max_tokens=self._settings.orm_prompt_tokens,
             )
             probability = None if self._model is None else self._model.probability(prompt.ids)

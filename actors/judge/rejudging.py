@@ -17,6 +17,7 @@ from core.errors import ExpectationFailed
 from core.evidence import Judgment
 from core.statistics import cohen_kappa
 from events.catalogue import EpisodeEnded, EpisodeJudged
+from events.catalogue.consulted import Consulted
 from events.catalogue.verdict import JudgeIdentity, Reading
 from events.log import EventLog
 from events.publisher import Publisher
@@ -36,7 +37,9 @@ class SecondOpinion(msgspec.Struct, frozen=True, kw_only=True):
     """The old judge's first verdict; None: it never spoke."""
     new: Judgment
     reading: Reading | None = None
-    """What it read before it came to `new`; None: it is no language model."""
+    """What it read before it came to `new`; None: it is no language model of the run's own."""
+    consulted: Consulted | None = None
+    """What it asked of an endpoint."""
     before: Judgment | None
     """What this very judge, name and version, said before; None: nothing."""
 
@@ -108,6 +111,7 @@ async def second_opinion(
         old=next((said.judgment for said in earlier if said.judge.name == against), None),
         new=new,
         reading=opinion.reading,
+        consulted=opinion.consulted,
         before=next((said.judgment for said in earlier if _is(said.judge, judge.identity)), None),
     )
 
@@ -126,6 +130,7 @@ async def save(
         judge=judge,
         judgment=opinion.new,
         reading=opinion.reading,
+        consulted=opinion.consulted,
     )
     try:
         await publisher.decide(

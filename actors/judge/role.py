@@ -10,7 +10,7 @@ verdicts. Abandoned and cancelled episodes get none.
 
 Invariant "Verdicts are facts about a judge": a redelivered end finds its verdict there and changes nothing. An end that
 is handed out for the last time is given `undecided` without being looked at: whatever killed the judge over it before
-must not leave its whole group waiting.
+must not leave its whole group waiting. One that a judge could not ask about now is handed out again, with growing pauses.
 """
 
 import asyncio
@@ -46,6 +46,9 @@ from events.log import EventLog
 from events.publisher import Publisher
 from events.queue import MAX_TRIES, Delivery, WorkQueue
 
+LAST_ASKED = MAX_TRIES - 1
+"""The try at which a judge that nobody could be asked by is recorded as undecided, with why."""
+
 logger = structlog.get_logger(__name__)
 
 
@@ -75,7 +78,7 @@ async def run_judge(
     following = [role.tasks.follow()]
     if shelf is not None:
         following.append(shelf.follow(log, role.replace))
-    await work_off(queue, role.handle, stop=stop, following=following, name="judge")
+    await work_off(queue, role.handle, stop=stop, following=following, name="judge", slow=role.reads)
     await publisher.commit()
     logger.info("judge stopped", **role.counts)
 
@@ -113,7 +116,12 @@ class _JudgeRole:
         self._judges = list(judges)
         self.tasks = TaskMemory(log)
         self.counts: Counter[str] = Counter()
-        """Verdicts by outcome, and `repeated` ones that were there already."""
+        """Verdicts by outcome, those put off (`later`), and `repeated` ones that were there already."""
+
+    @property
+    def reads(self) -> bool:
+        """Whether a model reads or is asked, which may take its time."""
+        return any(isinstance(judge, Reader) for judge in self._judges)
 
     def replace(self, judge: AnyJudge) -> None:
         """From the next episode on another version of a judge speaks."""
@@ -123,37 +131,50 @@ class _JudgeRole:
     async def handle(self, delivery: Delivery) -> None:
         """Give an end its verdicts."""
         ended = delivery.recorded.fact
+        later = False
         if isinstance(ended, EpisodeEnded):
             for judge in tuple(self._judges):
                 await delivery.in_progress()
                 with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
-                    await self._judge(judge, delivery, ended)
-        await delivery.ack()
+                    later |= not await self._judge(judge, delivery, ended)
+        if later:
+            await delivery.retry()
+        else:
+            await delivery.ack()
 
-    async def _judge(self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded) -> None:
+    async def _judge(self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded) -> bool:
+        """Whether this judge is done with the end; if not it is asked again later."""
         entity = verdict_key(ended.episode, judge.identity)
         if await is_said(self._log, EpisodeJudged, entity=entity):
             self.counts["repeated"] += 1
-            return
+            return True
         with judging(ended.episode, judge.identity, delivery) as begun:
             judgment = await self._decide(judge, delivery, ended, entity=entity)
-            judged(begun, judge.identity, judgment, content=self._settings.telemetry.content)
+            if judgment is not None:
+                judged(begun, judge.identity, judgment, content=self._settings.telemetry.content)
+        return judgment is not None
 
     async def _decide(
         self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded, *, entity: str
-    ) -> Judgment:
+    ) -> Judgment | None:
+        """What was recorded; None: nothing yet, since whoever the judge asks is out of reach."""
         recorded, tries = delivery.recorded, delivery.tries
         if tries >= MAX_TRIES:
             opinion = Opinion(judgment=undecided(f"{tries - 1} tries to judge this episode came to nothing"))
         else:
             opinion = await self._opinion(judge, recorded, ended)
         judgment = opinion.judgment
+        if opinion.may_pass and tries < LAST_ASKED:
+            self.counts["later"] += 1
+            logger.warning("put off", judge=judge.identity.name, reason=judgment.reason, tries=tries)
+            return None
         fact = EpisodeJudged(
             episode=ended.episode,
             task_id=ended.task_id,
             judge=judge.identity,
             judgment=judgment,
             reading=opinion.reading,
+            consulted=opinion.consulted,
         )
         new = await say_once(self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode)
         self.counts[judgment.outcome if new else "repeated"] += 1

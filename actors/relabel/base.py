@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from core.observation import Page
 from core.task import Task
 from events.catalogue import EpisodeEnded, StepTaken
+from events.catalogue.consulted import Consulted
 from events.catalogue.verdict import JudgeIdentity
 
 
@@ -39,15 +40,25 @@ class AchievedGoal(NamedTuple):
     goal: dict[str, Any] | None = None
 
 
+class Finding(NamedTuple):
+    """What a relabeler comes to about one episode."""
+
+    goals: tuple[AchievedGoal, ...]
+    consulted: Consulted | None = None
+    """What it asked of an endpoint."""
+    failure: str = ""
+    """Why it cannot tell; there are no goals then."""
+
+
 class Relabeler(Protocol):
-    """Says what an episode achieved. Runs in a thread; keeps no state between episodes."""
+    """Says what an episode achieved. Keeps no state between episodes."""
 
     @property
     def identity(self) -> JudgeIdentity:
         """Who speaks."""
         ...
 
-    def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> list[AchievedGoal]:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
         """The goals achieved; `pages` is what each step saw.
 
         Raises:

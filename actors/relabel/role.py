@@ -22,7 +22,7 @@ import msgspec
 import structlog
 from structlog.contextvars import bound_contextvars
 
-from actors.relabel.base import AchievedGoal, PlayedEpisode, Relabeler, relabel_key, why_not_goal
+from actors.relabel.base import Finding, PlayedEpisode, Relabeler, relabel_key, why_not_goal
 from actors.relabel.memory import EpisodeMemory
 from actors.relabel.prompts import PromptWriter
 from actors.working_off import is_said, say_once, stalled, work_off
@@ -37,6 +37,7 @@ from core.errors import (
 from core.observation import Page
 from core.settings import Settings
 from events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
+from events.catalogue.consulted import Consulted
 from events.catalogue.verdict import Relabel
 from events.log import EventLog
 from events.publisher import Publisher
@@ -67,7 +68,9 @@ async def run_relabeler(
 
     """
     role = _RelabelerRole(log, publisher, blobs, settings, relabeler, tokenizer)
-    await work_off(queue, role.handle, stop=stop, following=[role.episodes.follow()], name="relabeler")
+    await work_off(
+        queue, role.handle, stop=stop, following=[role.episodes.follow()], name="relabeler", slow=True
+    )
     await publisher.commit()
     logger.info("relabeler stopped", **role.counts)
 
@@ -113,14 +116,15 @@ class _RelabelerRole:
 
     async def _relabel(self, delivery: Delivery, ended: EpisodeEnded, *, entity: str) -> bool:
         """Whether the end is done with; if not it was given back."""
-        await delivery.in_progress()
         relabels: tuple[Relabel, ...] = ()
+        consulted: Consulted | None = None
         failure = ""
         try:
             episode = await self._episode(delivery, ended)
             if episode.origin != "online":
                 return True
-            relabels = await self._found(delivery, episode)
+            relabels, finding = await self._found(delivery, episode)
+            consulted, failure = finding.consulted, finding.failure
         except (RelabelerUnavailable, _OutOfTime) as error:
             if delivery.tries < MAX_TRIES:
                 self.counts["later"] += 1
@@ -136,6 +140,7 @@ class _RelabelerRole:
             relabeler=self._relabeler.identity,
             relabels=relabels,
             failure=failure,
+            consulted=consulted,
         )
         new = await say_once(self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode)
         self.counts[("failed" if failure else "relabeled") if new else "repeated"] += 1
@@ -153,14 +158,16 @@ class _RelabelerRole:
             )
         return episode
 
-    async def _found(self, delivery: Delivery, episode: PlayedEpisode) -> tuple[Relabel, ...]:
+    async def _found(self, delivery: Delivery, episode: PlayedEpisode) -> tuple[tuple[Relabel, ...], Finding]:
         if not episode.steps:
-            return ()
+            return (), Finding(())
         name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
         scope = asyncio.timeout(limit_s)
         try:
             async with scope:
-                return await asyncio.to_thread(self._work_out, episode)
+                pages = await asyncio.to_thread(pages_of, self._blobs, episode)
+                finding = await goals_found(self._relabeler, episode, pages)
+                return await asyncio.to_thread(self._rewritten, episode, pages, finding), finding
         except TimeoutError:
             if not scope.expired():
                 raise
@@ -179,10 +186,11 @@ class _RelabelerRole:
                 f"{self._relabeler.identity.name} could not tell what the episode achieved ({type(error).__name__}: {error})"
             ) from error
 
-    def _work_out(self, episode: PlayedEpisode) -> tuple[Relabel, ...]:
+    def _rewritten(
+        self, episode: PlayedEpisode, pages: Sequence[Page], finding: Finding
+    ) -> tuple[Relabel, ...]:
         """The goals and what the steps would have read. Blocks."""
-        pages = pages_of(self._blobs, episode)
-        goals = goals_found(self._relabeler, episode, pages)[: self._settings.relabeler.goals]
+        goals = finding.goals[: self._settings.relabeler.goals]
         if not goals:
             return ()
         writer = PromptWriter(episode, pages, tokenizer=self._tokenizer, settings=self._settings.actors)
@@ -225,16 +233,16 @@ def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
     return pages
 
 
-def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> list[AchievedGoal]:
+async def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
     """What a relabeler finds, checked: a wrong relabel is never recorded.
 
     Raises:
         RelabelerUnavailable, RelabelerFailed: see `Relabeler.goals`; the latter also for what cannot be a goal.
 
     """
-    goals = relabeler.goals(episode, pages)
-    for goal in goals:
+    finding = await relabeler.goals(episode, pages)
+    for goal in finding.goals:
         wrong = why_not_goal(goal, steps=len(episode.steps))
         if wrong is not None:
             raise RelabelerFailed(f"the relabeler {relabeler.identity.name} cannot be followed: {wrong}")
-    return goals
+    return finding

@@ -1,12 +1,13 @@
 """The relabeler by rules, for sites that know the truth about themselves: the embedded store."""
 
+import asyncio
 from collections.abc import Sequence
 
 from actors.environments.store.evaluators import ending_of
 from actors.environments.store.hindsight import hindsight_of
 from actors.environments.store.relevance import Walk
 from actors.environments.store.tasks import ENVIRONMENT
-from actors.relabel.base import AchievedGoal, PlayedEpisode
+from actors.relabel.base import AchievedGoal, Finding, PlayedEpisode
 from core.errors import RelabelerFailed
 from core.observation import Page
 from events.catalogue.verdict import JudgeIdentity
@@ -24,8 +25,11 @@ class RuleRelabeler:
         """`most`: goals of one episode (`relabeler.goals`)."""
         self._most = most
 
-    def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> list[AchievedGoal]:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
         """See `Relabeler.goals`."""
+        return Finding(await asyncio.to_thread(self._goals, episode, pages))
+
+    def _goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[AchievedGoal, ...]:
         if episode.task.environment != ENVIRONMENT:
             raise RelabelerFailed(
                 f"no rules tell what an episode of {episode.task.environment!r} achieved; there are rules for {ENVIRONMENT}"
@@ -39,7 +43,7 @@ class RuleRelabeler:
             [step.action for step in episode.steps],
             [step.result == "ok" for step in episode.steps],
         )
-        return [
+        return tuple(
             AchievedGoal(
                 found.instruction,
                 found.until_step,
@@ -48,4 +52,4 @@ class RuleRelabeler:
                 found.goal,
             )
             for found in hindsight_of(episode.task, evidence, walk, most=self._most)
-        ]
+        )

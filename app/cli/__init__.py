@@ -38,6 +38,7 @@ COMMANDS = {
     "audit": "audit",
     "rebuild": "rebuild",
     "rejudge": "rejudge",
+    "judge": "judge",
     "orm": "orm",
     "replay": "replay",
     "repair": "repair",

@@ -22,6 +22,12 @@ RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by defa
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
 Family = Annotated[str | None, typer.Option("--family", help="Only this task family, such as find_price.")]
+EndpointValues = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="endpoint.KEY=VALUE", help="Another endpoint, or judge.timeout_s; repeatable."
+    ),
+]
 PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
 """For the help of options that take a place in the log (see `events.places`)."""
 AsOf = Annotated[

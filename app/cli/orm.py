@@ -1,19 +1,23 @@
 """`hindcast orm accuracy`."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
 import typer
 
+from actors.replay.recorded import Wanted
+from app.cli.accuracy import print_accuracy
 from app.cli.bars import progress_bar
 from app.cli.options import Json, SourceName
-from app.cli.output import print_json, print_table, print_text
+from app.cli.output import print_json
 from app.cli.selecting import Families, Origin, wanted_of
-from app.orm_accuracy import AccuracyReport, measure_accuracy
-from app.sources import open_source
-from core.agreement import Confusion, of_failures, of_successes
-from core.statistics import Interval
+from app.judge_accuracy import AccuracyReport, measure_accuracy
+from app.judges import open_judge
+from app.sources import Source, open_source
+from core.errors import SettingsError
+from core.states import ORM
 
 app = typer.Typer(
     name="orm",
@@ -49,56 +53,48 @@ def accuracy(
     with progress_bar(as_json=as_json) as bar:
         task = bar.add_task("reading", total=None)
         report = asyncio.run(
-            measure_accuracy(
+            _measure(
                 source,
                 source if on is None else open_source(on),
                 wanted,
-                said=lambda: bar.advance(task),
+                lambda: bar.advance(task),
             )
         )
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:
-        _print_report(report)
+        print_accuracy(report)
 
 
-def _print_report(report: AccuracyReport) -> None:
-    table = report.table
-    print_table(
-        (f"{report.truth} \\ {report.judge}", "success", "failure"),
-        [
-            ("success", table.hits, table.misses),
-            ("failure", table.false_alarms, table.rejections),
-        ],
-        empty="",
-    )
-    print_text("")
-    print_table(
-        ("family", "n", "successes found", "failures found"),
-        [(name, one.total, *_shares(one)) for name, one in report.by_family.items()],
-        empty="No episode of a held-out task was judged by both.",
-    )
-    print_text("")
-    print_text(f"successes found {_share(report.successes_found, table.successes)}")
-    print_text(f"failures found  {_share(report.failures_found, table.failures)}")
-    print_text(
-        f"plain accuracy  {_share(report.accuracy, table.total)}; always the commoner answer: {report.majority:.1%}"
-    )
-    balanced = "not defined: one outcome is missing" if report.balanced is None else _band(report.balanced)
-    print_text(f"balanced accuracy {balanced}; always the same answer: 50.0%")
-    print_text(
-        f"run {report.run}: {report.judge} on {report.episodes} episodes of {report.tasks} held-out tasks of {report.on} "
-        f"({report.held_out:.0%} of all tasks); {report.undecided} undecided"
-    )
+async def _measure(source: Source, on: Source, wanted: Wanted, said: Callable[[], None]) -> AccuracyReport:
+    """The newest published version of `source`'s model, on the episodes of `on` that are of held-out tasks.
 
+    Raises:
+        SettingsError: no version was published, or every task may have been learned from.
 
-def _shares(table: Confusion) -> tuple[str, str]:
-    return _share(of_successes(table), table.successes), _share(of_failures(table), table.failures)
+    """
+    from actors.judge.orm import OrmJudge
 
-
-def _share(interval: Interval, n: int) -> str:
-    return f"{_band(interval)} n={n}" if n else "none"
-
-
-def _band(interval: Interval) -> str:
-    return f"{interval.rate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
+    learner = source.settings.learner
+    if not learner.orm_held_out:
+        raise SettingsError(
+            f"run {source.name} holds no task out (learner.orm_held_out = 0): whatever is measured was learned from"
+        )
+    async with open_judge(ORM, source, source.settings) as judge:
+        assert isinstance(judge, OrmJudge)
+        if judge.version is None:
+            raise SettingsError(
+                f"run {source.name} has published no outcome reward model yet, or has let go of its weights. Set "
+                f"learner.orm_every, and judge.judges to name {ORM} and {learner.orm_truth}; then: hindcast log --run "
+                f"{source.name}"
+            )
+        return await measure_accuracy(
+            judge,
+            on,
+            wanted,
+            truth=learner.orm_truth,
+            run=source.name,
+            held_out=learner.orm_held_out,
+            timeout_s=source.settings.judge.timeout_s,
+            said=said,
+        )

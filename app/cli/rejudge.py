@@ -8,11 +8,12 @@ import typer
 
 from actors.judge.judges import judge_names
 from actors.judge.rejudging import NO_VERDICT, Agreement, SecondOpinion
+from app.asked_settings import asked_settings
 from app.cli.bars import progress_bar
-from app.cli.options import Json, SourceName
+from app.cli.options import EndpointValues, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
 from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
-from app.judges import judge_for
+from app.judges import open_judge
 from app.rejudging import RejudgeReport, rejudge
 from app.runs import RunHandle
 from app.sources import Source, open_source
@@ -45,6 +46,7 @@ def rejudge_run(
     family: Families = None,
     origin: Origin = None,
     seed: Seed = 1,
+    overrides: EndpointValues = None,
     as_json: Json = False,
 ) -> None:
     """Judge a run's stored evidence again: episodes whose outcome flips first, then an old x new table.
@@ -56,23 +58,27 @@ def rejudge_run(
     """
     wanted = wanted_of(episode, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
     source = open_source(run)
-    speaker = asyncio.run(judge_for(judge or source.settings.judge.judges[0], source))
+    settings = asked_settings(source.settings, overrides or [])
     with progress_bar(as_json=as_json) as bar:
         task = bar.add_task("judging", total=wanted.sample)
 
         def said(_: SecondOpinion) -> None:
             bar.advance(task)
 
-        report = asyncio.run(
-            rejudge(
-                source,
-                wanted,
-                judge=speaker,
-                against=against,
-                save_to=_writable(source) if save else None,
-                said=said,
-            )
-        )
+        async def judged() -> RejudgeReport:
+            name = judge or settings.judge.judges[0]
+            async with open_judge(name, source, settings) as speaker:
+                return await rejudge(
+                    source,
+                    wanted,
+                    judge=speaker,
+                    against=against,
+                    save_to=_writable(source) if save else None,
+                    timeout_s=settings.judge.timeout_s,
+                    said=said,
+                )
+
+        report = asyncio.run(judged())
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:

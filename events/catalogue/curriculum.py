@@ -1,11 +1,12 @@
 """Facts about what is attempted, and why."""
 
 from core.task import Task
+from events.catalogue.consulted import Consulted
 from events.envelope import Fact
 from events.registry import fact
 
 
-@fact("task.proposed", family="curriculum", version=2)
+@fact("task.proposed", family="curriculum", version=3)
 class TaskProposed(Fact, frozen=True, kw_only=True):
     """A task came into consideration."""
 
@@ -22,6 +23,8 @@ class TaskProposed(Fact, frozen=True, kw_only=True):
     """How it differs from its parents, in the generator's word."""
     prompt: str = ""
     """sha256 of the text that asked for it, where a model generated it."""
+    consulted: Consulted | None = None
+    """What asking for it cost; with the first task of an answer, None with the others."""
 
 
 @fact("task.admitted", family="curriculum")

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from core.evidence import Judgment
+from events.catalogue.consulted import Consulted
 from events.envelope import Fact
 from events.registry import fact
 
@@ -35,7 +36,7 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     """P(YES) over {YES, NO}; None without a model."""
 
 
-@fact("episode.judged", family="verdict", version=2)
+@fact("episode.judged", family="verdict", version=3)
 class EpisodeJudged(Fact, frozen=True, kw_only=True):
     """One judge's verdict on one episode; created if absent per (episode, judge)."""
 
@@ -44,7 +45,9 @@ class EpisodeJudged(Fact, frozen=True, kw_only=True):
     judge: JudgeIdentity
     judgment: Judgment
     reading: Reading | None = None
-    """None: the judge is no language model, or had nothing to read."""
+    """None: the judge is no language model of the run's own, or had nothing to read."""
+    consulted: Consulted | None = None
+    """None: the judge asks nobody, or had nothing to ask."""
 
 
 class RewrittenPrompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,7 +87,7 @@ class Relabel(msgspec.Struct, frozen=True, kw_only=True):
     """As in a task of the family, where the relabeler knows."""
 
 
-@fact("episode.relabeled", family="relabel", version=2)
+@fact("episode.relabeled", family="relabel", version=3)
 class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     """Every goal a relabeler found in one episode; created if absent per (episode, relabeler)."""
 
@@ -94,6 +97,8 @@ class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     relabels: tuple[Relabel, ...]
     failure: str
     """Why the relabeler could not tell, in words; there are no relabels then. Empty: it could."""
+    consulted: Consulted | None = None
+    """None: the relabeler asks nobody, or had nothing to ask."""
 
 
 @fact("verdict.disputed", family="dispute")

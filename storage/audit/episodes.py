@@ -266,6 +266,7 @@ class Episodes(Check):
         allowed = 0.0 <= reward <= 1.0 if outcome in JUDGED_AS else reward == 0.0
         self.require(allowed, event, f"the reward of {name}", "in [0, 1], and 0 when undecided", reward)
         self._reading(event, episode, fact["reading"])
+        self.consulted(event)
         if outcome == "failure":
             self._tasks.failed(episode.task)
         verdict = (key, outcome, reward)

@@ -1,9 +1,13 @@
 """What all checks of facts have in common: where defects go, and how one is worded."""
 
+import math
+import re
 from typing import Any
 
 from storage.audit.decoding import Event
 from storage.audit.defects import FORGED, Findings
+
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Check:
@@ -44,6 +48,17 @@ class Check:
         """A defect unless it holds."""
         if not holds:
             self.defect(event, what, expected, found)
+
+    def consulted(self, event: Event) -> None:
+        """What a fact says that it asked of an endpoint: a question by its digest, and nothing counted below 0."""
+        said = event.payload["consulted"]
+        if said is None:
+            return
+        named = DIGEST.fullmatch(said["request"]) is not None
+        self.require(named, event, "what was asked", "64 hexadecimal characters", said["request"])
+        counts = {name: said[name] for name in ("prompt_tokens", "answer_tokens", "tries", "cost_usd")}
+        sound = all(0 <= count < math.inf for count in counts.values())
+        self.require(sound, event, "what asking took", "finite numbers, none below 0", counts)
 
     def by_role(self, event: Event, role: str) -> None:
         """Only processes of one role record such facts."""

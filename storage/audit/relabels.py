@@ -33,6 +33,7 @@ class Relabels(Check):
             self.defect(event, f"relabeler {key} has relabelled {name} before")
         self._said.add((name, key))
         self._cuts.setdefault(name, tuple(relabel["until_step"] for relabel in fact["relabels"]))
+        self.consulted(event)
         if fact["failure"] and fact["relabels"]:
             self.defect(event, f"it could not tell what {name} achieved, and names goals all the same")
         for place, relabel in enumerate(fact["relabels"]):

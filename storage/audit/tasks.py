@@ -70,6 +70,7 @@ class Tasks(Check):
             self.require(
                 parent in self._proposed or not self._whole, event, f"the parent {parent} was never proposed"
             )
+        self.consulted(event)
         phase = event.payload["phase"]
         if phase is not None:
             self._check_generated(event, phase)

@@ -97,6 +97,11 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     """Published version of the model that spoke, where the judge is one."""
     probability: float | None
     """What it gave to success."""
+    asked_model: str | None
+    """Model behind an endpoint that was asked."""
+    prompt_tokens: int | None
+    answer_tokens: int | None
+    cost_usd: float | None
 
 
 class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 10
+SCHEMA_VERSION = 11
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -176,11 +176,13 @@ are of more than one version: of the others the step's own row says it all."""
 verdicts = _recorded(
     "verdicts",
     *_text("episode", "judge", "judge_version", "task", "prompt_digest", "outcome", "reason", "code_rev"),
-    *_integer("occurred_ns", "model_version"),
-    *_real("reward", "probability"),
+    *_text("asked_model"),
+    *_integer("occurred_ns", "model_version", "prompt_tokens", "answer_tokens"),
+    *_real("reward", "probability", "cost_usd"),
     indexes=(("episode", "judge", "position", "outcome", "reward"),),
 )
-"""One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language model."""
+"""One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language model of the run;
+`asked_model`, tokens and cost: of one behind an endpoint."""
 
 batches = _recorded(
     "batches",

@@ -18,6 +18,7 @@ from archive_story import QuickDisk
 from virtual_time import clock_s
 
 import app.forking as forking
+import app.judges as judges
 from app.fork_prefix import fold_prefix
 from core.settings import Settings
 from events.archive.log import ArchiveLog
@@ -225,7 +226,7 @@ class Fork:
             )
             await publisher.publish(fact, entity="branch")
             await forking._abandon(prefix, publisher)
-            with patch.object(forking, "JUDGES", {"rules": JUDGE}):
+            with patch.object(judges, "JUDGES", {"rules": JUDGE}):
                 fork = SimpleNamespace(settings=self._settings, blobs=None)
                 await forking._judge(fork, log, prefix, publisher)  # type: ignore[arg-type]
             last = (await log.identity()).last

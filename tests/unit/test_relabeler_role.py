@@ -14,7 +14,7 @@ from virtual_time import clock_s, run_virtually
 
 from actors.answers import prompt_of
 from actors.environments.store.tasks import StoreTasks
-from actors.relabel.base import AchievedGoal, PlayedEpisode, Relabeler, why_not_goal
+from actors.relabel.base import AchievedGoal, Finding, PlayedEpisode, Relabeler, why_not_goal
 from actors.relabel.prompts import difference
 from actors.relabel.role import run_relabeler
 from actors.relabel.rules import RuleRelabeler
@@ -51,11 +51,11 @@ class Scripted:
     def __init__(self, *says: list[AchievedGoal] | Exception) -> None:
         self._says = list(says)
 
-    def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> list[AchievedGoal]:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
         said = self._says.pop(0) if len(self._says) > 1 else self._says[0]
         if isinstance(said, Exception):
             raise said
-        return said
+        return Finding(tuple(said))
 
 
 def relabel_all(

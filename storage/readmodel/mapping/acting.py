@@ -196,7 +196,7 @@ def _episode_cancelled(recorded: Recorded, fact: EpisodeCancelled) -> Iterable[O
 
 
 def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operation]:
-    reading = fact.reading
+    reading, consulted = fact.reading, fact.consulted
     return (
         Insert(
             "verdicts",
@@ -212,6 +212,10 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
                 "reward": finite(fact.judgment.reward),
                 "model_version": None if reading is None else reading.model_version,
                 "probability": None if reading is None else finite(reading.probability),
+                "asked_model": None if consulted is None else clean_text(consulted.model),
+                "prompt_tokens": None if consulted is None else small_integer(consulted.prompt_tokens),
+                "answer_tokens": None if consulted is None else small_integer(consulted.answer_tokens),
+                "cost_usd": None if consulted is None else finite(consulted.cost_usd),
                 "code_rev": recorded.envelope.code_rev,
             },
         ),

@@ -1,0 +1,84 @@
+"""`hindcast judge accuracy`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated
+
+import msgspec
+import typer
+
+from actors.judge.judges import judge_names
+from actors.replay.recorded import Wanted
+from app.asked_settings import asked_settings
+from app.cli.accuracy import print_accuracy
+from app.cli.bars import progress_bar
+from app.cli.options import EndpointValues, Json, SourceName
+from app.cli.output import print_json
+from app.cli.selecting import Episodes, Families, Origin, Seed, wanted_of
+from app.judge_accuracy import AccuracyReport, measure_accuracy
+from app.judges import open_judge
+from app.sources import Source, open_source
+from core.errors import SettingsError
+from core.settings import Settings
+from core.states import ORM
+
+app = typer.Typer(name="judge", help="Judges: how often they are right.", no_args_is_help=True)
+
+
+@app.callback()
+def judge() -> None:
+    """Judges: how often they are right."""
+
+
+@app.command("accuracy")
+def accuracy(
+    name: Annotated[str, typer.Argument(metavar="JUDGE", help=f"Who judges: {', '.join(judge_names())}.")],
+    run: SourceName = None,
+    truth: Annotated[
+        str, typer.Option(metavar="JUDGE", help="Whose verdicts in the log are the truth.")
+    ] = "rules",
+    episodes: Episodes = None,
+    family: Families = None,
+    origin: Origin = None,
+    seed: Seed = 1,
+    overrides: EndpointValues = None,
+    as_json: Json = False,
+) -> None:
+    """How often a judge is right about a run's episodes, by the truth in the log; nothing is recorded.
+
+    Balanced accuracy is the mean of two shares: of the successes, and of the failures, that it calls so.
+
+    Example: hindcast judge accuracy endpoint run-1 --episodes 200
+    """
+    if name == ORM:
+        raise SettingsError(
+            "the judge orm learned from this run's episodes: it is measured on held-out tasks alone. Run: hindcast orm accuracy"
+        )
+    wanted = wanted_of(None, episodes, every=False, family=family, origin=origin, seed=seed, usual=None)
+    source = open_source(run)
+    settings = asked_settings(source.settings, overrides or [])
+    with progress_bar(as_json=as_json) as bar:
+        task = bar.add_task("judging", total=wanted.sample)
+        report = asyncio.run(
+            _measure(name, source, wanted, settings, truth=truth, said=lambda: bar.advance(task))
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        print_accuracy(report)
+
+
+async def _measure(
+    name: str, source: Source, wanted: Wanted, settings: Settings, *, truth: str, said: Callable[[], None]
+) -> AccuracyReport:
+    async with open_judge(name, source, settings) as judge:
+        return await measure_accuracy(
+            judge,
+            source,
+            wanted,
+            truth=truth,
+            run=source.name,
+            held_out=None,
+            timeout_s=settings.judge.timeout_s,
+            said=said,
+        )
