@@ -1,5 +1,9 @@
 """WebArena on stand-in sites in a real browser: log-ins, looks and verdicts, each check passed and failed."""
 
+import asyncio
+import json
+import os
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +19,7 @@ from actors.environments.webarena.evaluators import evaluate, questions
 from actors.environments.webarena.probes import looks_of
 from actors.environments.webarena.site import WebArenaSite
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
+from app.configuration import describe_value
 from core.action import Action
 from core.errors import EnvironmentFailed
 from core.evidence import Evidence, Outcome
@@ -270,3 +275,24 @@ async def test_a_place_is_given_back_with_the_episode(
         await episode(host, hasty, task)
     await world.close()
     await episode(host, other, task)
+
+
+async def test_an_evaluation_plays_each_task_once_and_prints_success_per_site(
+    sites: WebArenaSites, tmp_path: Path
+) -> None:
+    given = settings(sites, webarena_steps=1).model_dump(exclude_defaults=True)
+    texts = {key: value if isinstance(value, str) else describe_value(value) for key, value in given.items()}
+    named = [part for key, text in texts.items() for part in ("--set", f"sites.{key}={text}")]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", "from app.cli import main; main()"),
+        *("eval", "--suite", "webarena", "--json"),
+        *("--family", "gitlab", "--family", "multi", *named),
+        env={**os.environ, "HINDCAST_HOME": str(tmp_path)},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    said, _ = await process.communicate()
+    report = json.loads(said)
+    assert (report["suite"], report["episodes"], report["rate"]) == ("webarena", 2, 0.0)
+    by_site = report["by_task"]
+    assert {site: by_site[site]["episodes"] for site in by_site} == {"gitlab": 1, "multi": 1}
+    assert sites.log_ins == {"gitlab": 1, "reddit": 1}

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from typer.testing import CliRunner
 from webarena_tasks import ACCOUNTS, SITES, SMALL, passing_evidence, raw_task, settings_for, verdict
 
 from actors.environments.webarena.accounts import account_for
@@ -17,6 +18,7 @@ from actors.environments.webarena.evaluators import evaluate, questions
 from actors.environments.webarena.probes import Look, stored
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from app.bootstrap import task_sources
+from app.cli import app
 from app.configuration import resolve, to_toml
 from app.webarena_conflicts import require_accounts, require_sound_shared_groups
 from core.errors import EnvironmentFailed, SettingsError
@@ -290,6 +292,12 @@ def test_accounts_that_nobody_set_are_told_before_anything_starts() -> None:
     with pytest.raises(SettingsError, match="export WEB_PASSWORD"):
         require_accounts(Settings(sites=sites), {"WEB_USER": "ann"})
     require_accounts(Settings(sites=sites), {"WEB_USER": "ann", "WEB_PASSWORD": "secret"})
+
+
+def test_an_evaluation_without_a_task_file_says_what_to_set(tmp_path: Path) -> None:
+    told = CliRunner().invoke(app, ["eval", "--suite", "webarena"], env={"HINDCAST_HOME": str(tmp_path)})
+    assert isinstance(told.exception, SettingsError)
+    assert "set sites.webarena_tasks" in str(told.exception)
 
 
 def test_an_account_comes_from_the_environment_and_shows_neither_name_nor_password() -> None:

@@ -12,7 +12,7 @@ from playwright.async_api import Page as BrowserPage
 
 from actors.environments.webarena.calls import PREFIX, read_call
 from actors.environments.webarena.helpers import Helpers
-from actors.environments.webarena.probes import Look
+from actors.environments.webarena.probes import MAX_CHARACTERS, Look
 from actors.environments.webarena.schema import Target
 from core.errors import EnvironmentFailed
 
@@ -46,7 +46,7 @@ async def _look(target: Target, page: BrowserPage, helpers: Helpers, settle_s: f
 async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
     """The text that the locator finds; empty where it fails in the page, since then the page is another than wanted."""
     if not target.locator:
-        return await page.content()
+        return str(await page.evaluate(_bounded("document.documentElement.outerHTML")))
     if target.locator.startswith(PREFIX):
         return await helpers.run(read_call(target.locator), page)
     try:
@@ -55,8 +55,17 @@ async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
     except PlaywrightError:
         pass
     try:
-        return str(await page.evaluate(f"() => {target.locator}"))
+        # as Python spells it, as upstream: True, None, 1
+        return str(await page.evaluate(_bounded(target.locator.rstrip("; "))))
     except PlaywrightError:
         if page.is_closed():
             raise
         return ""
+
+
+def _bounded(expression: str) -> str:
+    """The expression as a function; of a text, no more than one character beyond what is kept leaves the page."""
+    return (
+        f"() => {{ const found = (() => {expression})();"
+        f" return typeof found === 'string' ? found.slice(0, {MAX_CHARACTERS + 1}) : found; }}"
+    )
