@@ -46,10 +46,11 @@ from events.catalogue import (
 from events.envelope import BlobRef, Recorded
 from events.registry import BY_CLASS
 from learner.episodes import Batch, Episode, Group, Sample
-from learner.hindsight import collect, take_relabels
+from learner.hindsight import collect, leave_behind, take_relabels
 from learner.outcomes import await_outcome, forget_awaited, forget_outcomes, take_outcome
 from learner.planners import planner_of, wanted
 from learner.planners.cloning import Imitation
+from learner.planners.hsl import Hindsight
 from learner.replays import count_replays
 from learner.settling import drop, forget_settled, remember, resolve
 from learner.state import BufferState
@@ -167,6 +168,8 @@ def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any])
     for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
         collect(state, episode, position=recorded.position)
         _weigh(state, episode)
+    for name in list(state.pending):
+        collect(state, state.episodes[name], position=recorded.position)
 
 
 def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
@@ -181,6 +184,7 @@ def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None
 
 
 def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
+    leave_behind(state)
     if fact.start is not None:
         state.fingerprint = fact.start.fingerprint
         _configure(state, recorded, fact.start.settings)
@@ -365,7 +369,7 @@ def _publish(state: BufferState, fact: WeightsPublished) -> None:
         state.version = fact.version
         state.weights[fact.version] = fact
         state.phase, state.perplexities = [], {}  # both belong to the policy before it
-        if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation):
+        if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation | Hindsight):
             state.cloned_version = fact.version
     else:
         beside = state.beside(fact.model)

@@ -85,6 +85,8 @@ class Episode:
     swept: bool = False
     uses: int = 0
     """Batches it was trained in; of a stored success, groups that it was replayed into."""
+    unrelabelled: bool = False
+    """It ended before a fork and no relabeler had spoken about it: none will."""
     collected: int = 0
     """Position at which both the judge and the relabeler had spoken about it; 0: not yet, or nobody relabels."""
 

@@ -4,7 +4,8 @@ The oldest leave it when a batch is planned and not before, so that a plan finds
 in between; only the latest `hsl_memory` are ever drawn from.
 
 An episode is collected once the relabeler and the training judge have spoken about it: then its demonstrations enter the
-memory, and its own steps are let go of. Invariant 4: a demonstration's steps have the recorded
+memory, and its own steps are let go of. What was relabelled while another algorithm trained is kept with the episode, for a
+fork that learns in hindsight. Invariant 4: a demonstration's steps have the recorded
 actions, and read what the relabeler recorded that they would have read.
 """
 
@@ -25,9 +26,9 @@ HSL = "hsl"
 def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
     """The relabeler has spoken about an episode; what it says second counts for nothing."""
     episode = state.episodes.get(fact.episode)
-    if state.settings.learner.algorithm != HSL or episode is None or not episode.ended:
+    if episode is None or not episode.ended:
         return
-    if episode.swept or episode.collected or episode.id in state.pending:
+    if episode.origin != "online" or episode.swept or episode.collected or episode.id in state.pending:
         return
     state.pending[episode.id] = [
         _demonstration(episode, index, relabel)
@@ -37,8 +38,9 @@ def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
 
 
 def collect(state: BufferState, episode: Episode, *, position: int) -> None:
-    """Take an episode's demonstrations into the memory, if both have spoken about it."""
-    if episode.id not in state.pending or episode.outcome is None:
+    """Take an episode's demonstrations into the memory, if both have spoken about it and hindsight is learned from."""
+    learns = state.settings.learner.algorithm == HSL
+    if not learns or episode.id not in state.pending or episode.outcome is None:
         return
     found = state.pending.pop(episode.id)
     if not episode.decided:
@@ -48,6 +50,12 @@ def collect(state: BufferState, episode: Episode, *, position: int) -> None:
     state.hindsight += found
     episode.collected = position
     episode.samples = []
+
+
+def leave_behind(state: BufferState) -> None:
+    """The run was forked: of what ended before, and was not relabelled by then, the fork's relabeler never hears."""
+    for episode in state.episodes.values():
+        episode.unrelabelled |= episode.ended and not episode.collected and episode.id not in state.pending
 
 
 def collected(state: BufferState) -> list[Episode]:

@@ -58,6 +58,7 @@ def settle(state: BufferState, group_id: str) -> None:
     state.settled_groups.pop(group_id, None)
     state.settled_groups[group_id] = state.requests
     for member in group.members.values() if group else ():
+        state.pending.pop(member, None)
         episode = state.episodes.pop(member, None)
         if episode is not None:
             remember(state, episode)
@@ -67,6 +68,7 @@ def drop(state: BufferState, episode: Episode) -> None:
     """Nothing more is to be learned from this episode."""
     episode.swept = True
     episode.samples = []
+    state.pending.pop(episode.id, None)
     resolve(state, episode)
 
 

@@ -44,6 +44,7 @@ RULES = (
     "core.staleness",
     "core.states",
     "events.chain",
+    "events.catalogue.verdict",
     "events.upcasting",
 )
 """Modules whose code decides what the state is."""

@@ -60,7 +60,7 @@ class BufferState:
     hindsight: list[Relabelled] = field(default_factory=list)
     """Relabelled demonstrations, oldest first, `learner.hsl_memory` at most."""
     pending: dict[str, list[Relabelled]] = field(default_factory=dict)
-    """Those of episodes that no judge has spoken about yet."""
+    """Those of episodes that no judge has spoken about yet, or while another algorithm trains; gone with the episode."""
 
     phase: list[str] = field(default_factory=list)
     """Episodes of the phase that the critic was trained on and the policy was not yet."""
@@ -77,7 +77,8 @@ class BufferState:
     weights: dict[int, WeightsPublished] = field(default_factory=dict)
     """Published versions of the policy whose weights were not released."""
     cloned_version: int = 0
-    """The policy that reinforcement learning started from: the last one that came of cloning; 0: the base policy."""
+    """The policy that reinforcement learning started from: the last one that came of cloning, in hindsight or not; 0: the
+    base policy."""
     references: list[int] = field(default_factory=list)
     """Versions that a batch took its KL to, oldest first."""
     models: dict[str, Beside] = field(default_factory=dict)

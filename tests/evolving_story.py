@@ -14,7 +14,7 @@ from virtual_time import clock_ns, clock_s
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.role import run_curriculum
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.valuing import FirstState
+from actors.curriculum.valuing import FirstState, Valuer
 from actors.environments.store.tasks import StoreTasks
 from core.evidence import Evidence, Judgment
 from core.observation import Page
@@ -70,7 +70,7 @@ class Lengths:
 class Bench:
     """A curriculum over a log in memory; actors, judge and learner are told."""
 
-    def __init__(self, settings: Settings | None = None, *, valuer: Lengths | None = None) -> None:
+    def __init__(self, settings: Settings | None = None, *, valuer: Valuer | None = None) -> None:
         self.settings = settings or settings_of()
         self.log = MemoryLog("r", clock=clock_s)
         self.blobs: Any = MemoryBlobs(Path())

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
-from actors.curriculum.generating import embedded_candidates, undecided, verdict_on, wanted
+from actors.curriculum.generating import basis_of, embedded_candidates, undecided, verdict_on, wanted
 from actors.curriculum.pool import Pool
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState, Valuer
 from actors.environments.base import GoalSpace, TaskSource
-from core.errors import BlobCorrupt, BlobMissing
+from core.errors import BlobCorrupt, BlobMissing, ModelFileError, SettingsError
 from core.observation import Page
 from core.settings import Settings
 from core.task import Task
@@ -72,15 +72,17 @@ class Evolver:
             return [(PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}")]
         if waiting := undecided(state):
             return await self._decisions(state, waiting)
-        return self._proposals(state)
+        return await self._proposals(state)
 
-    def _proposals(self, state: CurriculumState) -> list[Told]:
+    async def _proposals(self, state: CurriculumState) -> list[Told]:
         count = wanted(state, self._settings.evolution)
         place = (state.phase, len(state.phases.candidates))
         if not count or place == self._exhausted:
             return []
-        found = embedded_candidates(
-            state,
+        basis = basis_of(state)
+        found = await asyncio.to_thread(
+            embedded_candidates,
+            basis,
             count=count,
             spaces=self._spaces,
             families=self._families,
@@ -89,7 +91,7 @@ class Evolver:
         if not found:
             self._exhausted = place
             logger.info(
-                "no more new tasks", phase=state.phase, proposed=place[1], failed=len(state.phases.seeds)
+                "no more new tasks", phase=basis.phase, proposed=basis.first, failed=len(basis.failed)
             )
         return [(fact, fact.task.id) for fact in found]
 
@@ -128,8 +130,11 @@ class Evolver:
             return {}
         try:
             values = await asyncio.to_thread(self._valuer.values, states, critic)
-        except (BlobMissing, BlobCorrupt) as error:
-            logger.warning("the critic's weights are gone: nothing is valued", reason=str(error))
+        except (BlobMissing, BlobCorrupt, ModelFileError) as error:
+            logger.warning("the critic cannot be loaded: nothing is valued", reason=str(error))
+            return {}
+        except SettingsError as error:  # a first page that does not fit the context, say
+            logger.warning("a first state cannot be read: nothing is valued", reason=str(error))
             return {}
         return {task.id: value for task, value in zip(valued, values, strict=True)}
 

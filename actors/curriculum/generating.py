@@ -7,6 +7,7 @@ proposed at once as are still to be admitted, so that the last one is the same h
 
 from collections.abc import Collection, Mapping, Sequence, Set
 from random import Random
+from typing import NamedTuple
 
 from actors.curriculum.phases import meaning, wording
 from actors.curriculum.state import CurriculumState
@@ -48,8 +49,26 @@ def undecided(state: CurriculumState) -> list[Task]:
     return [phases.generated[name] for name, _ in zip(waiting, range(CHUNK), strict=False)]
 
 
+class Basis(NamedTuple):
+    """What candidates follow from, copied from a state that goes on changing."""
+
+    phase: int
+    first: int
+    """Number of the next candidate."""
+    failed: tuple[Task, ...]
+    """Of the phase before."""
+    asked: frozenset[str]
+    """What all tasks ever proposed ask for."""
+
+
+def basis_of(state: CurriculumState) -> Basis:
+    """As it stands now."""
+    phases = state.phases
+    return Basis(state.phase or 0, len(phases.candidates), tuple(phases.seeds), frozenset(phases.asked))
+
+
 def embedded_candidates(
-    state: CurriculumState,
+    basis: Basis,
     *,
     count: int,
     spaces: Mapping[str, GoalSpace],
@@ -60,13 +79,12 @@ def embedded_candidates(
 
     `spaces` and `families` (those of the run) by environment.
     """
-    phases, phase = state.phases, state.phase or 0
-    seeds = [task for task in phases.seeds if task.environment in spaces]
+    phase = basis.phase
+    seeds = [task for task in basis.failed if task.environment in spaces]
     seeds.sort(key=lambda task: derive_seed(run_seed, "evolution", phase, task.id))
-    known = set(phases.asked)
+    known = set(basis.asked)
     found: list[TaskProposed] = []
-    first = len(phases.candidates)
-    for number in range(first, first + count):
+    for number in range(basis.first, basis.first + count):
         proposed = _candidate(
             number, seeds, known, phase, spaces=spaces, families=families, run_seed=run_seed
         )

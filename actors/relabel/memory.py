@@ -1,7 +1,8 @@
 """The relabeler's memory of episodes under way, so that an end finds the steps before it.
 
 Follows the log from where it ends at the start. An episode that was requested before is looked for backwards from its end,
-by itself and once, so that a start does not depend on the length of history. What ended is let go of when it is taken.
+by itself and once, so that a start does not depend on the length of history. What ended is let go of when it is taken; of
+what was not, since another relabeler takes it, the latest are kept (`ENDED_KEPT`).
 """
 
 import asyncio
@@ -24,6 +25,10 @@ from events.log import EventLog
 from events.subjects import family_of
 
 FAMILIES = frozenset({"request", "episode", "step", "episode_end"})
+
+
+ENDED_KEPT = 64
+"""Episodes that ended and were not taken so far; one beyond is looked for backwards, should it be taken after all."""
 
 
 class _Gathered:
@@ -67,6 +72,8 @@ class EpisodeMemory:
         """The log is known up to here."""
         self._log = log
         self._gathered: dict[str, _Gathered] = {}
+        self._ended: dict[str, None] = {}
+        """Those of them that ended, oldest first."""
         self._grown = asyncio.Condition()
 
     async def follow(self) -> None:
@@ -91,6 +98,11 @@ class EpisodeMemory:
             case EpisodeStarted(episode=name) | StepTaken(episode=name) as fact:
                 if name in self._gathered:
                     self._gathered[name].take(fact)
+            case EpisodeEnded(episode=name):
+                if name in self._gathered:
+                    self._ended[name] = None
+                if len(self._ended) > ENDED_KEPT:
+                    self.forget(next(iter(self._ended)))
             case EpisodeAbandoned(episode=name) | EpisodeCancelled(episode=name):
                 self.forget(name)
             case _:
@@ -99,6 +111,7 @@ class EpisodeMemory:
     def forget(self, name: str) -> None:
         """Let go of an episode."""
         self._gathered.pop(name, None)
+        self._ended.pop(name, None)
 
     async def find(self, ended: EpisodeEnded, *, position: int, stalled_s: float) -> PlayedEpisode | None:
         """The episode that ended at `position`, or None where the log lacks part of it.

@@ -120,7 +120,7 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
     episodes: tuple[str, ...]
     reason: str
     """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; where successes are imitated `unsuccessful`; of
-    pairs `successful`, `unpaired`; `unachieved`: nothing to learn from instead; `past`: demonstrations that only the
+    pairs `successful`, `unpaired`; `unachieved`: nothing to learn from instead; `unrelabelled`: ended before a fork; `past`: demonstrations that only the
     cloning at the beginning had a use for."""
     version: int
     as_of: int | None = None

@@ -30,8 +30,12 @@ class Hindsight:
         return origin in ("online", "demonstration")
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """`unsuccessful`: a demonstration of nothing. An episode of the run's own may fail: it waits for its relabels."""
+        """`unsuccessful`: a demonstration of nothing. An episode of the run's own may fail: it waits for its relabels, unless
+        none can come (`unrelabelled`).
+        """
         if episode.origin == "online":
+            if episode.unrelabelled:
+                return "unrelabelled"
             return "undecided" if episode.outcome == "undecided" else None
         return "unsuccessful" if episode.outcome == "failure" else why_unusable(state, episode)
 

@@ -55,7 +55,7 @@ class Episode:
         self.ended_at = 0
         self.verdicts: tuple[Verdict, ...] = ()
         self.uses = 0
-        """Batches it was trained in."""
+        """Batches that it was trained in and that used it up: imitating one does not."""
         self.swept_at = 0
 
 

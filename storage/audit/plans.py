@@ -25,9 +25,7 @@ POSITION_BYTES = 8
 DIGEST_BYTES = 8
 INT32_BYTES = 4
 IMITATING = ("cloning", "sft", "self_imitation", "hsl")
-"""Algorithms that train on an episode in several batches."""
-PAST = "past"
-"""Why demonstrations are given up that were imitated before another algorithm took over."""
+"""Algorithms that train on an episode in several batches, so that none of them uses it up."""
 COMPARING = "grpo"
 """Algorithm whose advantages follow from the rewards of a group alone."""
 
@@ -189,7 +187,6 @@ class Plans(Check):
             self.defect(event, f"it trains on position {position}, which is no step of {name}")
 
     def _check_use(self, event: Event, fact: dict[str, Any]) -> None:
-        again = fact["algorithm"] in IMITATING
         own = Counter(
             planned["episode"]
             for planned in fact["episodes"]
@@ -208,11 +205,11 @@ class Plans(Check):
             episode = self._episodes.find(name)
             if episode is None:
                 continue
-            repeats = again or (fact["algorithm"] == PAIRING and episode.origin == "demonstration")
-            if (episode.uses and not repeats) or episode.swept_at:
+            if episode.uses or episode.swept_at:
                 where = f"swept at {episode.swept_at}" if episode.swept_at else "trained before"
                 self.defect(event, f"it trains on {name}, which was used up", "", where)
-            episode.uses += 1
+            shown = fact["algorithm"] == PAIRING and episode.origin == "demonstration"
+            episode.uses += not (shown or fact["algorithm"] in IMITATING)
         for name in fact["consumed"]:
             self._use_up(event, name)
 
@@ -273,8 +270,7 @@ class Plans(Check):
                 self.defect(event, f"the advantage of {name} does not follow from its group", due, found)
                 return
 
-    def _use_up(self, event: Event, name: str, *, trained: bool = False) -> None:
-        """`trained`: whether it may have been, as demonstrations are that the run began with."""
+    def _use_up(self, event: Event, name: str) -> None:
         episode = self._episodes.find(name)
         if episode is None:
             if self._whole:
@@ -282,7 +278,7 @@ class Plans(Check):
             return
         if episode.swept_at:
             self.defect(event, f"it gives up {name} again", "", f"position {episode.swept_at}")
-        elif episode.uses and not trained:
+        elif episode.uses:
             self.defect(event, f"it gives up {name}, which was trained on")
         if self._episodes.is_seen(episode) and episode.end != "episode.ended":
             self.defect(
@@ -298,4 +294,4 @@ class Plans(Check):
         if fact["version"] != self._policies.newest and self._whole:
             self.defect(event, "it was decided at another version", self._policies.newest, fact["version"])
         for name in fact["episodes"]:
-            self._use_up(event, name, trained=fact["reason"] == PAST)
+            self._use_up(event, name)

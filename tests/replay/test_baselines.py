@@ -10,6 +10,7 @@ import pytest
 from forged_log import audited, forge, positions
 from test_learner_loop import Killed, Watched, die
 from training_story import (
+    RUN,
     Bench,
     Member,
     Told,
@@ -25,7 +26,7 @@ from training_story import (
 
 from core.arrays import pack_floats, unpack_floats
 from core.settings import Settings
-from events.catalogue import BatchPlanned, SamplesSwept, StepTaken, UpdateApplied
+from events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, StepTaken, UpdateApplied
 from events.envelope import Fact, Record
 from events.log import Expectation
 from events.memory import MemoryLog
@@ -234,6 +235,30 @@ def _thoughtful(fact: Fact, shift: float) -> Fact:
     logprobs = unpack_floats(fact.logprobs).copy()
     logprobs[:2] += shift
     return msgspec.structs.replace(fact, answer_from=2, logprobs=pack_floats(logprobs.tolist()))
+
+
+async def test_what_was_imitated_is_not_used_up_for_an_algorithm_that_takes_over(tmp_path: Path) -> None:
+    """As a fork of a run that clones into M-GRPO, which gives up the groups whose successes alone were left, and cloned."""
+    cloning = settings_with(algorithm="cloning", cloning_batch=6, minibatches=1)
+    made = await bench(tmp_path, batches=0, settings=cloning)
+    await tell(made.log, made.story.group(Member(1.0, 1), Member(0.0, 2), Member(1.0, 3)))
+    await tell(made.log, made.story.group(Member(1.0, 1), Member(1.0, 1)))
+    await learn(made, until=1)
+    changes = {"learner": {"algorithm": "grpo", "group_batch": 1, "max_staleness": 9}}
+    await tell(made.log, [Told("control", RUN, RecipeChanged(author="t", reason="", changes=changes))])
+    await tell(made.log, group_at(made, 2))
+    await learn(made, until=2)
+    first, second = await plans(made)
+    assert (first.algorithm, second.algorithm) == ("cloning", "grpo")
+    imitated = {one.episode for one in first.episodes}
+    given_up = {
+        name
+        for r in await events_of(made.log)
+        if isinstance(r.fact, SamplesSwept)
+        for name in r.fact.episodes
+    }
+    assert imitated & given_up
+    assert (await audited(made)).defects == ()
 
 
 async def test_without_enough_pairs_there_is_no_plan(tmp_path: Path) -> None:

@@ -7,10 +7,30 @@ import msgspec
 import pytest
 from forged_log import audited
 from tiny_policy import write_tiny_policy
-from training_story import Bench, Member, Story, Told, events_of, folded, learn, settings_with, tell
+from training_story import (
+    RUN,
+    Bench,
+    Member,
+    Story,
+    Told,
+    bench,
+    events_of,
+    folded,
+    learn,
+    settings_with,
+    tell,
+)
 
 from core.arrays import pack_ids, unpack_ids
-from events.catalogue import BatchPlanned, EpisodeEnded, EpisodeRelabeled, StepTaken
+from core.settings import Settings
+from events.catalogue import (
+    BatchPlanned,
+    EpisodeEnded,
+    EpisodeRelabeled,
+    RunForked,
+    SamplesSwept,
+    StepTaken,
+)
 from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
 from events.memory import MemoryLog
 from learner.verify import verify
@@ -94,6 +114,53 @@ async def test_it_verifies_to_the_bit_and_the_audit_holds_nothing_against_it(tra
     report = await verify(trained.log, trained.blobs, policy=trained.policy)
     assert (report.identical, report.updates) == (True, 2)
     assert (await audited(trained)).defects_found == 0
+
+
+async def test_what_it_led_to_is_what_reinforcement_learning_would_start_from(trained: Bench) -> None:
+    state = await folded(trained.log)
+    assert (state.cloned_version, state.version) == (2, 2)
+
+
+async def forked(made: Bench, settings: Settings) -> None:
+    """The same log, as a fork of what it was so far goes on with it."""
+    state = await folded(made.log)
+    start = msgspec.structs.replace(state.started, settings=settings.model_dump(mode="json"))
+    fact = RunForked(parent=RUN, at_position=state.position, parent_digest=state.digest.value, start=start)
+    await tell(made.log, [Told("app", RUN, fact)])
+
+
+async def test_a_fork_learns_from_what_was_relabelled_before_and_waits_for_nothing_that_never_comes(
+    tmp_path: Path,
+) -> None:
+    made = await bench(tmp_path, batches=0, settings=settings_with(group_batch=4))
+    await tell(made.log, relabelled(made.story.group(Member(0.0, 3), Member(1.0, 2))))
+    await tell(made.log, made.story.group(Member(0.0, 3), Member(1.0, 1)))
+    assert set((await folded(made.log)).pending) == {"ep_group_0_0", "ep_group_0_1"}
+    await forked(made, SETTINGS)
+    await tell(made.log, relabelled(made.story.group(Member(0.0, 3), Member(1.0, 2))))
+    await learn(made, until=2)
+    facts = [one.fact for one in await events_of(made.log)]
+    assert [fact.consumed for fact in facts if isinstance(fact, BatchPlanned)] == [
+        ("ep_group_0_0", "ep_group_0_1"),
+        ("ep_group_2_0", "ep_group_2_1"),
+    ]
+    assert [(fact.reason, fact.episodes) for fact in facts if isinstance(fact, SamplesSwept)] == [
+        ("unrelabelled", ("ep_group_1_0", "ep_group_1_1"))
+    ]
+    state = await folded(made.log)
+    assert (state.episodes, state.pending) == ({}, {})
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+
+
+async def test_relabels_are_let_go_of_with_their_episodes_whatever_is_learned(tmp_path: Path) -> None:
+    made = await bench(tmp_path, batches=0, settings=settings_with(group_batch=1, minibatches=1))
+    await tell(made.log, relabelled(made.story.group(Member(0.0, 3), Member(1.0, 2))))
+    await tell(made.log, relabelled(made.story.group(Member(1.0, 3), Member(1.0, 2))))
+    await tell(made.log, relabelled(made.story.group(Member(0.0, 2, outcome="undecided"), Member(1.0, 2))))
+    assert len((await folded(made.log)).pending) == 6
+    await tell(made.log, made.story.group(Member(0.0, 3), Member(1.0, 2)))
+    await learn(made, until=2)
+    assert (await folded(made.log)).pending == {}
 
 
 async def test_a_goal_that_nobody_found_is_not_trained_on_unnoticed(trained: Bench, tmp_path: Path) -> None:

@@ -1,8 +1,10 @@
 """Phases and the tasks made for them: what is proposed, on what grounds, and that a restart changes nothing."""
 
 import asyncio
+import threading
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 import pytest
@@ -10,13 +12,17 @@ from curriculum_story import SOURCES, published
 from evolving_story import TASKS, Bench, Lengths, critic, planned, settings_of, state_of
 from virtual_time import run_virtually
 
+from actors.curriculum import evolving
 from actors.curriculum.choice import drawn_from
-from actors.curriculum.generating import CANDIDATES_PER_TASK, EMBEDDED, verdict_on
+from actors.curriculum.evolving import Evolver
+from actors.curriculum.generating import CANDIDATES_PER_TASK, EMBEDDED, embedded_candidates, verdict_on
 from actors.curriculum.phases import Phases, meaning, wording
 from actors.curriculum.pool import configured_pool
 from actors.curriculum.snapshots import curriculum_kind
+from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState
 from actors.environments.store.tasks import StoreTasks
+from core.errors import BlobMissing, ModelFileError, SettingsError
 from core.settings import EvolutionSettings
 from events.catalogue import (
     EpisodeJudged,
@@ -239,6 +245,63 @@ def test_what_no_first_page_is_known_of_is_not_valued() -> None:
         assert {admitted[name] for name in generated} == {None}
 
     run_virtually(main())
+
+
+class Fails:
+    """A critic that cannot be asked."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [BlobMissing("gone"), ModelFileError("of another shape"), SettingsError("the page does not fit")],
+    ids=lambda error: type(error).__name__,
+)
+def test_a_critic_that_cannot_be_asked_leaves_the_tasks_without_values(error: Exception) -> None:
+    async def main() -> None:
+        bench = Bench(valuer=Fails(error))
+        await bench.tell(critic(3))
+        await bench.until_second_phase()
+        await bench.decide()
+        assert not await bench.facts(StateValued)
+        generated = {fact.task.id for fact in await bench.facts(TaskProposed) if fact.source == "generated"}
+        assert generated
+        assert generated <= {fact.task_id for fact in await bench.facts(TaskAdmitted)}
+
+    run_virtually(main())
+
+
+def test_candidates_are_looked_for_beside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Thousands of goals may be drawn: events and leases go on meanwhile."""
+    threads = []
+
+    def watched(*args: Any, **kwargs: Any) -> list[TaskProposed]:
+        threads.append(threading.current_thread())
+        return embedded_candidates(*args, **kwargs)
+
+    async def main() -> tuple[Evolver, CurriculumState]:
+        bench = Bench()
+        await bench.until_second_phase()
+        pool = configured_pool(bench.sources, bench.settings.curriculum)
+        evolver = Evolver(
+            sources=bench.sources, pool=pool, settings=bench.settings, blobs=bench.blobs, valuer=None
+        )
+        return evolver, await state_of(bench)
+
+    evolver, state = run_virtually(main())
+    monkeypatch.setattr(evolving, "embedded_candidates", watched)
+    begun = asyncio.run(evolver.next_facts(state))
+    assert [type(fact) for fact, _ in begun] == [PhaseStarted]
+    state.phase = 1
+    state.phases.begin(episodes=8)
+    assert len(asyncio.run(evolver.next_facts(state))) == TASKS
+    (only,) = threads
+    assert only is not threading.main_thread()
 
 
 def test_a_snapshot_holds_everything_of_phases() -> None:

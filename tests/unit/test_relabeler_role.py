@@ -15,6 +15,7 @@ from virtual_time import clock_s, run_virtually
 from actors.answers import prompt_of
 from actors.environments.store.tasks import StoreTasks
 from actors.relabel.base import AchievedGoal, Finding, PlayedEpisode, Relabeler, why_not_goal
+from actors.relabel.memory import ENDED_KEPT, EpisodeMemory
 from actors.relabel.prompts import difference
 from actors.relabel.role import run_relabeler
 from actors.relabel.rules import RuleRelabeler
@@ -227,6 +228,39 @@ def test_an_end_without_a_usable_record_is_left_alone(visit: Visit, tmp_path: Pa
     empty = msgspec.structs.replace(ended.evidence, probes={})
     fact = only(relabel_all([*facts, msgspec.structs.replace(ended, evidence=empty)], blobs))
     assert "record is missing or damaged" in fact.failure
+
+
+def test_what_another_relabeler_takes_is_let_go_of_and_found_all_the_same(
+    visit: Visit, tmp_path: Path
+) -> None:
+    blobs = BlobStore(tmp_path)
+    names = [f"ep_{number}" for number in range(ENDED_KEPT + 3)]
+
+    async def main() -> None:
+        log = MemoryLog("r", clock=clock_s)
+        memory = EpisodeMemory(log)
+        async with publisher(log, "story") as story, asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(memory.follow())
+            await asyncio.sleep(1)
+            for name in names:
+                for fact in visit.facts(name, blobs):
+                    await story.publish(fact, entity=name)
+            last = await story.commit()
+            await asyncio.sleep(60)
+            assert memory.position == last
+            assert len(memory._gathered) == ENDED_KEPT
+            ends = {r.fact.episode: r async for r in read(log, after=0) if isinstance(r.fact, EpisodeEnded)}
+            for name in (names[0], names[-1]):
+                ended = ends[name].fact
+                assert isinstance(ended, EpisodeEnded)
+                found = await memory.find(ended, position=ends[name].position, stalled_s=5)
+                assert found is not None
+                assert len(found.steps) == ended.steps
+                memory.forget(name)
+            assert len(memory._gathered) == len(memory._ended) == ENDED_KEPT - 1
+            following.cancel()
+
+    run_virtually(main())
 
 
 def test_prompts_are_told_by_what_differs() -> None:
