@@ -1,11 +1,13 @@
 """Which run the processes of a home work on, and until when: one small file that `honcho start` and we both read."""
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
 
 from app.processes import read_json, write_json
 from core.errors import SettingsError
+from core.settings import Settings
 
 CURRENT = "current.json"
 GOALS = ("updates", "episodes", "minutes")
@@ -42,6 +44,15 @@ def parse_until(texts: list[str]) -> dict[str, float]:
             raise SettingsError(f"--until {text!r} is not a goal. Give one of {allowed}, with N above 0.")
         goals[name] = value
     return goals
+
+
+def require_reachable(goals: Mapping[str, float], settings: Settings) -> None:
+    """Raise SettingsError where a run never reaches a goal, whatever it does."""
+    if "episodes" in goals and settings.learner.algorithm == "sft":
+        raise SettingsError(
+            "--until episodes=N counts what the policy plays, and learner.algorithm = 'sft' plays nothing but "
+            "demonstrations: give --until updates=N or minutes=N"
+        )
 
 
 def write_launch(home: Path, launch: Launch) -> None:

@@ -10,8 +10,6 @@ that the settings keep for good.
 Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
 """
 
-from dataclasses import replace
-from itertools import islice
 from typing import Any
 
 from pydantic import ValidationError
@@ -19,7 +17,6 @@ from pydantic import ValidationError
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
 from core.errors import CorruptEvent, SettingsError
 from core.settings import Settings
-from core.states import ORM, POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -43,21 +40,16 @@ from events.catalogue import (
     UpdateSkipped,
     WeightsPublished,
 )
-from events.envelope import BlobRef, Recorded
+from events.envelope import Recorded
 from events.registry import BY_CLASS
-from learner.episodes import Batch, Episode, Group, Sample
+from learner.batches import take_plan, take_release, take_update, take_weights
+from learner.episodes import Episode, Group, Sample
 from learner.hindsight import collect, leave_behind, take_relabels
 from learner.outcomes import await_outcome, forget_awaited, forget_outcomes, take_outcome
-from learner.planners import planner_of, wanted
-from learner.planners.cloning import Imitation
-from learner.planners.hsl import Hindsight
-from learner.replays import count_replays
+from learner.planners import wanted
 from learner.settling import drop, forget_settled, remember, resolve
 from learner.state import BufferState
 from learner.verdicts import change_judge, take_verdict
-
-RELEASED_KEPT = 64
-"""A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
 
 
 def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
@@ -117,21 +109,21 @@ class ReplayBuffer:
             case SamplesSwept():
                 _sweep(state, fact)
             case BatchPlanned():
-                _plan(state, recorded, fact)
+                take_plan(state, recorded, fact)
             case UpdateApplied() | UpdateSkipped():
-                _update(state, fact)
+                take_update(state, fact)
             case ReplayScored():
                 positions = unpack_positions(fact.positions).tolist()
                 state.perplexities |= zip(positions, unpack_floats(fact.perplexities).tolist(), strict=True)
             case WeightsPublished():
-                _publish(state, fact)
+                take_weights(state, fact)
             case CheckpointSaved():
                 state.checkpoints.append(fact)
                 state.checkpointed = fact.batch + 1
             case SnapshotSaved():
                 state.snapshots.setdefault(fact.projection, []).append(fact)
             case BlobReleased():
-                _release(state, fact)
+                take_release(state, fact)
             case RunStarted():
                 state.started = fact
                 state.fingerprint = fact.fingerprint
@@ -295,110 +287,3 @@ def _sweep(state: BufferState, fact: SamplesSwept) -> None:
         if episode is not None:
             remember(state, episode)
             drop(state, episode)
-
-
-def _plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
-    known = state.outcomes.known() if fact.model == ORM else _plannable(state)
-    by_position = {
-        sample.position: sample
-        for planned in fact.episodes
-        if planned.relabel is None and planned.episode in known
-        for sample in known[planned.episode].samples
-    }
-    relabelled = {(one.episode.id, one.relabel): one.episode for one in state.hindsight}
-    samples, succeeded = [], []
-    positions = iter(unpack_positions(fact.positions).tolist())
-    for planned in fact.episodes:
-        episode, held = known.get(planned.episode), by_position
-        if planned.relabel is not None:
-            episode = relabelled.get((planned.episode, planned.relabel))
-            held = {sample.position: sample for sample in episode.samples} if episode else {}
-        for position in islice(positions, planned.samples):
-            if position not in held:
-                raise CorruptEvent(
-                    f"batch {fact.batch} (position {recorded.position}) trains on the step at position {position}, which "
-                    "the log does not hold for any of its episodes, or which was used up before."
-                )
-            samples.append(held[position])
-        succeeded.append(episode is not None and episode.succeeded)
-    state.plan = fact
-    state.batch = Batch(
-        number=fact.batch,
-        position=recorded.position,
-        event=recorded.envelope.id,
-        settings=state.settings.learner,
-        samples=samples,
-        succeeded=succeeded,
-        replays=count_replays(state, fact.episodes),
-        reference=_published(state, fact.reference_version),
-    )
-    reference = fact.reference_version
-    if reference is not None and reference not in (fact.version, *state.references):
-        state.references.append(reference)
-    state.batches = fact.batch + 1
-    planner_of(fact.algorithm).use_up(state, fact)
-
-
-def _published(state: BufferState, version: int | None) -> BlobRef | None:
-    """The weights of a version, unless they were released."""
-    found = None if version is None else state.weights.get(version)
-    return None if found is None else found.weights
-
-
-def _plannable(state: BufferState) -> dict[str, Episode]:
-    """What a plan may name: episodes that are not used up, and remembered or stored ones.
-
-    One that was swept from a group that is not used up is both, and only what is remembered still has its steps.
-    """
-    kept = (*state.successes.values(), *state.stored.values(), state.earlier.values())
-    return state.episodes | {episode.id: episode for latest in kept for episode in latest}
-
-
-def _update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
-    if isinstance(fact, UpdateApplied):
-        if fact.model == POLICY:
-            state.updates = fact.update
-        else:
-            state.models[fact.model] = replace(state.beside(fact.model), updates=fact.update)
-    if state.batch is not None:
-        state.batch.done = fact.minibatch + 1
-
-
-def _publish(state: BufferState, fact: WeightsPublished) -> None:
-    if fact.model == POLICY:
-        state.version = fact.version
-        state.weights[fact.version] = fact
-        state.phase, state.perplexities = [], {}  # both belong to the policy before it
-        if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation | Hindsight):
-            state.cloned_version = fact.version
-    else:
-        beside = state.beside(fact.model)
-        weights = beside.weights | {fact.version: fact}
-        state.models[fact.model] = replace(beside, version=fact.version, weights=weights)
-    if fact.version > 0:
-        state.batch = None
-        state.plan = None
-
-
-def _release(state: BufferState, fact: BlobReleased) -> None:
-    if fact.page:
-        return  # none of ours; another episode may show the same page again
-    state.released.pop(fact.blob.sha256, None)
-    state.released[fact.blob.sha256] = fact.blob
-    if len(state.released) > RELEASED_KEPT:
-        del state.released[next(iter(state.released))]
-    for projection, saved in state.snapshots.items():
-        state.snapshots[projection] = [one for one in saved if one.blob.sha256 != fact.blob.sha256]
-    state.checkpoints = [saved for saved in state.checkpoints if saved.blob.sha256 != fact.blob.sha256]
-    state.weights = {
-        version: published
-        for version, published in state.weights.items()
-        if published.weights.sha256 != fact.blob.sha256
-    }
-    for name, beside in state.models.items():
-        kept = {
-            version: published
-            for version, published in beside.weights.items()
-            if published.weights.sha256 != fact.blob.sha256
-        }
-        state.models[name] = replace(beside, weights=kept)

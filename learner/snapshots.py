@@ -14,6 +14,7 @@ from storage.snapshots import Kind
 
 RULES = (
     "learner.buffer",
+    "learner.batches",
     "learner.settling",
     "learner.replays",
     "learner.planners",

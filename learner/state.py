@@ -90,7 +90,7 @@ class BufferState:
     snapshots: dict[str, list[SnapshotSaved]] = field(default_factory=dict)
     """Not released, by projection, oldest first."""
     released: dict[str, BlobRef] = field(default_factory=dict)
-    """The latest `buffer.RELEASED_KEPT` released blobs by sha256."""
+    """The latest `batches.RELEASED_KEPT` released blobs by sha256."""
     batch: Batch | None = None
     plan: BatchPlanned | None = None
     """The plan of `batch`."""

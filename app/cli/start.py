@@ -9,7 +9,7 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.launch import Launch, parse_until, write_launch
+from app.launch import Launch, parse_until, require_reachable, write_launch
 from app.runs import open_run
 from app.selection import select_run
 from app.start import Summary, check_home_is_free, run_system
@@ -56,6 +56,7 @@ def start(
     chosen = [*overrides_for(tasks), *(overrides or [])]
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
     require_actors(handle.settings, actors)
+    require_reachable(goals, handle.settings)
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)
     launch = Launch(run=handle.name, until=goals, actors=actors)

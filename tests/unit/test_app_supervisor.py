@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from app import worker
-from app.launch import Launch, parse_until
+from app.configuration import resolve
+from app.launch import Launch, parse_until, require_reachable
 from app.opening import is_operational
 from app.processes import list_processes, pid_alive
 from app.revision import is_code_newer_than
@@ -186,6 +187,14 @@ def test_a_supervisor_whose_starter_is_gone_stops(tmp_path: Path, monkeypatch: p
 def test_a_goal_that_is_none_is_a_worded_error(text: str) -> None:
     with pytest.raises(SettingsError, match="updates=N, episodes=N, minutes=N"):
         parse_until([text])
+
+
+def test_a_goal_that_a_recipe_never_reaches_is_refused() -> None:
+    sft = resolve(recipe="sft").settings
+    with pytest.raises(SettingsError, match="plays nothing but demonstrations"):
+        require_reachable({"episodes": 3}, sft)
+    require_reachable({"updates": 3, "minutes": 1}, sft)
+    require_reachable({"episodes": 3}, resolve(recipe="cloning").settings)
 
 
 def test_a_goal_is_reached_when_its_number_is() -> None:

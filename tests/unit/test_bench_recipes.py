@@ -1,10 +1,14 @@
 """The table of recipes: what it compares, what its rows are known by, and what its findings say."""
 
+import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
-from app.bench.loop import Point
+from app.bench.loop import LoopFailed, Point
+from app.bench.recipes import running
 from app.bench.recipes.claims import find, ratio_of_rates
 from app.bench.recipes.config import Claim, load_table
 from app.bench.recipes.failures import failure_kind
@@ -12,6 +16,7 @@ from app.bench.recipes.picture import curves
 from app.bench.recipes.report import report
 from app.bench.recipes.results import Result, Results
 from app.bench.recipes.running import identity_of, settings_of
+from app.cli.bench.recipes import app as cli
 from app.evaluation import Played, PlayedStep
 from core.errors import SettingsError
 
@@ -140,3 +145,25 @@ def test_the_picture_has_a_line_per_seed_and_leaves_out_what_was_not_trained() -
     assert text.count("<polyline") == 2
     assert "x&lt;" in text
     assert "base" not in text
+
+
+def test_a_row_that_misses_its_minutes_does_not_keep_the_others_from_being_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tried: list[str] = []
+
+    def late(name: str, overrides: Sequence[str], **_: object) -> None:
+        tried.append(name)
+        raise LoopFailed(f"{name} did not end in time")
+
+    monkeypatch.setattr(running, "train", late)
+    rows = ("arpo", "sft")
+    chosen = [part for row in rows for part in ("--row", row)]
+    said = CliRunner().invoke(
+        cli, [*chosen, "--seed", "31", "--folder", str(tmp_path), "--json"], catch_exceptions=False
+    )
+    assert said.exit_code == 0
+    table = [row.name for row in load_table().rows if row.name in rows]
+    assert tried == table
+    (line,) = [line for line in said.stdout.splitlines() if line.startswith("{")]
+    assert json.loads(line)["unfinished"] == [f"{row}, seed 31: {row} did not end in time" for row in table]

@@ -43,8 +43,11 @@ def bench_recipes(
 ) -> None:
     """The published systems head to head from one base policy. Goes on where it was cut off, over days if need be.
 
+    A row that does not come to its updates within the table's minutes is told at the end; the next start goes on with it.
+
     Example: hindcast bench recipes --row sft --row webrl --seed 31
     """
+    from app.bench.loop import LoopFailed
     from app.bench.recipes.config import load_table
     from app.bench.recipes.picture import curves
     from app.bench.recipes.report import report
@@ -63,10 +66,15 @@ def bench_recipes(
         chosen = tuple(row for row in table.rows if row.name in rows)
     root = folder or home_folder() / "bench-recipes"
     results = Results(root / "results")
+    unfinished: list[str] = []
     for seed in () if show else chosen_seeds:
         for number, row in enumerate(chosen, start=1):
             say(f"seed {seed}, row {number} of {len(chosen)}: {row.name}")
-            asyncio.run(run_row(table, row, seed=seed, folder=root, results=results, say=say))
+            try:
+                asyncio.run(run_row(table, row, seed=seed, folder=root, results=results, say=say))
+            except LoopFailed as error:
+                unfinished.append(f"{row.name}, seed {seed}: {error}")
+                say(f"not finished, going on with the others: {error}")
     found: dict[tuple[str, int], Result] = {}
     for row in table.rows:
         known = identity_of(table, row)
@@ -81,7 +89,15 @@ def bench_recipes(
     ]
     (root / "curves.svg").write_text(curves(by_row))
     if as_json:
-        print_json({"machine": machine(), "results": [msgspec.to_builtins(one) for one in found.values()]})
+        print_json(
+            {
+                "machine": machine(),
+                "results": [msgspec.to_builtins(one) for one in found.values()],
+                "unfinished": unfinished,
+            }
+        )
         return
     print_text(text)
+    for line in unfinished:
+        print_text(f"Not finished: {line}")
     print_text(f"Written to {root / 'report.md'}, learning curves to {root / 'curves.svg'}; {machine()}")
