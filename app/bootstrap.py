@@ -17,7 +17,8 @@ from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from app.launch import read_launch
 from app.logs import LogStyle, configure_logging
-from app.processes import others_working, read_json, write_json
+from app.places import PAGE_FILE, SITE_FILE, base_url_in, serve_again
+from app.processes import others_working
 from app.runs import RunHandle, open_run
 from app.supervisor import home_folder
 from app.telemetry import exporting
@@ -29,7 +30,6 @@ from events.joined import RunLog
 from events.publisher import Publisher
 
 HOST = "127.0.0.1"
-SITE_FILE = "site.json"
 SITE_WAIT_S = 60.0
 """How long an actor waits for the store's first answer."""
 LAST_WORDS_S = 2.8
@@ -112,23 +112,12 @@ async def play_site(_name: str, _stop: asyncio.Event, ready: Ready) -> None:
     home = home_folder()
     await wait_for_bus(home)
     settings = open_run(home=home).settings.sites
-    last = read_json(home / SITE_FILE) or {}
 
-    def listening(base_url: str) -> None:
-        write_json(home / SITE_FILE, {"base_url": base_url, "port": int(base_url.rsplit(":", 1)[1])})
-        ready(base_url)
+    async def serve_at(port: int, listening: Ready) -> None:
+        token = control_token(home)
+        await serve(settings, host=HOST, port=port, control_token=token, ready=listening)
 
-    async def serve_at(port: int) -> None:
-        await serve(settings, host=HOST, port=port, control_token=control_token(home), ready=listening)
-
-    if settings.port or not last:
-        await serve_at(settings.port)
-        return
-    try:
-        await serve_at(int(last["port"]))
-    except EnvironmentFailed:
-        logger.warning("the store's last port is taken, using another", port=last["port"])
-        await serve_at(0)
+    await serve_again(home / SITE_FILE, serve_at, ready=ready, port=settings.port)
 
 
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
@@ -207,9 +196,9 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def _store_address(home: Path) -> str:
     until = time.monotonic() + SITE_WAIT_S
     while time.monotonic() < until:
-        site = read_json(home / SITE_FILE)
-        if site is not None:
-            return str(site["base_url"])
+        base_url = base_url_in(home / SITE_FILE)
+        if base_url is not None:
+            return base_url
         await asyncio.sleep(POLL_S)
     raise EnvironmentFailed(
         f"the store has not said where it listens ({home / SITE_FILE}) for {SITE_WAIT_S:.0f} s. See what site.1 says."
@@ -309,6 +298,19 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
             lasting.cancel()
 
 
+async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Serve the page on loopback, at the same address after a restart: one that somebody has open goes on."""
+    from app.page.serving import serve_page
+
+    home = home_folder()
+    await wait_for_bus(home)
+
+    async def serve_at(port: int, listening: Ready) -> None:
+        await serve_page(home, host=HOST, port=port, ready=listening)
+
+    await serve_again(home / PAGE_FILE, serve_at, ready=ready)
+
+
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Move the beginning of the log to an archive, let go of old pages."""
     from app.archiving import keep_archiving
@@ -323,7 +325,7 @@ async def _outlast_others(home: Path, stop: asyncio.Event, outlasted: asyncio.Ev
     await stop.wait()
     with suppress(TimeoutError):
         async with asyncio.timeout(LAST_WORDS_S):
-            while others_working(home / "processes", besides=("bus", "projector", "site")):  # noqa: ASYNC110 - files
+            while others_working(home / "processes", besides=("bus", "projector", "site", "page")):  # noqa: ASYNC110 - files
                 await asyncio.sleep(POLL_S)
             await asyncio.sleep(SETTLE_S)
     outlasted.set()
@@ -355,6 +357,7 @@ ROLES = {
     "relabeler": play_relabeler,
     "learner": play_learner,
     "projector": play_projector,
+    "page": play_page,
     "archiver": play_archiver,
 }
 """What `app.worker` runs, by the name in the Procfile; `prepare` is the bus's child."""

@@ -25,6 +25,7 @@ from app.interrupts import heed_interrupts
 from app.launch import Launch, write_launch
 from app.logs import style_of
 from app.output import KeptOutput, keep_output
+from app.places import PAGE_FILE, base_url_in
 from app.processes import FAILURE, list_processes, pid_alive, read_json
 from app.progress import Progress
 from app.progress_note import ProgressNote
@@ -37,7 +38,18 @@ from events.publisher import Publisher
 from events.reader import tail
 
 PROCFILE = Path(__file__).parents[1] / "Procfile"
-ROLES = ("bus", "site", "curriculum", "actor", "judge", "relabeler", "learner", "projector", "archiver")
+ROLES = (
+    "bus",
+    "site",
+    "curriculum",
+    "actor",
+    "judge",
+    "relabeler",
+    "learner",
+    "projector",
+    "page",
+    "archiver",
+)
 READY_S = 150.0
 """From the start of honcho until every part has answered."""
 DRAIN_S = 10.0
@@ -297,12 +309,16 @@ async def run_system(
         await wait_until_ready(system, say, stop)
         if not stop.is_set():
             ready = read_json(home / READY) or {}
+            page = base_url_in(home / PAGE_FILE)
             if as_json:
                 sys.stdout.write(
-                    json.dumps({"ready": True, "run": launch.run, "home": str(home), **ready}) + "\n"
+                    json.dumps({"ready": True, "run": launch.run, "home": str(home), "page": page, **ready})
+                    + "\n"
                 )
                 sys.stdout.flush()
-            say(f"everything is up. In another terminal: hindcast run show {launch.run} · hindcast log tail")
+            say(
+                f"everything is up. Look at {page} · in another terminal: hindcast run show {launch.run} · hindcast log tail"
+            )
             progress = await follow(handle_of(), system, launch, say, stop)
     finally:
         say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")

@@ -29,6 +29,12 @@ async def make_home(
     """Append the facts in their order; the broker is stopped again afterwards."""
     resolved = resolve(environment={}, folder=home.parent, overrides=overrides)
     handle = create_run(resolved, home=home, name=run)
+    await tell(handle, facts)
+    return handle
+
+
+async def tell(handle: RunHandle, facts: Sequence[Told]) -> None:
+    """Append facts to a run's log in their order."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(handle.connect_log("admin"))
         publishers: dict[tuple[str, str], Publisher] = {}
@@ -42,4 +48,3 @@ async def make_home(
             for told in group:
                 await publishers[key].publish(told.fact, entity=told.entity, correlation=told.entity)
             await publishers[key].commit()
-    return handle

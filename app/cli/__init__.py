@@ -21,6 +21,7 @@ from core.errors import HindcastError
 COMMANDS = {
     "start": "start",
     "watch": "watch",
+    "page": "page",
     "doctor": "doctor",
     "run": "run",
     "episode": "episode",

@@ -15,6 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
+from core.models.folders import base_policy_folder as base_policy_folder
+from core.models.folders import policy_folder as policy_folder
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 
@@ -30,16 +32,6 @@ class LoadedPolicy(NamedTuple):
     tokenizer: Any
     """Its fast tokenizer, with a chat template and an end token."""
     folder: Path
-
-
-def base_policy_folder() -> Path:
-    """Where the policy that ships with Hindcast lies."""
-    return Path(__file__).parent / "base"
-
-
-def policy_folder(name: str) -> Path:
-    """The folder that `policy.base` names: `base`, or a path."""
-    return base_policy_folder() if name == "base" else Path(name)
 
 
 def load_policy(folder: Path) -> LoadedPolicy:

@@ -1,0 +1,193 @@
+"""The page as a web application: addresses, their `.json` twins, and word when a run has gone on.
+
+/                              the run started last
+/RUN/                          overview, and /RUN/episodes, /RUN/episodes/ID …
+/RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
+/RUN/live                      server-sent events: one whenever the read model has gone on
+/RUN/steps/POSITION            one step in full, for a page to show where it is opened
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, NamedTuple
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from app.page.asking import Ask
+from app.page.guard import Guard
+from app.page.reading import step_detail
+from app.page.rendering import FOLDER, environment
+from app.page.runs import OpenRuns
+from app.page.views.consumers import consumers
+from app.page.views.episode import episode
+from app.page.views.episodes import episode_table
+from app.page.views.lineage import lineage_of
+from app.page.views.overview import overview
+from app.page.views.policies import policies
+from app.page.views.settings import settings
+from app.page.views.tasks import curriculum
+from app.page.views.timeline import timeline
+from app.runs import NoSuchRun
+from core.errors import HindcastError, NoSuchPlace
+from storage.readmodel.asking import NotInReadModel
+from storage.readmodel.database import ReadModelUnavailable
+
+LIVE_POLL_S = 0.5
+"""How often a run is looked at for those who watch it."""
+KEEP_ALIVE_S = 15.0
+"""A stream that says nothing for longer is taken for dead by some browsers and proxies."""
+
+
+class View(NamedTuple):
+    """A page of a run."""
+
+    path: str
+    """Below the run."""
+    name: str
+    """Of its template."""
+    answer: Callable[[Ask], Any]
+    """May raise HindcastError."""
+    title: str
+    """In the navigation; empty: it is reached from elsewhere."""
+
+
+VIEWS = (
+    View("", "overview", overview, "Overview"),
+    View("episodes", "episodes", episode_table, "Episodes"),
+    View("episodes/{episode}", "episode", episode, ""),
+    View("timeline", "timeline", timeline, "Timeline"),
+    View("curriculum", "curriculum", curriculum, "Curriculum"),
+    View("policies", "policies", policies, "Policies"),
+    View("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
+    View("consumers", "consumers", consumers, "Consumers"),
+    View("settings", "settings", settings, "Settings"),
+)
+
+
+class Pages:
+    """Answers requests."""
+
+    def __init__(self, runs: OpenRuns) -> None:
+        self._runs = runs
+        self._templates = environment()
+
+    def routes(self) -> list[Route | Mount]:
+        """Every address there is."""
+        routes: list[Route | Mount] = [
+            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+            Route("/", self.home),
+            Route("/{run}/live", self.live),
+            Route("/{run}/steps/{position:int}", self.step),
+            Route("/{run}/steps/{position:int}.json", self.step),
+        ]
+        # the twins first: a name may have a dot of its own
+        for view in VIEWS:
+            twin = f"/{{run}}/{view.path or 'overview'}.json"
+            routes.append(Route(twin, self._twin(view)))
+        routes += [Route(f"/{{run}}/{view.path}", self._page(view)) for view in VIEWS]
+        return routes
+
+    async def home(self, _request: Request) -> Response:
+        """To the run started last."""
+        name = await asyncio.to_thread(self._runs.newest)
+        return RedirectResponse(f"/{name}/", status_code=307)
+
+    async def live(self, request: Request) -> Response:
+        """A line whenever the read model of the run has gone on."""
+        run = self._runs.open(request.path_params["run"])
+
+        async def lines() -> AsyncIterator[str]:
+            last, quiet_s = -1, 0.0
+            while not await request.is_disconnected():
+                position = await asyncio.to_thread(run.model.position)
+                if position != last:
+                    yield f"data: {position}\n\n"
+                    last, quiet_s = position, 0.0
+                elif quiet_s >= KEEP_ALIVE_S:
+                    yield ": still here\n\n"
+                    quiet_s = 0.0
+                await asyncio.sleep(LIVE_POLL_S)
+                quiet_s += LIVE_POLL_S
+
+        return StreamingResponse(lines(), media_type="text/event-stream")
+
+    async def step(self, request: Request) -> Response:
+        """One step in full: a piece of a page, or values."""
+        run = self._runs.open(request.path_params["run"])
+        found = await step_detail(run.handle, request.path_params["position"])
+        if request.url.path.endswith(".json"):
+            return _json(found)
+        text = self._templates.get_template("step.html").render(step=found)
+        return HTMLResponse(text)
+
+    def _page(self, view: View) -> Callable[[Request], Any]:
+        async def handler(request: Request) -> Response:
+            answer, chrome = await asyncio.to_thread(self._ask, view, request)
+            text = self._templates.get_template(f"{view.name}.html").render(told=answer, page=chrome)
+            return HTMLResponse(text)
+
+        return handler
+
+    def _twin(self, view: View) -> Callable[[Request], Any]:
+        async def handler(request: Request) -> Response:
+            answer, chrome = await asyncio.to_thread(self._ask, view, request)
+            return _json(
+                {"run": chrome["run"], "position": chrome["position"], **msgspec.to_builtins(answer)}
+            )
+
+        return handler
+
+    def _ask(self, view: View, request: Request) -> tuple[Any, dict[str, Any]]:
+        """The answer, and what every page shows around it. Raises HindcastError."""
+        name = request.path_params["run"]
+        with self._runs.asking(name, request.query_params.get("as_of")) as (open_run, connection, place):
+            ask = Ask(
+                run=open_run.handle,
+                connection=connection,
+                position=place.position,
+                parts=request.path_params,
+                query=request.query_params,
+            )
+            answer = view.answer(ask)
+        chrome = {
+            "run": name,
+            "runs": self._runs.names(),
+            "views": VIEWS,
+            "view": view,
+            "path": request.url.path,
+            "query": dict(request.query_params),
+            "position": place.position,
+            "reached": place.reached,
+            "as_of": place.position if place.chosen else None,
+            "base": f"/{name}",
+        }
+        return answer, chrome
+
+    async def worded(self, request: Request, error: Exception) -> Response:
+        """What a person can use, with a status for programs."""
+        missing = isinstance(error, NotInReadModel | NoSuchRun | NoSuchPlace)
+        status = 404 if missing else 503 if isinstance(error, ReadModelUnavailable) else 400
+        if request.url.path.endswith(".json"):
+            return _json({"error": type(error).__name__, "message": str(error)}, status=status)
+        text = self._templates.get_template("trouble.html").render(message=str(error))
+        return HTMLResponse(text, status_code=status)
+
+
+def create_app(runs: OpenRuns, *, host: str, token: str = "") -> Starlette:
+    """The whole page as an ASGI application. `token`: see `Guard`."""
+    pages = Pages(runs)
+    return Starlette(
+        routes=pages.routes(),
+        middleware=[Middleware(Guard, host=host, token=token)],
+        exception_handlers={HindcastError: pages.worded},
+    )
+
+
+def _json(value: Any, *, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")

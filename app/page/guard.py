@@ -1,0 +1,80 @@
+"""Who may see the page: this machine, or whoever has the token; and what a browser may do with what it got.
+
+Everything that a page of a site or a model wrote is shown as text. The policy below allows nothing but our own style sheet
+and script, so that even a mistake in a template runs nothing.
+"""
+
+import secrets
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+COOKIE = "hindcast"
+QUERY = "token"
+HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine can reach what listens there."""
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Guard:
+    """Lets requests in to an application, or answers them itself."""
+
+    def __init__(self, app: ASGIApp, *, host: str, token: str) -> None:
+        """`token`: what a visitor must have shown once; empty: nobody is asked, for a loopback `host` alone."""
+        self._app, self._host, self._token = app, host, token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request; every answer has `HEADERS`."""
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers.setdefault(name, value)
+            await send(message)
+
+        refusal = self._refusal(Request(scope)) if scope["type"] == "http" else None
+        await (refusal or self._app)(scope, receive, sending)
+
+    def _refusal(self, request: Request) -> Response | None:
+        """Why a request is not let in, or the way in; None: it is."""
+        # a name that somebody else's site resolves to this machine must not open it (DNS rebinding)
+        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        if not (is_loopback(name) or name == self._host or self._token):
+            return PlainTextResponse(
+                f"This page answers under its own address only, not as {name!r}.\n", status_code=421
+            )
+        if not self._token:
+            return None
+        shown = request.query_params.get(QUERY)
+        if shown is not None and secrets.compare_digest(shown.encode(), self._token.encode()):
+            answer = RedirectResponse(str(request.url.remove_query_params(QUERY)), status_code=303)
+            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+            return answer
+        known = request.cookies.get(COOKIE, "")
+        if secrets.compare_digest(known.encode(), self._token.encode()):
+            return None
+        return PlainTextResponse(
+            "This page wants its token once: open the address that `hindcast page` printed.\n",
+            status_code=401,
+        )

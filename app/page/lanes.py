@@ -1,0 +1,96 @@
+"""The timeline as SVG: a lane per process, bars that are links, an arrow from weights to their first episode. Pure."""
+
+from urllib.parse import quote
+
+from markupsafe import Markup
+
+from app.page.charts import svg
+from app.page.views.timeline import Bar, Timeline
+
+WIDTH = 1120
+LEFT, RIGHT, TOP = 84, 20, 22
+ROW, GAP, BAR = 12, 12, 9
+STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
+MOST_MARKS = 12
+
+
+def lanes(told: Timeline, *, base: str, as_of: int | None) -> Markup:
+    """The picture; `base` is the run's address, `as_of` goes on with every link."""
+    tops: dict[str, float] = {}
+    height = float(TOP)
+    for lane, rows in told.rows.items():
+        tops[lane] = height
+        height += rows * ROW + GAP
+    parts = [_marks(told, height)]
+    for lane, top in tops.items():
+        parts.append(Markup('<text class="lane" x="4" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane))
+    for bar in told.bars:
+        begin, end = _x(told, max(0.0, bar.begin_s)), _x(told, min(told.window_s, bar.end_s))
+        parts.append(
+            Markup(
+                '<a href="{}"><rect class="bar {}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect></a>'
+            ).format(
+                _link(base, bar, as_of),
+                bar.kind,
+                f"{begin:.1f}",
+                f"{tops[bar.lane] + bar.row * ROW:.1f}",
+                f"{max(1.0, end - begin):.1f}",
+                BAR,
+                bar.title,
+            )
+        )
+    parts += [
+        _arrow(told, tops, height, one.version, one.at_s, one.first_lane, one.first_s)
+        for one in told.published
+    ]
+    return svg(parts, "Timeline", (WIDTH, round(height + 6)))
+
+
+def _link(base: str, bar: Bar, as_of: int | None) -> str:
+    page = f"lineage/update/{bar.name}" if bar.kind == "update" else f"episodes/{bar.name}"
+    return quote(f"{base}/{page}") + (f"?as_of={as_of}" if as_of is not None else "")
+
+
+def _x(told: Timeline, at_s: float) -> float:
+    return LEFT + (WIDTH - LEFT - RIGHT) * at_s / told.window_s
+
+
+def _marks(told: Timeline, height: float) -> Markup:
+    """Vertical lines, seconds before the end."""
+    step = next((one for one in STEPS_S if told.window_s / one <= MOST_MARKS), STEPS_S[-1])
+    parts = []
+    for number in range(int(told.window_s // step) + 1):
+        x = _x(told, told.window_s - number * step)
+        parts.append(
+            Markup(
+                '<path class="grid" d="M{x} {top}V{bottom}"/><text class="tick" x="{x}" y="12" text-anchor="middle">{s}</text>'
+            ).format(
+                x=f"{x:.1f}",
+                top=TOP - 6,
+                bottom=f"{height:.0f}",
+                s=f"-{number * step} s" if number else "end",
+            )
+        )
+    return Markup("").join(parts)
+
+
+def _arrow(
+    told: Timeline,
+    tops: dict[str, float],
+    height: float,
+    version: int,
+    at_s: float,
+    lane: str | None,
+    first_s: float | None,
+) -> Markup:
+    """From a version's publication, at the foot, to the first episode that began with it."""
+    x = _x(told, at_s)
+    mark = Markup('<path class="published" d="M{} {}v-6"><title>policy {} published</title></path>').format(
+        f"{x:.1f}", f"{height:.0f}", version
+    )
+    if lane not in tops or first_s is None or first_s > told.window_s:
+        return mark
+    end = _x(told, first_s)
+    return mark + Markup('<path class="leads" d="M{} {}L{} {}"><title>policy {}</title></path>').format(
+        f"{x:.1f}", f"{height - 6:.0f}", f"{end:.1f}", f"{tops[lane]:.0f}", version
+    )

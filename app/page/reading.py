@@ -1,0 +1,107 @@
+"""The log and the blobs behind a step: what the policy read, token by token, and the page that it was about."""
+
+import math
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from tokenizers import Tokenizer
+
+from app.runs import RunHandle
+from core.arrays import unpack_floats, unpack_ids
+from core.errors import HindcastError
+from core.models.folders import policy_folder
+from core.observation import Page
+from core.rendering.lines import render_lines
+from events.catalogue import StepTaken
+from events.codec import decode
+from storage.readmodel.asking import NotInReadModel
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """One token that was sampled, or written by a demonstrator."""
+
+    text: str
+    logprob: float
+    """Under the distribution sampled from; 0 of a demonstrator."""
+    version: int
+    """Policy version it was sampled from; -1: a demonstrator's."""
+
+
+class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
+    """One step in full."""
+
+    position: int
+    episode: str
+    index: int
+    url: str
+    page: str
+    """What the page showed, as lines of text; empty where it is not there any more, see `page_missing`."""
+    page_missing: str
+    """Why the page is not there; empty: it is."""
+    prompt: str
+    """Exactly what the policy read, its special tokens written out."""
+    prompt_tokens: int
+    tokens: list[Token]
+    """Of the answer, the end token included where it was sampled."""
+    perplexity: float | None
+    """exp of the mean surprise over the answer; None of a demonstrator."""
+
+
+async def step_detail(run: RunHandle, position: int) -> StepDetail:
+    """The step recorded at a position.
+
+    Raises:
+        NotInReadModel: there is no step at that position.
+        HindcastError: the log cannot be read.
+
+    """
+    async with run.connect_log() as log:
+        stored = await log.read(after=position - 1, limit=1)
+    recorded = decode(stored[0], strict=False) if stored and stored[0].position == position else None
+    if recorded is None or not isinstance(recorded.fact, StepTaken):
+        raise NotInReadModel(f"there is no step at position {position} of run {run.name}")
+    fact = recorded.fact
+    page, missing = _page(run, fact)
+    tokenizer = _tokenizer(policy_folder(run.settings.policy.base))
+    ids = unpack_ids(fact.prompt_ids).tolist()
+    logprobs = unpack_floats(fact.logprobs).tolist()
+    versions = unpack_ids(fact.versions).tolist()
+    answered = unpack_ids(fact.action_ids).tolist()
+    sampled = bool(versions) and max(versions) >= 0 and bool(logprobs)
+    return StepDetail(
+        position=position,
+        episode=fact.episode,
+        index=fact.index,
+        url=fact.url,
+        page=page,
+        page_missing=missing,
+        prompt=tokenizer.decode(ids, skip_special_tokens=False),
+        prompt_tokens=len(ids),
+        tokens=[
+            Token(
+                text=tokenizer.decode([one], skip_special_tokens=False),
+                logprob=logprobs[place] if place < len(logprobs) else 0.0,
+                version=versions[place] if place < len(versions) else -1,
+            )
+            for place, one in enumerate(answered)
+        ],
+        perplexity=math.exp(-sum(logprobs) / len(logprobs)) if sampled else None,
+    )
+
+
+def _page(run: RunHandle, fact: StepTaken) -> tuple[str, str]:
+    """The page as text, and why it is missing."""
+    if fact.observation is None:
+        return "", "this step recorded no page"
+    try:
+        page = msgspec.msgpack.decode(run.blobs.get(fact.observation), type=Page)
+    except HindcastError as error:
+        return "", str(error)
+    return render_lines(page), ""
+
+
+@lru_cache(maxsize=4)
+def _tokenizer(folder: Path) -> Tokenizer:
+    """Without transformers, which takes seconds and 300 MB to load, and torch."""
+    return Tokenizer.from_file(str(folder / "tokenizer.json"))

@@ -1,0 +1,64 @@
+"""Templates, and how values are written in them. Everything is escaped unless it is a chart of ours."""
+
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from app.cli.output import moment, rate, show
+from app.page.charts import metric_chart, success_chart
+from app.page.lanes import lanes
+
+FOLDER = Path(__file__).parent
+DIGEST = 40
+"""Characters from which on a value is no brief one."""
+MOST_FACTS = 6
+"""In a line."""
+
+
+def environment() -> Environment:
+    """With our filters and functions."""
+    made = Environment(
+        loader=FileSystemLoader(FOLDER / "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters.update(show=show, rate=rate, moment=moment, seconds=_seconds, percent=_percent, brief=_brief)
+    made.globals.update(
+        success_chart=success_chart, metric_chart=metric_chart, lanes=lanes, address=address, shade=shade
+    )
+    return made
+
+
+def address(path: str, /, **query: Any) -> str:
+    """An address of this server: path segments and query escaped, what is None left out."""
+    chosen = {name: value for name, value in query.items() if value is not None and value != ""}
+    return quote(path) + (f"?{urlencode(chosen)}" if chosen else "")
+
+
+def shade(logprob: float) -> int:
+    """0 (certain) to 5 (less than one in a hundred), for the colour of a token."""
+    return sum(logprob < limit for limit in (-0.05, -0.35, -0.7, -1.6, -4.6))
+
+
+def _brief(facts: dict[str, Any]) -> str:
+    """What fits a line: no digests, no tables."""
+    short = {
+        name: value
+        for name, value in facts.items()
+        if not isinstance(value, dict | list | tuple)
+        and not (isinstance(value, str) and len(value) >= DIGEST)
+    }
+    return show(dict(list(short.items())[:MOST_FACTS]))
+
+
+def _seconds(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds / 1000:.1f} s"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{share:.0%}"

@@ -1,0 +1,30 @@
+"""Serves the page of a home until it is told to stop."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from actors.serving import serve_app
+from app.page.application import create_app
+from app.page.guard import is_loopback
+from app.page.runs import OpenRuns
+from core.errors import SettingsError
+
+
+async def serve_page(
+    home: Path, *, host: str, port: int, token: str = "", ready: Callable[[str], None] | None = None
+) -> None:
+    """Serve until SIGTERM, SIGINT or cancellation. `ready` gets the base address; port 0 takes a free one.
+
+    Raises:
+        SettingsError: others than this machine could reach it, and there is no token.
+        EnvironmentFailed: the port is taken.
+
+    """
+    if not token and not is_loopback(host):
+        raise SettingsError(f"a page on {host} can be reached from elsewhere: it needs a token")
+    runs = OpenRuns(home)
+    try:
+        app = create_app(runs, host=host, token=token)
+        await serve_app(app, who="the page", host=host, port=port, ready=ready)
+    finally:
+        runs.close()

@@ -1,0 +1,20 @@
+"""Who reads the run's log, and how far each has come."""
+
+import asyncio
+
+import msgspec
+
+from app.attach.listing import ConsumerRow, list_consumers
+from app.page.asking import Ask
+
+
+class Consumers(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer; of this moment, whatever position is asked about."""
+
+    consumers: list[ConsumerRow]
+
+
+def consumers(ask: Ask) -> Consumers:
+    """Ours, the work queues, and attached ones. Raises BrokerUnreachable."""
+    # a question is answered in a thread of its own, which has no event loop
+    return Consumers(consumers=asyncio.run(list_consumers(ask.run)))

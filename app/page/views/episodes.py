@@ -1,0 +1,57 @@
+"""Episodes in a table that can be filtered; the filters stand in the address."""
+
+import msgspec
+from sqlalchemy import select
+
+from app.page.asking import Ask
+from storage.readmodel.answers import EpisodeRow
+from storage.readmodel.asking import holding
+from storage.readmodel.queries import list_episodes
+from storage.readmodel.tables import episodes
+
+PAGE = 50
+"""Rows at once."""
+FILTERS = ("state", "outcome", "environment", "family", "origin", "task", "group", "policy")
+
+
+class Episodes(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer."""
+
+    episodes: list[EpisodeRow]
+    filters: dict[str, str]
+    """What was chosen."""
+    families: list[str]
+    """There are to choose from, as `store/buy`."""
+    before: int | None
+    """Ask with this for the next page; None: there is none."""
+
+
+def episode_table(ask: Ask) -> Episodes:
+    """The latest episodes that fit."""
+    chosen = {name: word for name in FILTERS if (word := ask.word(name))}
+    environment, _, family = chosen.get("family", "").rpartition("/")
+    found = list_episodes(
+        ask.connection,
+        as_of=ask.position,
+        state=ask.word("state"),
+        environment=environment or ask.word("environment"),
+        family=family or None,
+        origin=ask.word("origin"),
+        task=ask.word("task"),
+        group=ask.word("group"),
+        version=ask.number("policy"),
+        outcome=ask.word("outcome"),
+        before=ask.number("before"),
+        limit=PAGE,
+    )
+    kinds = (
+        select(episodes.c.environment, episodes.c.family)
+        .where(holding(episodes, ask.position), episodes.c.family.is_not(None))
+        .distinct()
+    )
+    return Episodes(
+        episodes=found,
+        filters=chosen,
+        families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
+        before=found[-1].requested_position if len(found) == PAGE else None,
+    )

@@ -1,0 +1,29 @@
+"""What something came from, and what came of it."""
+
+import msgspec
+
+from app.page.asking import Ask
+from core.errors import SettingsError
+from storage.readmodel.lineage.answers import Lineage
+from storage.readmodel.lineage.walking import lineage
+
+KINDS = ("step", "episode", "batch", "update", "task", "policy")
+DEPTH = 3
+MOST = 8
+"""Entries of one branch."""
+
+
+class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer."""
+
+    lineage: Lineage
+
+
+def lineage_of(ask: Ask) -> LineagePage:
+    """The tree around what the address names. Raises NotInReadModel, SettingsError for an unknown kind."""
+    kind, name = ask.parts["kind"], ask.parts["name"]
+    if kind not in KINDS:
+        raise SettingsError(f"there is no lineage of a {kind!r}; there is one of: {', '.join(KINDS)}")
+    return LineagePage(
+        lineage=lineage(ask.connection, kind, name, as_of=ask.position, depth=DEPTH, limit=MOST)
+    )

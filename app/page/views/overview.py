@@ -1,0 +1,120 @@
+"""Overview: how far the run is, whether it learns, and what holds it up."""
+
+import msgspec
+from sqlalchemy import Connection, select
+
+from app.page.asking import Ask
+from app.page.charts import CurvePoint, MetricColumn, pool_metric, pool_versions
+from storage.readmodel.answers import RunSummary, Throughput
+from storage.readmodel.asking import holding
+from storage.readmodel.queries import run_summary
+from storage.readmodel.tables import updates
+
+METRICS = {
+    "reward_mean": "mean reward of the episodes trained on",
+    "loss": "loss",
+    "kl": "KL to the reference, nats a token",
+    "entropy_estimate": "entropy estimate, nats a token",
+    "staleness_mean": "staleness, policy versions",
+    "mismatch_kl": "sampler against learner at equal weights, KL",
+    "gradient_norm": "norm of the gradient",
+    "clip_fraction": "clipped tokens, share",
+}
+"""Metrics that are drawn, in this order, where an update has them."""
+BUSY = 0.5
+"""A learner that computes for more than this share of the time is what the others wait for."""
+STEP_PARTS = {
+    "mean_observe_ms": "reading the page",
+    "mean_generate_ms": "the policy",
+    "mean_act_ms": "the browser's actions",
+}
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of the policy's updates."""
+
+    name: str
+    meaning: str
+    updates: int
+    """With a value."""
+    last: float
+    columns: list[MetricColumn]
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer."""
+
+    summary: RunSummary
+    health: str
+    """What holds the run up, in words."""
+    curve: list[CurvePoint]
+    """Success of online episodes by policy version."""
+    metrics: list[Metric]
+
+
+def overview(ask: Ask) -> Overview:
+    """The whole run in one look."""
+    summary = run_summary(ask.connection, as_of=ask.position)
+    online = [
+        (point.version, point.success.successes, point.success.judged)
+        for point in summary.success
+        if point.origin == "online"
+    ]
+    return Overview(
+        summary=summary,
+        health=health(summary),
+        curve=pool_versions(sorted(online)),
+        metrics=_metrics(ask.connection, ask.position),
+    )
+
+
+def health(summary: RunSummary) -> str:
+    """What the newest stretch of the run says about who waits for whom."""
+    speed = summary.throughput
+    if summary.paused:
+        return f"paused by {summary.paused}"
+    if summary.state == "finished":
+        return f"finished: {summary.finished_reason}"
+    if not speed.steps and not speed.updates:
+        return "nobody has acted yet" if not summary.steps else "nothing happened in the newest stretch"
+    if not summary.updates:
+        return "gathering episodes for the first update"
+    if speed.learner_busy > BUSY:
+        return f"the learner is the bottleneck: it computes {speed.learner_busy:.0%} of the time"
+    return f"actors are the bottleneck: the learner waits {1 - speed.learner_busy:.0%} of the time{_where(speed)}"
+
+
+def _where(speed: Throughput) -> str:
+    """What most of a step goes into."""
+    parts = {name: getattr(speed, name) or 0.0 for name in STEP_PARTS}
+    whole = sum(parts.values())
+    if not whole:
+        return ""
+    part = max(parts, key=lambda name: parts[name])
+    return f"; {parts[part] / whole:.0%} of a step is {STEP_PARTS[part]}"
+
+
+def _metrics(connection: Connection, position: int) -> list[Metric]:
+    rows = connection.execute(
+        select(updates.c.update_number, updates.c.metrics)
+        .where(holding(updates, position), updates.c.model == "policy", updates.c.outcome == "applied")
+        .order_by(updates.c.position)
+    )
+    values: dict[str, list[tuple[int, float]]] = {name: [] for name in METRICS}
+    for number, text in rows:
+        told = msgspec.json.decode(text, type=dict[str, float | None])
+        for name, series in values.items():
+            value = told.get(name)
+            if value is not None:
+                series.append((number, value))
+    return [
+        Metric(
+            name=name,
+            meaning=meaning,
+            updates=len(values[name]),
+            last=values[name][-1][1],
+            columns=pool_metric(values[name]),
+        )
+        for name, meaning in METRICS.items()
+        if any(value for _, value in values[name])
+    ]

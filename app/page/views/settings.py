@@ -1,0 +1,62 @@
+"""The settings that the run was started with, what changed since, and what else was told."""
+
+import json
+
+import msgspec
+from sqlalchemy import select
+
+from app.page.asking import Ask
+from storage.readmodel.answers import RecipeChange
+from storage.readmodel.asking import holding, of_this_run
+from storage.readmodel.queries import run_summary
+from storage.readmodel.tables import notices, runs
+
+NOTICES = 50
+"""The newest that are shown."""
+
+
+class Notice(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that was told."""
+
+    position: int
+    type: str
+    text: str | None
+    producer: str | None
+
+
+class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer."""
+
+    recipe: str | None
+    settings: dict[str, dict[str, str]]
+    """By section and name, each as JSON."""
+    fingerprint: dict[str, str]
+    """What the bits of its weights depend on, each as JSON."""
+    packages: dict[str, str]
+    changes: tuple[RecipeChange, ...]
+    notices: list[Notice]
+    """The newest first."""
+
+
+def settings(ask: Ask) -> SettingsPage:
+    """As recorded in the run's first event."""
+    row = ask.connection.execute(of_this_run(select(runs), ask.position)).mappings().one()
+    resolved = json.loads(row["settings"] or "{}")
+    told = (
+        select(notices.c.position, notices.c.type, notices.c.text, notices.c.producer)
+        .where(holding(notices, ask.position))
+        .order_by(notices.c.position.desc())
+        .limit(NOTICES)
+    )
+    return SettingsPage(
+        recipe=row["recipe"],
+        settings={section: _shown(values) for section, values in resolved.items()},
+        fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
+        packages=_shown(json.loads(row["packages"] or "{}")),
+        changes=run_summary(ask.connection, as_of=ask.position).changes,
+        notices=[Notice(**one) for one in ask.connection.execute(told).mappings()],
+    )
+
+
+def _shown(values: dict[str, object]) -> dict[str, str]:
+    return {name: json.dumps(value) for name, value in values.items()}

@@ -1,0 +1,38 @@
+"""The curriculum: its phases, and the tasks with their success."""
+
+import msgspec
+
+from app.page.asking import Ask
+from storage.readmodel.answers import PhaseRow, TaskRow
+from storage.readmodel.phases import list_phases
+from storage.readmodel.queries import list_tasks
+
+PAGE = 200
+"""Tasks shown at most."""
+
+
+class Curriculum(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer."""
+
+    phases: list[PhaseRow]
+    tasks: list[TaskRow]
+    """The most attempted first."""
+    filters: dict[str, str]
+
+
+def curriculum(ask: Ask) -> Curriculum:
+    """Phases, and the tasks that fit."""
+    names = ("environment", "family", "state", "phase")
+    return Curriculum(
+        phases=list_phases(ask.connection, as_of=ask.position),
+        tasks=list_tasks(
+            ask.connection,
+            as_of=ask.position,
+            environment=ask.word("environment"),
+            family=ask.word("family"),
+            state=ask.word("state"),
+            phase=ask.number("phase"),
+            limit=PAGE,
+        ),
+        filters={name: word for name in names if (word := ask.word(name))},
+    )

@@ -1,0 +1,203 @@
+"""Timeline: who did what when. A lane per actor and one for the learner; weights lead to the first episode sampled with them."""
+
+import msgspec
+from sqlalchemy import func, select
+
+from app.page.asking import Ask
+from storage.readmodel.asking import first_verdicts, holding
+from storage.readmodel.queries import training_judge
+from storage.readmodel.tables import episodes, updates, weights
+
+WINDOW_S = 120.0
+LONGEST_S = 3600.0
+MOST = 1000
+"""Bars of a kind; a window with more is cut at its beginning, and says so."""
+SECOND_NS = 1_000_000_000
+
+
+class Bar(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that lasted."""
+
+    lane: str
+    row: int
+    """Within the lane: bars of a row do not overlap."""
+    begin_s: float
+    """From the window's beginning; negative where it began before."""
+    end_s: float
+    name: str
+    kind: str
+    """`success`, `failure`, `undecided`, `open`, `abandoned`, `update`."""
+    title: str
+
+
+class Published(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy version's publication, and the first episode that began with it."""
+
+    version: int
+    at_s: float
+    first_lane: str | None
+    first_s: float | None
+
+
+class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+    """The page's answer."""
+
+    until_ns: int
+    window_s: float
+    rows: dict[str, int]
+    """Lanes in order, and how many rows each has."""
+    bars: list[Bar]
+    published: list[Published]
+    cut: bool
+
+
+def timeline(ask: Ask) -> Timeline:
+    """The stretch before the newest thing recorded, or before `until` (nanoseconds since 1970)."""
+    window_s = min(float(ask.number("seconds") or WINDOW_S), LONGEST_S)
+    until = ask.number("until") or _newest(ask)
+    since = until - int(window_s * SECOND_NS)
+    played, cut = _episodes(ask, since, until)
+    learned = _updates(ask, since, until)
+    lanes = sorted({lane for lane, *_ in played})
+    bars, rows = [], {}
+    for lane in lanes:
+        placed, rows[lane] = _stack([one for one in played if one[0] == lane], since)
+        bars += placed
+    if learned:
+        placed, rows["learner"] = _stack(learned, since)
+        bars += placed
+    return Timeline(
+        until_ns=until,
+        window_s=window_s,
+        rows=rows,
+        bars=bars,
+        published=_published(ask, since, until),
+        cut=cut,
+    )
+
+
+Span = tuple[str, int, int, str, str, str]
+"""Lane, begin, end (nanoseconds), name, kind, title."""
+
+
+def _newest(ask: Ask) -> int:
+    told = [
+        ask.connection.scalar(select(func.max(column)).where(holding(table, ask.position)))
+        for table, column in (
+            (episodes, episodes.c.terminal_ns),
+            (episodes, episodes.c.started_ns),
+            (updates, updates.c.occurred_ns),
+        )
+    ]
+    return max((one for one in told if one is not None), default=0)
+
+
+def _episodes(ask: Ask, since: int, until: int) -> tuple[list[Span], bool]:
+    said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
+    found = ask.connection.execute(
+        select(
+            episodes.c.episode,
+            episodes.c.actor,
+            episodes.c.environment,
+            episodes.c.family,
+            episodes.c.state,
+            episodes.c.started_ns,
+            episodes.c.terminal_ns,
+            episodes.c.version_low,
+            said.c.outcome,
+        )
+        .outerjoin(said, said.c.episode == episodes.c.episode)
+        .where(
+            holding(episodes, ask.position),
+            episodes.c.started_ns < until,
+            func.coalesce(episodes.c.terminal_ns, until) > since,
+            episodes.c.actor.is_not(None),
+        )
+        .order_by(episodes.c.started_ns.desc())
+        .limit(MOST + 1)
+    ).all()
+    spans: list[Span] = []
+    for name, actor, site, family, state, began, ended, version, outcome in found[:MOST]:
+        kind = outcome or ("abandoned" if state in ("abandoned", "cancelled") else "open")
+        title = f"{name}: {site}/{family}, {outcome or state}, policy {version}"
+        spans.append((actor, began, ended or until, name, kind, title))
+    return spans, len(found) > MOST
+
+
+def _updates(ask: Ask, since: int, until: int) -> list[Span]:
+    found = ask.connection.execute(
+        select(
+            updates.c.model,
+            updates.c.update_number,
+            updates.c.outcome,
+            updates.c.occurred_ns,
+            updates.c.duration_ms,
+        )
+        .where(holding(updates, ask.position), updates.c.occurred_ns > since, updates.c.occurred_ns <= until)
+        .order_by(updates.c.occurred_ns.desc())
+        .limit(MOST)
+    )
+    return [
+        (
+            "learner",
+            at - int((duration or 0.0) * 1_000_000),
+            at,
+            str(number) if model == "policy" else f"{model}/{number}",
+            "update",
+            f"update {number} of the {model}, {outcome}, {(duration or 0) / 1000:.1f} s",
+        )
+        for model, number, outcome, at, duration in found
+    ]
+
+
+def _stack(spans: list[Span], since: int) -> tuple[list[Bar], int]:
+    """Each bar in the first row that is free by then, and how many rows that took."""
+    free: list[int] = []
+    bars = []
+    for lane, begin, end, name, kind, title in sorted(spans, key=lambda one: (one[1], one[3])):
+        row = next((number for number, at in enumerate(free) if at <= begin), len(free))
+        free[row : row + 1] = [end]
+        bars.append(
+            Bar(
+                lane=lane,
+                row=row,
+                begin_s=(begin - since) / SECOND_NS,
+                end_s=(end - since) / SECOND_NS,
+                name=name,
+                kind=kind,
+                title=title,
+            )
+        )
+    return bars, len(free)
+
+
+def _published(ask: Ask, since: int, until: int) -> list[Published]:
+    found = ask.connection.execute(
+        select(weights.c.version, weights.c.occurred_ns)
+        .where(
+            holding(weights, ask.position),
+            weights.c.model == "policy",
+            weights.c.occurred_ns > since,
+            weights.c.occurred_ns <= until,
+        )
+        .order_by(weights.c.version)
+    ).all()
+    told = []
+    for version, at in found:
+        first = ask.connection.execute(
+            select(episodes.c.actor, episodes.c.started_ns)
+            .where(
+                holding(episodes, ask.position), episodes.c.version_low == version, episodes.c.started_ns > at
+            )
+            .order_by(episodes.c.started_ns)
+            .limit(1)
+        ).one_or_none()
+        told.append(
+            Published(
+                version=version,
+                at_s=(at - since) / SECOND_NS,
+                first_lane=first[0] if first else None,
+                first_s=(first[1] - since) / SECOND_NS if first else None,
+            )
+        )
+    return told

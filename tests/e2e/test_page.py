@@ -1,0 +1,273 @@
+"""The page in a real browser, on a run whose log stands in a real broker and whose instructions are hostile."""
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, Page, async_playwright
+from recorded_home import make_home, tell
+from synthetic_run import Told, a_run
+from typer.testing import CliRunner
+
+from actors.environments.chromium import find_browser
+from app.cli import app
+from app.page.serving import serve_page
+from app.runs import RunHandle
+from core.errors import SettingsError
+from events.catalogue import EpisodeStarted, RunForked, StepTaken
+from storage.readmodel.projector import run_projector
+from storage.readmodel.queries import list_episodes, run_summary
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }}'
+PAGES = ("", "episodes", "timeline", "curriculum", "policies", "consumers", "settings")
+WAIT_MS = 60_000
+
+
+def hostile(told: Told) -> Told:
+    """Instructions, answers and messages as an adversary would write them."""
+    fact = told.fact
+    if isinstance(fact, EpisodeStarted):
+        return told._replace(fact=msgspec.structs.replace(fact, instruction=HOSTILE))
+    if isinstance(fact, StepTaken):
+        return told._replace(fact=msgspec.structs.replace(fact, answer=HOSTILE, url=HOSTILE))
+    return told
+
+
+FACTS = [hostile(told) for told in a_run(1, groups=8) if not isinstance(told.fact, RunForked)]
+EARLIER = len(FACTS) - 40
+EPISODE = next(told.fact.episode for told in FACTS if isinstance(told.fact, StepTaken))
+
+
+class Shown:
+    """A page that is served, and its run."""
+
+    def __init__(self, handle: RunHandle, base: str) -> None:
+        self.handle = handle
+        self.base = f"{base}/{handle.name}"
+
+    def fetch(self, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+        request = urllib.request.Request(
+            self.base + path, headers={k.replace("_", "-"): v for k, v in headers.items()}
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return (
+                    answer.status,
+                    {k.lower(): v for k, v in answer.headers.items()},
+                    answer.read().decode(),
+                )
+        except urllib.error.HTTPError as error:
+            return error.code, {k.lower(): v for k, v in error.headers.items()}, error.read().decode()
+
+    async def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+        return await asyncio.to_thread(self.fetch, path, **headers)
+
+    async def twin(self, path: str) -> Any:
+        status, _, text = await self.get(path)
+        assert status == 200, text
+        return json.loads(text)
+
+
+def plain(value: object) -> Any:
+    """As it arrives in JSON."""
+    return json.loads(msgspec.json.encode(value))
+
+
+def fold(home: Path) -> None:
+    """Bring the read model to the end of the log."""
+    done = CliRunner().invoke(app, ["rebuild", "--json"], env={"HINDCAST_HOME": str(home)})
+    assert done.exit_code == 0, done.output
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown]:
+    home = tmp_path_factory.mktemp("page") / "home"
+    handle = await make_home(home, FACTS[:EARLIER])
+    await asyncio.to_thread(fold, home)
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(serve_page(home, host="127.0.0.1", port=0, ready=address.set_result))
+    yield Shown(handle, await asyncio.wait_for(address, 60))
+    serving.cancel()
+    await asyncio.gather(serving, return_exceptions=True)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with async_playwright() as playwright:
+        path = find_browser("")
+        yield await playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A tab in which every error of a page fails the test."""
+    context = await browser.new_context()
+    tab = await context.new_page()
+    tab.set_default_timeout(WAIT_MS)
+    errors: list[str] = []
+    tab.on("pageerror", lambda error: errors.append(str(error)))
+    tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
+    yield tab
+    await context.close()
+    assert errors == []
+
+
+async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_position(
+    shown: Shown, page: Page
+) -> None:
+    for path in (*PAGES, f"episodes/{EPISODE}", f"lineage/episode/{EPISODE}", "lineage/update/1"):
+        answer = await page.goto(f"{shown.base}/{path}")
+        assert answer is not None
+        assert answer.status == 200, path
+        assert await page.locator("main h1").count() == 1, path
+        twin = await shown.twin(f"/{path or 'overview'}.json")
+        assert twin["position"] == EARLIER
+        assert f"as of position {EARLIER}" in await page.locator("footer").inner_text()
+
+
+async def test_every_link_leads_somewhere(shown: Shown, page: Page) -> None:
+    seen: set[str] = set()
+    for path in (*PAGES, f"episodes/{EPISODE}"):
+        await page.goto(f"{shown.base}/{path}")
+        links = await page.eval_on_selector_all(
+            "a[href]", "all => all.map(one => one.href.baseVal ?? one.href)"
+        )
+        seen |= {link.split("#")[0] for link in links}
+    inside = sorted(link for link in seen if link.startswith((shown.base, f"/{shown.handle.name}/")))
+    assert len(inside) > 30
+    paths = [link[link.index(f"/{shown.handle.name}/") + len(shown.handle.name) + 1 :] for link in inside]
+    # one of each kind: the page, and which choices its address carries
+    kinds = {
+        (path.split("/")[1].split("?")[0], tuple(sorted(parse_qs(urlsplit(path).query)))): path
+        for path in paths
+    }
+    assert len(kinds) > 8
+    for path in kinds.values():
+        status, _, text = await shown.get(path)
+        assert status == 200, (path, text[-300:])
+
+
+async def test_the_pages_numbers_are_the_databases(shown: Shown, page: Page) -> None:
+    model = shown.handle.read_model()
+    with model.reading() as connection:
+        summary = run_summary(connection)
+        some = list_episodes(connection, outcome="success", limit=50)
+    model.close()
+    told = await shown.twin("/overview.json")
+    assert told["summary"] == plain(summary)
+    online = [point for point in summary.success if point.origin == "online" and point.success.judged]
+    assert [(p["first"], p["successes"], p["judged"]) for p in told["curve"]] == [
+        (p.version, p.success.successes, p.success.judged) for p in sorted(online, key=lambda p: p.version)
+    ]
+    await page.goto(f"{shown.base}/")
+    titles = await page.locator(".chart .dot title").all_text_contents()
+    for point in online:
+        share = point.success
+        assert (
+            f"policy {point.version}: {share.rate:.0%} [{share.low:.0%}, {share.high:.0%}] n={share.judged}"
+            in titles
+        )
+    await page.goto(f"{shown.base}/episodes?outcome=success")
+    assert await page.locator("table.rows tbody a.id").all_text_contents() == [row.episode for row in some]
+
+
+async def test_a_position_in_the_log_is_a_page_of_that_moment(shown: Shown, page: Page) -> None:
+    at = EARLIER // 2
+    model = shown.handle.read_model()
+    with model.reading() as connection:
+        then = run_summary(connection, as_of=at)
+    model.close()
+    await page.goto(f"{shown.base}/?as_of={at}")
+    assert str(sum(then.episodes.values())) in await page.locator(".figures li").nth(2).inner_text()
+    assert (
+        await page.locator("nav.views a").first.get_attribute("href") == f"/{shown.handle.name}/?as_of={at}"
+    )
+    told = await shown.twin(f"/overview.json?as_of={at}")
+    assert told["summary"] == plain(then)
+
+
+async def test_keys_lead_through_an_episode_and_open_what_its_policy_read(shown: Shown, page: Page) -> None:
+    await page.goto(f"{shown.base}/episodes/{EPISODE}")
+    await page.keyboard.press("j")
+    await page.keyboard.press("o")
+    await page.wait_for_selector(".step.here .piece .tokens")
+    detail = await shown.twin(f"/episodes/{EPISODE}.json")
+    step = await shown.twin(f"/steps/{detail['detail']['steps'][0]['position']}.json")
+    assert step["episode"] == EPISODE
+    assert step["prompt_tokens"] == 64
+    assert await page.locator(".step.here .token").count() == len(step["tokens"]) > 3
+    await page.goto(f"{shown.base}/episodes")
+    await page.keyboard.press("]")
+    await page.wait_for_url("**/timeline")
+
+
+async def test_what_pages_and_models_wrote_is_text(shown: Shown, page: Page) -> None:
+    for path in (f"episodes/{EPISODE}", "episodes", "curriculum", "settings"):
+        await page.goto(f"{shown.base}/{path}")
+        assert await page.evaluate("window.pwned") is None
+        assert await page.locator("main script, main img").count() == 0
+    await page.goto(f"{shown.base}/episodes/{EPISODE}")
+    assert await page.locator(".instruction").inner_text() == HOSTILE
+    _, headers, _ = await shown.get(f"/episodes/{EPISODE}")
+    assert "script-src 'self'" in headers["content-security-policy"]
+    assert headers["x-content-type-options"] == "nosniff"
+
+
+async def test_trouble_is_worded_for_people_and_programs(shown: Shown) -> None:
+    status, _, text = await shown.get("/episodes/ep_no")
+    assert status == 404
+    assert "there is no episode &#39;ep_no&#39;" in text
+    status, _, text = await shown.get("/overview.json?as_of=999999")
+    assert status == 404
+    assert json.loads(text)["error"] == "NotInReadModel"
+    status, _, text = await shown.get("/episodes?policy=seven")
+    assert status == 400
+    assert "must be a whole number" in text
+
+
+async def test_only_this_machines_names_open_it_and_others_need_the_token(shown: Shown) -> None:
+    status, headers, _ = await shown.get("/", Host="evil.example")
+    assert status == 421
+    assert "content-security-policy" in headers
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    serving = asyncio.create_task(
+        serve_page(shown.handle.home, host="127.0.0.1", port=0, token="sesame", ready=address.set_result)
+    )
+    guarded = Shown(shown.handle, await asyncio.wait_for(address, 60))
+    try:
+        assert (await guarded.get("/"))[0] == 401
+        assert (await guarded.get("/?token=wrong"))[0] == 401
+        assert (await guarded.get("/", Cookie="hindcast=sesame"))[0] == 200
+    finally:
+        serving.cancel()
+        await asyncio.gather(serving, return_exceptions=True)
+    with pytest.raises(SettingsError, match="needs a token"):
+        await serve_page(shown.handle.home, host="0.0.0.0", port=0)
+
+
+async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
+    shown: Shown, page: Page
+) -> None:
+    """The last one: it tells the rest of the run."""
+    await page.goto(f"{shown.base}/episodes/{EPISODE}")
+    await page.keyboard.press("j")
+    await page.keyboard.press("o")
+    await page.wait_for_selector(".step.here .piece .tokens")
+    await tell(shown.handle, FACTS[EARLIER:])
+    async with shown.handle.connect_log("projector") as log:
+        settings = shown.handle.settings.storage
+        projecting = asyncio.create_task(run_projector(log, shown.handle.database_url, settings))
+        await page.locator("footer", has_text=f"of {len(FACTS)}").wait_for()
+        projecting.cancel()
+        await asyncio.gather(projecting, return_exceptions=True)
+    assert await page.locator(".step .piece .tokens").count() == 1

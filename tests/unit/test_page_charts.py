@@ -1,0 +1,69 @@
+"""Charts of the page: nothing is sampled, gaps are gaps, and whatever is written in them is text."""
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from app.page.charts import metric_chart, pool_metric, pool_versions, success_chart
+
+counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
+    lambda pairs: [(version, min(won, judged), judged) for version, (won, judged) in enumerate(pairs)]
+)
+numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
+
+
+@given(counts, st.integers(1, 50))
+def test_every_verdict_is_in_one_point_and_no_more_points_are_drawn_than_fit(
+    told: list[tuple[int, int, int]], most: int
+) -> None:
+    points = pool_versions(told, most=most)
+    assert len(points) <= most
+    assert sum(point.judged for point in points) == sum(judged for _, _, judged in told)
+    assert sum(point.successes for point in points) == sum(won for _, won, _ in told)
+    assert all(point.judged for point in points)
+    assert [p.first for p in points] == sorted(p.first for p in points)
+    assert all(0 <= p.low <= p.rate <= p.high <= 1 for p in points)
+
+
+@given(st.lists(numbers, max_size=400), st.integers(1, 60))
+def test_a_metrics_lowest_highest_and_last_values_are_drawn(values: list[float], most: int) -> None:
+    told = list(enumerate(values, 1))
+    finite = [(update, value) for update, value in told if abs(value) < float("inf")]
+    columns = pool_metric(told, most=most)
+    assert len(columns) <= most
+    if not finite:
+        assert columns == []
+        return
+    assert min(column.low for column in columns) == min(value for _, value in finite)
+    assert max(column.high for column in columns) == max(value for _, value in finite)
+    assert (columns[-1].last, columns[-1].value) == finite[-1]
+
+
+@given(st.lists(numbers, min_size=1, max_size=40))
+def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> None:
+    drawn = str(metric_chart(pool_metric(list(enumerate(values, 1))), label="a metric"))
+    if not drawn:
+        assert not any(abs(value) < float("inf") for value in values)
+        return
+    ElementTree.fromstring(drawn)
+    assert "nan" not in drawn
+    for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", drawn):
+        assert 0 <= float(x) <= 360
+        assert 0 <= float(y) <= 150
+
+
+def test_a_version_without_verdicts_is_a_gap_in_the_line() -> None:
+    points = pool_versions([(0, 1, 2), (1, 1, 2), (2, 0, 0), (3, 2, 2), (4, 2, 2)])
+    drawn = str(success_chart(points, link="/r/episodes?policy={version}", label="success"))
+    assert drawn.count("<polyline") == 2
+    assert drawn.count("<circle") == 4
+    assert 'href="/r/episodes?policy=3"' in drawn
+
+
+@pytest.mark.parametrize("label", ["<script>x</script>", '" onload="x'])
+def test_what_is_written_in_a_chart_is_text(label: str) -> None:
+    drawn = str(metric_chart(pool_metric([(1, 0.5), (2, 1.0)]), label=label))
+    assert ElementTree.fromstring(drawn).attrib["aria-label"] == label
