@@ -148,7 +148,7 @@ def _valuer(handle: RunHandle) -> Valuer | None:
     if not settings.evolution.generator or settings.learner.algorithm not in PHASED:
         return None
     from actors.engines.valuing import CriticValuer
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
 
     return CriticValuer(
         policy_folder(settings.policy.base),
@@ -165,7 +165,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     from actors.environments.browser import BrowserHost
     from actors.environments.store.site import StoreSite
     from app.sites import sites_with
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
@@ -242,7 +242,8 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Say what the episodes that ended achieved."""
     from actors.relabel.role import run_relabeler
     from app.relabelers import open_relabeler
-    from core.models.policy import load_tokenizer, policy_folder
+    from core.models.folders import policy_folder
+    from core.models.policy import load_tokenizer
 
     async with opened("relabeler", name) as (handle, log, publisher):
         tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(handle.settings.policy.base))
@@ -263,7 +264,7 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Train."""
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
     from learner.loop import run_learner
 
     async with opened("learner", name) as (handle, log, publisher):

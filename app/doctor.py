@@ -256,7 +256,8 @@ async def _policy(settings: Settings) -> str:
 
 
 def _load_policy(base: str) -> str:
-    from core.models.policy import load_policy, policy_folder
+    from core.models.folders import policy_folder
+    from core.models.policy import load_policy
 
     folder = policy_folder(base)
     loaded = load_policy(folder)

@@ -30,7 +30,7 @@ from app.opening import PACKAGES, behaviour_of
 from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
 from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, SettingsError
-from core.models.policy import policy_folder
+from core.models.folders import policy_folder
 from core.states import CRITIC
 from events.beginning import beginning
 from events.catalogue import (

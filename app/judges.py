@@ -27,7 +27,7 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> S
     if ORM not in names:
         return None
     from actors.judge.orm import OrmVersions
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
 
     return OrmVersions(policy_folder(settings.policy.base), blobs=blobs, settings=settings)
 

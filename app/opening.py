@@ -13,7 +13,8 @@ from app.launch import Launch
 from app.runs import RunHandle
 from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
-from core.models.policy import encode_weights, load_policy, policy_folder
+from core.models.folders import policy_folder
+from core.models.policy import encode_weights, load_policy
 from core.settings import ActorSettings, Settings
 from events.beginning import beginning
 from events.catalogue import RunResumed, RunStarted

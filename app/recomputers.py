@@ -23,7 +23,7 @@ import core.errors
 from app.interrupts import INTERRUPTED
 from app.sources import open_source
 from core.errors import HindcastError
-from core.models.policy import policy_folder
+from core.models.folders import policy_folder
 from learner.recomputing import LogRecomputer, StretchReport
 from learner.survey import Stretch
 

@@ -13,7 +13,8 @@ from core.action import Action
 from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence
 from core.grammar import format_answer
-from core.models.policy import base_policy_folder, load_tokenizer
+from core.models.folders import base_policy_folder
+from core.models.policy import load_tokenizer
 from core.observation import Page
 from core.prompt import encode_answer
 from core.sampling import Sampling

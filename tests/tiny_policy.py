@@ -7,7 +7,8 @@ from shutil import copyfile
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from core.models.policy import WEIGHTS, base_policy_folder, save_weights
+from core.models.folders import base_policy_folder
+from core.models.policy import WEIGHTS, save_weights
 
 SMALL = {
     "hidden_size": 48,

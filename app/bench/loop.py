@@ -21,7 +21,7 @@ from app.bench.command import hindcast
 from app.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
 from app.runs import RunHandle, open_run
 from core.errors import HindcastError
-from core.models.policy import policy_folder
+from core.models.folders import policy_folder
 from core.settings import Settings
 from events.catalogue import (
     BlobReleased,

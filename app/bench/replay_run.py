@@ -97,7 +97,8 @@ def made_up(run: RunHandle) -> LongLog:
     """The run's log, with weights and a checkpoint that a learner can load. Trains one small batch for that."""
     from app.bench.engine_calls import recorded_episodes
     from app.bench.learner import Ours, made_up_batch, prepare
-    from core.models.policy import WEIGHTS, policy_folder
+    from core.models.folders import policy_folder
+    from core.models.policy import WEIGHTS
 
     settings = run.settings
     folder = policy_folder(settings.policy.base)

@@ -23,7 +23,7 @@ MIB = 1024 * 1024
 
 async def start_learner(run: RunHandle) -> str:
     """Fold, and a model with the newest checkpoint."""
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
     from learner.restoring import restore
 
     with ThreadPoolExecutor(1) as executor:

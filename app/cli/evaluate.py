@@ -204,7 +204,7 @@ def _find_policy(
     policy: str, settings: Settings, run: str | None, as_of: str | None
 ) -> tuple[Path, Path | None, str]:
     """Model folder, weights file if they are a run's, and the name to show."""
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
 
     if policy != "latest" and not policy.isdigit():
         if as_of is not None:

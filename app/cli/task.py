@@ -95,7 +95,7 @@ def select(
     from app.bootstrap import task_sources
     from app.task_selection import held_out_file, select_tasks, settings_file
     from core.errors import SettingsError
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
 
     settings = resolve(recipe=recipe, overrides=overrides or []).settings
     if out.exists() or held_out_file(out).exists():

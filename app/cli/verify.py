@@ -95,7 +95,7 @@ def verify_run(
 
 async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyReport":
     from app.recomputers import Assignment, recomputing_processes  # loads torch: only once it is needed
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
     from learner.verify import verify
 
     async with AsyncExitStack() as stack:

@@ -28,7 +28,7 @@ from actors.replay.sampling import (
 from app.replay.steps import NothingToReplay
 from app.sources import Source
 from core.arrays import unpack_ids
-from core.models.policy import policy_folder
+from core.models.folders import policy_folder
 from core.seeds import derive_seed
 from core.settings import Settings
 from storage.blobs import BlobStore

@@ -15,8 +15,6 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
-from core.models.folders import base_policy_folder as base_policy_folder
-from core.models.folders import policy_folder as policy_folder
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 

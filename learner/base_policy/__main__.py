@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from core.models.policy import base_policy_folder
+from core.models.folders import base_policy_folder
 from learner.base_policy.building import PHASES, build
 from learner.base_policy.folder import export
 from learner.base_policy.lookups import lookup

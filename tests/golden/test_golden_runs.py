@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from record_run import CONFIG, FORGED, RUNS
 
-from core.models.policy import WEIGHTS, base_policy_folder
+from core.models.folders import base_policy_folder
+from core.models.policy import WEIGHTS
 from events.archive.log import ArchiveLog
 from events.catalogue import BatchPlanned, RunStarted, UpdateApplied
 from events.envelope import Recorded

@@ -6,7 +6,7 @@ from transformers import PreTrainedTokenizerFast
 
 from core.action import Action, ParseFailure
 from core.answer_form import first_answer_token, parse_form, put_in_form
-from core.models.policy import base_policy_folder
+from core.models.folders import base_policy_folder
 from core.observation import Node, Page
 from core.prompt import encode_answer
 from core.reasoning import reason_for

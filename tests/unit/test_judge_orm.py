@@ -19,8 +19,9 @@ from actors.judge.story import Story, read_story
 from core.arrays import pack_floats, pack_ids, unpack_ids
 from core.errors import ModelFileError, SettingsError
 from core.evidence import Evidence
+from core.models.folders import base_policy_folder
 from core.models.orm import OutcomeModel
-from core.models.policy import base_policy_folder, encode_weights, save_weights
+from core.models.policy import encode_weights, save_weights
 from core.observation import Node, Page
 from core.sampling import Sampling
 from core.states import ORM

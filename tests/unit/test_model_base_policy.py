@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerFast
 
 from core.action import Action
 from core.grammar import format_answer, parse_answer
-from core.models.policy import base_policy_folder, load_policy
+from core.models.folders import base_policy_folder
+from core.models.policy import load_policy
 from core.models.state import state_digest
 from core.observation import Page
 from core.rendering import RENDERERS

@@ -2,7 +2,7 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from core.errors import SettingsError
-from core.models.policy import base_policy_folder
+from core.models.folders import base_policy_folder
 from core.prompt import HISTORIES, STAND_IN, build_prompt, encode_answer, encode_text
 
 

@@ -18,7 +18,7 @@ from app.bench.recipes.results import Result, Results
 from app.bootstrap import task_sources
 from app.configuration import resolve
 from app.evaluation import Tally, play
-from core.models.policy import policy_folder
+from core.models.folders import policy_folder
 from core.settings import Settings
 from core.statistics import wilson
 

@@ -56,7 +56,8 @@ async def _measure(
 ) -> Sequence[Comparison]:
     from app.bench.engine import Answering, write_endless
     from app.bench.engine_calls import Episode, describe, different_pages, groups, recorded_episodes
-    from core.models.policy import load_policy, policy_folder
+    from core.models.folders import policy_folder
+    from core.models.policy import load_policy
 
     folder = write_endless(policy_folder(policy), scratch)
     tokenizer = load_policy(folder).tokenizer

@@ -45,7 +45,7 @@ async def _measure(
     from app.bench.engine_calls import describe, recorded_episodes
     from app.bench.learner import Bare, Ours, made_up_batch, prepare
     from app.configuration import resolve
-    from core.models.policy import policy_folder
+    from core.models.folders import policy_folder
 
     prepare(threads)
     folder = policy_folder(policy)
