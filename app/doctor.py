@@ -237,11 +237,12 @@ async def _browser(settings: Settings) -> str:
     from playwright.async_api import Error as PlaywrightError
 
     from actors.environments.chromium import Chromium
+    from actors.environments.proxy import FilteringProxy
 
     began = time.monotonic()
     chromium = await Chromium.start(settings.actors.browser_path)
     try:
-        context = await chromium.new_context(origins=(), viewport=(800, 600))
+        context = await chromium.new_context(origins=(), viewport=(800, 600), proxy=FilteringProxy(()))
         page = await context.new_page()
         agent = await page.evaluate("navigator.userAgent")
     except PlaywrightError as error:

@@ -12,7 +12,7 @@ from core.endpoint import EndpointSettings as EndpointSettings
 from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
-from core.section import Count, Seconds, Section
+from core.section import Count, NetworkName, Seconds, Section
 from core.webarena import WebArenaSettings
 from core.webshop import WebshopSettings
 
@@ -131,6 +131,9 @@ class ActorSettings(Section):
     """A browser whose processes together hold more than this is replaced."""
     browser_path: str = ""
     """Chromium to use; empty: found on the path, else Playwright's own."""
+    private_networks: tuple[NetworkName, ...] = ()
+    """Networks such as `10.1.0.0/16` in which sites that are named by a host name may lie; else a name leads to public
+    addresses only. A site named by its literal address or as `localhost` needs none."""
 
 
 class ScaffoldSettings(Section):

@@ -10,8 +10,10 @@ from typing import Self
 import structlog
 from playwright.async_api import Error as PlaywrightError
 
+from actors.environments.addresses import networks
 from actors.environments.base import EpisodeWorld
 from actors.environments.chromium import CLOSE_TIMEOUT_S, Chromium
+from actors.environments.proxy import FilteringProxy, Resolver, system_resolver
 from actors.environments.site import Browserless, Site, SiteTraits, Venue, traits_of
 from actors.environments.window import Window, open_window
 from actors.environments.world import BrowserWorld
@@ -28,8 +30,10 @@ _log = structlog.get_logger(__name__)
 class BrowserHost:
     """Hands out worlds: `async with BrowserHost(settings) as host: world = await host.open_world(site)`."""
 
-    def __init__(self, settings: ActorSettings) -> None:
+    def __init__(self, settings: ActorSettings, *, resolver: Resolver = system_resolver) -> None:
         self._settings = settings
+        self._private = networks(settings.private_networks)
+        self._resolver = resolver
         self._starting = asyncio.Lock()
         self._current: Chromium | None = None
         self._busy: dict[Chromium, set[Window]] = {}
@@ -111,6 +115,7 @@ class BrowserHost:
                     chromium,
                     origins=origins,
                     traits=traits,
+                    proxy=FilteringProxy(origins, private=self._private, resolver=self._resolver),
                     latency_s=self._settings.page_latency_ms / 1000,
                 )
         except TimeoutError as error:
@@ -119,7 +124,7 @@ class BrowserHost:
             raise BrowserUnavailable(
                 f"Chromium opened no context within {self._settings.page_timeout_s:g} s and was killed."
             ) from error
-        except PlaywrightError as error:
+        except (PlaywrightError, OSError) as error:
             raise BrowserUnavailable(f"Chromium opened no context: {str(error).splitlines()[0]}") from error
 
     async def _wiped(self, window: Window) -> bool:

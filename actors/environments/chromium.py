@@ -22,7 +22,8 @@ import structlog
 from playwright.async_api import Browser, BrowserContext, Playwright, async_playwright
 from playwright.async_api import Error as PlaywrightError
 
-from actors.environments.navigation import DeadEnd, bypass_list
+from actors.environments.navigation import DIRECT, bypass_list
+from actors.environments.proxy import FilteringProxy
 from core.errors import BrowserUnavailable
 
 LAUNCH_TIMEOUT_S = 60.0
@@ -47,6 +48,10 @@ FLAGS = (
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    # names are the proxy's to resolve; without this a prefetched name would still be asked for
+    f"--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE {DIRECT}",
+    # a proxy knows TCP alone: what would go past it as datagrams does not go at all
+    "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
 )
 
 _log = structlog.get_logger(__name__)
@@ -72,7 +77,7 @@ class Chromium:
         self.browser = browser
         self._resources = resources
         self._leaders = _group_leaders(token)
-        self._dead_end = DeadEnd()
+        self._proxies: set[FilteringProxy] = set()
         self._killed = False
         self.episodes = 0
         """Episodes begun since the start; the host counts them."""
@@ -110,9 +115,15 @@ class Chromium:
         """Whether the browser can still be spoken to."""
         return not self._killed and self.browser.is_connected() and all(map(_runs, self._leaders))
 
-    async def new_context(self, *, origins: tuple[str, ...], viewport: tuple[int, int]) -> BrowserContext:
-        """A fresh, isolated context that reaches only the allowed origins. Raises Playwright's errors."""
-        return await self.browser.new_context(
+    async def new_context(
+        self, *, origins: tuple[str, ...], viewport: tuple[int, int], proxy: FilteringProxy
+    ) -> BrowserContext:
+        """A fresh, isolated context that reaches only the allowed origins, through a proxy that it closes as it ends.
+
+        Raises Playwright's errors, and OSError when the proxy cannot listen.
+        """
+        self._proxies.add(await proxy.start())
+        context = await self.browser.new_context(
             viewport={"width": viewport[0], "height": viewport[1]},
             service_workers="block",
             accept_downloads=False,
@@ -120,8 +131,15 @@ class Chromium:
             timezone_id="UTC",
             color_scheme="light",
             reduced_motion="reduce",
-            proxy={"server": self._dead_end.url, "bypass": bypass_list(origins)},
+            proxy={"server": proxy.url, "bypass": bypass_list(origins)},
         )
+        context.on("close", lambda _: self._close_proxy(proxy))
+        await context.grant_permissions([])  # which denies every one that is not named
+        return context
+
+    def _close_proxy(self, proxy: FilteringProxy) -> None:
+        self._proxies.discard(proxy)
+        proxy.close()
 
     def memory_mib(self) -> float:
         """Memory that the browser's processes hold for themselves alone."""
@@ -143,7 +161,8 @@ class Chromium:
     async def kill(self) -> None:
         """Kill driver and browser by process group. Pending calls fail; `alive` is False from here on."""
         self._killed = True
-        self._dead_end.close()
+        for proxy in tuple(self._proxies):
+            self._close_proxy(proxy)
         _kill_groups(self._leaders)
         await _quietly(self._resources.aclose())
 

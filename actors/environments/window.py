@@ -7,6 +7,7 @@ between an action and the wait for its effect is missed.
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
+from urllib.parse import urlsplit
 
 from playwright.async_api import BrowserContext, CDPSession, Dialog, Frame, Request, Route
 from playwright.async_api import Error as PlaywrightError
@@ -14,11 +15,15 @@ from playwright.async_api import Page as BrowserPage
 
 from actors.environments.chromium import Chromium
 from actors.environments.navigation import is_allowed, questionable
+from actors.environments.proxy import FilteringProxy
 from actors.environments.site import SiteTraits
-from actors.environments.snapshot import page_script
+from actors.environments.snapshot import page_script, script
 
 MAX_TABS = 8
 """Tabs of one episode; further ones are closed as they open."""
+
+SWAP_S = 0.05
+"""Between two tries while a tab changes to the process of another site, which the debugger learns a little late."""
 
 
 class Tab:
@@ -39,6 +44,8 @@ class Tab:
         self.devtools: CDPSession | None = None
         self.failed = ""
         """Why the last one came to nothing, such as `net::ERR_CONNECTION_REFUSED`; empty when it committed."""
+        self.abroad = ""
+        """Where outside the origins that one would have led; empty when it came to nothing for another reason."""
 
 
 class Window:
@@ -50,12 +57,15 @@ class Window:
         context: BrowserContext,
         *,
         origins: tuple[str, ...],
+        proxy: FilteringProxy,
         reusable: bool,
         latency_s: float = 0.0,
     ) -> None:
         self.chromium = chromium
         self.context = context
         self.origins = origins
+        self.proxy = proxy
+        """What stands between the context and the network."""
         self.reusable = reusable
         """Whether it may be wiped and serve another episode of its site."""
         self.key = ""
@@ -102,11 +112,18 @@ class Window:
             await self._changed.wait()
 
     async def forget_history(self) -> None:
-        """Drop the active tab's history, so that going back cannot leave the episode."""
+        """Drop the active tab's history, so that going back cannot leave the episode. The caller bounds the wait."""
         tab = self.tab
-        if tab.forgotten != tab.navigations:
-            await (await self._devtools(tab)).send("Page.resetNavigationHistory")
-            tab.forgotten = tab.navigations
+        while tab.forgotten != tab.navigations:
+            navigations = tab.navigations
+            try:
+                await (await self._devtools(tab)).send("Page.resetNavigationHistory")
+            except PlaywrightError as error:
+                if "active page" not in str(error):
+                    raise
+                await asyncio.sleep(SWAP_S)
+            else:
+                tab.forgotten = navigations
 
     async def stop_loading(self) -> None:
         """Give up whatever the active tab is loading. Until then Chromium holds back every question to the page."""
@@ -187,7 +204,7 @@ class Window:
         if frame.parent_frame is None:
             tab.navigations += 1
             if not frame.url.startswith("chrome-error:"):
-                tab.failed = ""
+                tab.failed = tab.abroad = ""
             self._changed.set()
 
     def _request_failed(self, request: Request) -> None:
@@ -197,6 +214,7 @@ class Window:
             for tab in self.tabs:
                 if tab.page is request.frame.page:
                     tab.failed = request.failure or "failed"
+                    tab.abroad = "" if is_allowed(request.url, self.origins) else request.url
                     if tab.failed == "net::ERR_ABORTED":  # other failures commit an error page, which counts
                         tab.navigations += 1
                         self._changed.set()
@@ -209,11 +227,14 @@ class Window:
                     await asyncio.sleep(self._latency_s)
                 await route.continue_()
                 return
+            self.proxy.refuse(urlsplit(request.url).netloc[:100] or request.url[:100])
             if _opens_page(request):
                 self.blocked.append(request.url)
                 self.spoiled = f"a page tried to go to {request.url[:200]}"
                 self._changed.set()
-            await route.abort("aborted")
+                await route.abort("aborted")  # and the tab stays where it is
+            else:
+                await route.abort("blockedbyclient")  # and the page is told so
 
 
 def _opens_page(request: Request) -> bool:
@@ -236,15 +257,22 @@ async def _answer_dialog(dialog: Dialog) -> None:
 
 
 async def open_window(
-    chromium: Chromium, *, origins: tuple[str, ...], traits: SiteTraits, latency_s: float = 0.0
+    chromium: Chromium,
+    *,
+    origins: tuple[str, ...],
+    traits: SiteTraits,
+    proxy: FilteringProxy,
+    latency_s: float = 0.0,
 ) -> Window:
-    """A fresh context with one empty tab, whose pages come `latency_s` late.
+    """A fresh context with one empty tab, whose pages come `latency_s` late and through `proxy`, which is not started.
 
-    Raises Playwright's errors; the caller bounds the wait.
+    Raises Playwright's errors, and OSError when the proxy cannot listen; the caller bounds the wait.
     """
-    context = await chromium.new_context(origins=origins, viewport=traits.viewport)
-    window = Window(chromium, context, origins=origins, reusable=traits.reusable, latency_s=latency_s)
-    await window.guard(page_script(traits.ended))
+    context = await chromium.new_context(origins=origins, viewport=traits.viewport, proxy=proxy)
+    window = Window(
+        chromium, context, origins=origins, proxy=proxy, reusable=traits.reusable, latency_s=latency_s
+    )
+    await window.guard(script("boundary.js") + page_script(traits.ended))
     if traits.init_script:
         await context.add_init_script(traits.init_script)
     await window.open_tab()

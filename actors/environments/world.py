@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Protocol
 
+import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
@@ -33,6 +34,10 @@ POPUP_WAIT_S = 2.0
 """How long a tab that a page asked for may take to appear."""
 LAST_LOOK_S = 1.0
 """A page whose reading ran out of time gets one more look at what is there by now."""
+
+
+_KEPT_IN = ("ERR_ABORTED", "ERR_UNSAFE_REDIRECT")
+"""Errors of Chromium's with which the boundary, or its own, keeps a tab from going somewhere."""
 
 
 class Windows(Protocol):
@@ -89,6 +94,8 @@ class BrowserWorld:
                 if isinstance(error, TimeoutError | PageHung)
                 else _first_line(error)
             )
+            if window.proxy.trouble:
+                why += f" ({window.proxy.trouble})"
             raise EnvironmentFailed(
                 f"{task.environment}/{task.family} with seed {task.seed} did not load: {why}. "
                 "Is the site running? actors.page_timeout_s is the limit."
@@ -221,7 +228,14 @@ class BrowserWorld:
                 continue
             if window.blocked:
                 result = "navigation_blocked"
-                detail = f"{window.blocked[0][:200]} is outside {', '.join(window.origins)}"
+                detail = _outside(window.blocked[0], window)
+            for tab in _foreign(window):
+                result, detail = "navigation_blocked", _outside(tab.page.url, window)
+                window.spoiled = detail
+                if tab is window.tab:
+                    page = msgspec.structs.replace(page, url=tab.page.url)  # the page may say otherwise
+                else:
+                    await self._bounded(window, tab.page.close)
             if is_allowed(page.url, window.origins):
                 return result, detail, page
             result, detail = await self._leave_foreign(window, page, detail)
@@ -233,13 +247,13 @@ class BrowserWorld:
         if (
             page.url.startswith("chrome-error:")
             and not window.blocked
-            and not _refused_by_boundary(tab.failed)
+            and not tab.abroad
+            and not any(word in tab.failed for word in _KEPT_IN)
         ):
-            raise EnvironmentFailed(
-                f"{self._site.name} did not answer: {tab.failed or 'the page is an error page'}."
-            )
+            why = window.proxy.trouble or tab.failed or "the page is an error page"
+            raise EnvironmentFailed(f"{self._site.name} did not answer: {why}.")
         window.spoiled = f"it showed {page.url[:200]}"
-        detail = detail or f"{page.url[:200]} is outside {', '.join(window.origins)}"
+        detail = detail or _outside(tab.abroad or page.url, window)
         if len(window.tabs) > 1:
             await self._bounded(window, tab.page.close)
         else:
@@ -340,8 +354,18 @@ def _lost_document(error: PlaywrightError) -> bool:
     return any(words in text for words in ("context was destroyed", "navigation", "Frame was detached"))
 
 
-def _refused_by_boundary(failure: str) -> bool:
-    return "ERR_PROXY_CONNECTION_FAILED" in failure or "ERR_TUNNEL" in failure or "ERR_ABORTED" in failure
+def _foreign(window: Window) -> list[Tab]:
+    """Tabs that show something from outside the origins, by the browser's word; an error page is nobody's."""
+    urls = [(tab, tab.page.url) for tab in window.tabs]
+    return [
+        tab
+        for tab, url in urls
+        if not url.startswith("chrome-error:") and not is_allowed(url, window.origins)
+    ]
+
+
+def _outside(url: str, window: Window) -> str:
+    return f"{url[:200]} is outside {', '.join(window.origins)}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,10 +1,8 @@
 """Which addresses an episode may visit, and what of an address a digest depends on."""
 
-import socket
-
 import pytest
 
-from actors.environments.navigation import DeadEnd, bypass_list, is_allowed, questionable, resolve
+from actors.environments.navigation import authorities, bypass_list, is_allowed, questionable, resolve
 from actors.environments.snapshot import decode_snapshot, page_digest, plain_address
 from core.errors import EnvironmentFailed
 from core.observation import Node, Page
@@ -128,10 +126,13 @@ def test_what_is_no_snapshot_is_refused_in_words(found: object) -> None:
         decode_snapshot(found)
 
 
-def test_the_dead_end_refuses_connections_and_is_in_nobodys_way() -> None:
-    with DeadEnd() as dead_end:
-        port = int(dead_end.url.rsplit(":", 1)[1])
-        with socket.socket() as client, pytest.raises(ConnectionRefusedError):
-            client.connect(("127.0.0.1", port))
-    assert bypass_list(SITE) == "<-loopback>,127.0.0.1:8000,shop.example"
+def test_only_this_machines_literal_address_is_reached_without_the_proxy() -> None:
+    origins = ("http://127.0.0.1:8000", "http://localhost:8001", "https://shop.example", "http://[::1]:8002")
+    assert bypass_list(origins) == "<-loopback>,127.0.0.1:8000"
+    assert bypass_list(("http://127.0.0.1",)) == "<-loopback>,127.0.0.1:80"
     assert bypass_list(("file:///srv",)) == "<-loopback>"
+
+
+def test_what_may_be_connected_to_is_host_and_port_of_each_origin() -> None:
+    origins = ("HTTP://Shop.Example", "https://shop.example", "http://[::1]:8002", "file:///srv")
+    assert authorities(origins) == {("shop.example", 80), ("shop.example", 443), ("::1", 8002)}
