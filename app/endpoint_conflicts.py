@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from core.endpoint import ENDPOINT, EndpointSettings
+from core.endpoint import ENDPOINT, FUZZY, EndpointSettings
 from core.settings import Settings
 
 
@@ -15,7 +15,7 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
         "relabeler.kind": ("relabeler.timeout_s", settings.relabeler.timeout_s),
     }
     asking = {
-        "judge.judges": ENDPOINT in settings.judge.judges,
+        "judge.judges": bool({ENDPOINT, FUZZY} & set(settings.judge.judges)),
         "relabeler.kind": settings.relabeler.kind == ENDPOINT,
     }
     users = [name for name, asks in asking.items() if asks]

@@ -20,6 +20,7 @@ from actors.engines.in_process import InProcessEngine
 from actors.environments.base import TaskSource
 from actors.environments.browser import BrowserHost
 from actors.judge.role import run_judge
+from app.judges import open_judges
 from app.sites import sites_running
 from core.evidence import Outcome
 from core.settings import Settings
@@ -146,9 +147,11 @@ async def play(
     stop = asyncio.Event()
     tally = Tally(requests)
     with tempfile.TemporaryDirectory() as scratch:
+        blobs = BlobStore(Path(scratch))
         async with (
             engine,
             sites_running(settings) as sites,
+            open_judges(settings.judge.judges, settings, blobs) as judges,
             BrowserHost(settings.actors) as host,
             Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as actor_publisher,
             Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judge_publisher,
@@ -168,7 +171,7 @@ async def play(
                     engine=engine,
                     host=host,
                     sites=sites,
-                    blobs=BlobStore(Path(scratch)),
+                    blobs=blobs,
                     settings=settings,
                     stop=stop,
                 )
@@ -180,6 +183,7 @@ async def play(
                     queue=await log.open_queue("verdicts", family="episode_end"),
                     settings=settings,
                     stop=stop,
+                    judges=judges,
                 )
             )
             async with aclosing(tail(log, after=0)) as events:

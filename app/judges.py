@@ -8,7 +8,7 @@ from actors.judge.judges import JUDGES, judge_named
 from actors.judge.shelf import Shelf
 from app.sources import Source
 from app.supervisor import home_folder
-from core.endpoint import ENDPOINT
+from core.endpoint import ENDPOINT, FUZZY
 from core.settings import Settings
 from core.states import ORM
 from storage.blobs import BlobStore
@@ -36,21 +36,23 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> S
 async def open_judges(
     names: Collection[str], settings: Settings, blobs: BlobStore
 ) -> AsyncIterator[dict[str, AnyJudge]]:
-    """The judges that are of one version as long as they live: the same in every run, and `endpoint` where it is named.
+    """The judges that are of one version as long as they live: the same in every run, and those asking an endpoint which are
+    named.
 
     Raises:
         SettingsError: it is named, and the settings name no server or no model.
 
     """
     judges = dict(JUDGES)
-    if ENDPOINT not in names:
+    if not {ENDPOINT, FUZZY} & set(names):
         yield judges
         return
     from actors.endpoint.client import Endpoint
     from actors.judge.endpoint import EndpointJudge
+    from actors.judge.fuzzy import FuzzyJudge
 
     async with Endpoint(settings.endpoint, memory=home_folder() / MEMORY) as endpoint:
-        yield judges | {ENDPOINT: EndpointJudge(endpoint, blobs=blobs)}
+        yield judges | {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
 
 
 @asynccontextmanager

@@ -8,6 +8,8 @@ from core.section import Count, Seconds, Section
 
 ENDPOINT = "endpoint"
 """What the judge, the relabeler, the generator and the policy behind an endpoint are called in settings and facts."""
+FUZZY = "fuzzy"
+"""The judge that asks it only what the rules leave open."""
 
 
 class EndpointSettings(Section):

@@ -1,6 +1,7 @@
 """What a judge is, and how a verdict is reached whatever happens: `undecided` with a reason, never a false failure.
 
-There are judges of the evidence that an episode left, and readers, who go by what its agent was told, did and saw.
+There are judges of the evidence that an episode left, those among them who ask somebody else, and readers, who go by what
+its agent was told, did and saw.
 
 Invariant "Verdicts are facts about a judge": a verdict names who gave it, and exists at most once per episode, judge
 and version.
@@ -68,7 +69,21 @@ class Reader(Protocol):
         ...
 
 
-AnyJudge = Judge | Reader
+@runtime_checkable
+class Asker(Protocol):
+    """A judge of the evidence that asks somebody else what it cannot tell by itself."""
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """Who speaks."""
+        ...
+
+    async def ask(self, task: Task, evidence: Evidence) -> Opinion:
+        """The opinion. May raise anything: the episode is then undecided."""
+        ...
+
+
+AnyJudge = Judge | Asker | Reader
 
 
 class OutOfTime(Exception):
@@ -94,10 +109,9 @@ async def reach_judgment(
         OutOfTime: no judgment within `timeout_s`; the caller records the wait and takes it as undecided.
 
     """
-    if task is None:
-        return undecided("the task of this episode does not stand in the log before its end")
-    if not evidence.probes and evidence.answer is None and not evidence.final_url:
-        return undecided("the episode left no evidence")
+    lacking = _lacking(task, evidence)
+    if task is None or lacking:
+        return undecided(lacking)
     judgment = await _in_time(judge, asyncio.to_thread(judge.judge, task, evidence), timeout_s=timeout_s)
     if isinstance(judgment, str):
         return undecided(judgment)
@@ -106,6 +120,29 @@ async def reach_judgment(
     if not 0.0 <= judgment.reward <= 1.0:
         return undecided(f"{judge.identity.name} gave the reward {judgment.reward}, which is not in [0, 1]")
     return judgment
+
+
+async def reach_answer(asker: Asker, task: Task | None, evidence: Evidence, *, timeout_s: float) -> Opinion:
+    """What somebody says who asks; `undecided` where task or evidence is missing or that fails.
+
+    Raises:
+        OutOfTime: as `reach_judgment`.
+
+    """
+    lacking = _lacking(task, evidence)
+    if task is None or lacking:
+        return Opinion(judgment=undecided(lacking))
+    opinion = await _in_time(asker, asker.ask(task, evidence), timeout_s=timeout_s)
+    return Opinion(judgment=undecided(opinion)) if isinstance(opinion, str) else opinion
+
+
+def _lacking(task: Task | None, evidence: Evidence) -> str:
+    """Why there is nothing to judge; empty: there is."""
+    if task is None:
+        return "the task of this episode does not stand in the log before its end"
+    if not evidence.probes and evidence.answer is None and not evidence.final_url:
+        return "the episode left no evidence"
+    return ""
 
 
 async def reach_opinion(reader: Reader, story: Story | None, *, timeout_s: float) -> Opinion:
@@ -152,6 +189,8 @@ async def judge_in_time(
     try:
         if isinstance(judge, Reader):
             return await reach_opinion(judge, story, timeout_s=timeout_s)
+        if isinstance(judge, Asker):
+            return await reach_answer(judge, task, evidence, timeout_s=timeout_s)
         return Opinion(judgment=await reach_judgment(judge, task, evidence, timeout_s=timeout_s))
     except OutOfTime:
         return Opinion(judgment=too_slow(judge, timeout_s))

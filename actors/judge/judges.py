@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from actors.judge.base import AnyJudge
 from actors.judge.rules import RuleJudge
 from actors.judge.strict import StrictJudge
-from core.endpoint import ENDPOINT
+from core.endpoint import ENDPOINT, FUZZY
 from core.errors import SettingsError
 from core.states import ORM
 
@@ -14,8 +14,8 @@ JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
 
 
 def judge_names() -> tuple[str, ...]:
-    """Of all judges, also of that which a run trains itself (`actors.judge.orm`) and that which asks an endpoint."""
-    return tuple(sorted({*JUDGES, ORM, ENDPOINT}))
+    """Of all judges, also of that which a run trains itself (`actors.judge.orm`) and of those which ask an endpoint."""
+    return tuple(sorted({*JUDGES, ORM, ENDPOINT, FUZZY}))
 
 
 def judge_named(name: str, judges: Mapping[str, AnyJudge] = JUDGES) -> AnyJudge:

@@ -22,9 +22,11 @@ from structlog.contextvars import bound_contextvars
 
 from actors.judge.base import (
     AnyJudge,
+    Asker,
     Opinion,
     OutOfTime,
     Reader,
+    reach_answer,
     reach_judgment,
     reach_opinion,
     too_slow,
@@ -121,7 +123,7 @@ class _JudgeRole:
     @property
     def reads(self) -> bool:
         """Whether a model reads or is asked, which may take its time."""
-        return any(isinstance(judge, Reader) for judge in self._judges)
+        return any(isinstance(judge, Reader | Asker) for judge in self._judges)
 
     def replace(self, judge: AnyJudge) -> None:
         """From the next episode on another version of a judge speaks."""
@@ -187,6 +189,8 @@ class _JudgeRole:
                 story = await judge.story_of(self._log, ended, before=recorded.position)
                 return await reach_opinion(judge, story, timeout_s=timeout_s)
             task = await self._task(recorded, ended)
+            if isinstance(judge, Asker):
+                return await reach_answer(judge, task, ended.evidence, timeout_s=timeout_s)
             judgment = await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
             return Opinion(judgment=judgment)
         except OutOfTime:
