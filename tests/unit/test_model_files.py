@@ -6,9 +6,9 @@ import torch
 from tiny_policy import tiny_model, write_tiny_policy
 
 from core.errors import ModelFileError
+from core.models.folders import base_policy_folder
 from core.models.policy import (
     WEIGHTS,
-    base_policy_folder,
     encode_weights,
     load_policy,
     load_weights,
