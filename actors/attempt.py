@@ -21,6 +21,7 @@ from actors.environments.site import Venue
 from actors.episode import Episode
 from actors.recording import Abandoned, Ended, EpisodeRecord
 from actors.scaffold.scaffold import scaffold_of
+from actors.screenshots import Allowance, EpisodeScreenshots
 from core.errors import (
     BrokerDenied,
     BrokerUnreachable,
@@ -84,6 +85,7 @@ class Stage:
         self.adoption = adoption
         self.demonstrators = demonstrators
         self.settings = settings
+        self.screenshots = Allowance(settings.actors)
         self._scopes: dict[asyncio.Timeout, float] = {}
         self._stopped = False
 
@@ -179,6 +181,12 @@ class Attempt:
             answerer=answerer,
             record=self._record,
             settings=settings.actors,
+            screenshots=EpisodeScreenshots(
+                self._world,
+                keep=self._record.keep_image,
+                settings=settings.actors,
+                allowance=self._stage.screenshots,
+            ),
             content=settings.telemetry.content,
         )
         return await episode.play(start, observe_ms=observe_ms)

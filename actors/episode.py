@@ -11,15 +11,17 @@ import time
 from actors.answers import NO_VERSION, Answer, Answerer, Situation
 from actors.environments.base import EpisodeWorld, Start
 from actors.recording import Ended, EpisodeRecord
+from actors.screenshots import EpisodeScreenshots
 from actors.spans import acted, browser_action
 from core.action import Action, ParseFailure
 from core.answer_form import parse_form
 from core.arrays import pack_floats, pack_ids
 from core.errors import EngineFailed
 from core.observation import Observation, Page
+from core.screen import Box
 from core.settings import ActorSettings
 from events.catalogue import EpisodeRequested, StepTaken
-from events.catalogue.episode import EndReason, StepResult
+from events.catalogue.episode import EndReason, Screenshot, StepResult
 from events.envelope import BlobRef
 
 
@@ -34,6 +36,7 @@ class Episode:
         answerer: Answerer,
         record: EpisodeRecord,
         settings: ActorSettings,
+        screenshots: EpisodeScreenshots,
         content: bool = False,
     ) -> None:
         """`content`: whether spans tell what is done in words."""
@@ -43,6 +46,7 @@ class Episode:
         self._answerer = answerer
         self._record = record
         self._settings = settings
+        self._screenshots = screenshots
         self._answers: list[str] = []
         self._actions: list[Action] = []
         self._pages: list[Page] = []
@@ -63,6 +67,7 @@ class Episode:
         began = time.monotonic()
         self._instruction = start.instruction
         reason, observation = await self._steps(start.observation, observe_ms)
+        screenshot = await self._screenshots.final()
         evidence = await self._world.finish(self._message)
         versions = self._versions or [NO_VERSION]
         return Ended(
@@ -72,11 +77,13 @@ class Episode:
             final_observation=await self._record.keep(observation.page),
             policy_versions=(min(versions), max(versions)),
             duration_ms=(time.monotonic() - began) * 1000,
+            screenshot=screenshot,
         )
 
     async def _steps(self, observation: Observation, observe_ms: float) -> tuple[EndReason, Observation]:
         for index in range(self._request.task.max_steps):
             page = await self._record.keep(observation.page)
+            before = await self._screenshots.before(index)
             began = time.monotonic()
             answer = await self._answer(index, observation)
             generate_ms = (time.monotonic() - began) * 1000
@@ -84,12 +91,20 @@ class Episode:
             if isinstance(action, Action) and action.name == "exit":
                 self._message = action.argument or ""
                 await self._step(
-                    observation, page, answer, action, "exit", "", times=(observe_ms, generate_ms, 0.0)
+                    observation,
+                    page,
+                    answer,
+                    action,
+                    "exit",
+                    "",
+                    times=(observe_ms, generate_ms, 0.0),
+                    screenshot=before,
                 )
                 return "exit", observation
             with browser_action(index, action, content=self._content) as begun:
                 outcome = await self._world.step(action)
                 acted(begun, outcome.result, outcome.detail, content=self._content)
+            after = await self._screenshots.after(outcome.result)
             await self._step(
                 observation,
                 page,
@@ -98,6 +113,8 @@ class Episode:
                 outcome.result,
                 outcome.detail,
                 times=(observe_ms, generate_ms, outcome.act_ms),
+                touched=outcome.touched,
+                screenshot=before or after,
             )
             observation, observe_ms = outcome.observation, outcome.observe_ms
             if outcome.done:
@@ -140,6 +157,8 @@ class Episode:
         detail: str,
         *,
         times: tuple[float, float, float],
+        screenshot: Screenshot | None,
+        touched: Box | None = None,
     ) -> None:
         fact = StepTaken(
             episode=self._request.episode,
@@ -164,6 +183,8 @@ class Episode:
             act_ms=times[2],
             allowed=answer.allowed,
             scaffold=answer.scaffold,
+            touched=touched,
+            screenshot=screenshot,
         )
         newest = max(answer.versions, default=NO_VERSION)
         await self._record.step(fact, newest_version=newest)

@@ -20,7 +20,7 @@ from events.catalogue import (
     StepTaken,
     WaitExceeded,
 )
-from events.catalogue.episode import EndReason
+from events.catalogue.episode import EndReason, Screenshot
 from events.envelope import BlobRef
 from events.publisher import Publisher
 from storage.blobs import BlobStore
@@ -36,6 +36,8 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
     policy_versions: tuple[int, int]
     """Lowest and highest version that sampled a token; -1 for a demonstrator."""
     duration_ms: float
+    screenshot: Screenshot | None = None
+    """Of the page that it ended on, where one was asked for."""
 
 
 class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,6 +80,10 @@ class EpisodeRecord:
     async def keep(self, page: Page) -> BlobRef:
         """Store a page beside the log; equal pages are stored once."""
         return await asyncio.to_thread(self._blobs.put, msgspec.msgpack.encode(page))
+
+    async def keep_image(self, image: bytes) -> BlobRef:
+        """Store a screenshot beside the log."""
+        return await asyncio.to_thread(self._blobs.put, image)
 
     async def step(self, fact: StepTaken, *, newest_version: int) -> None:
         """Queue one step."""
@@ -124,6 +130,7 @@ class EpisodeRecord:
                 final_observation=outcome.final_observation,
                 policy_versions=outcome.policy_versions,
                 duration_ms=outcome.duration_ms,
+                screenshot=outcome.screenshot,
             )
         )
 

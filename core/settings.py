@@ -12,6 +12,7 @@ from core.endpoint import EndpointSettings as EndpointSettings
 from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
+from core.screenshots import ScreenshotSettings
 from core.section import Count, NetworkName, Seconds, Section
 from core.webarena import WebArenaSettings
 from core.webshop import WebshopSettings
@@ -86,7 +87,7 @@ class EvolutionSettings(Section):
     """Whether the site's own truth must show that the goal can be reached."""
 
 
-class ActorSettings(Section):
+class ActorSettings(ScreenshotSettings):
     """Browsers and episodes."""
 
     contexts: Count = 8

@@ -14,8 +14,8 @@ KEYS = {"sha256", "size"}
 MARK = b"\xa6sha256"
 """The key in MessagePack: an event without it names no blob, and need not be decoded."""
 RELEASING = "blob.released"
-PAGES = ("observation", "final_observation")
-"""Fields that name snapshots of pages."""
+PAGES = ("observation", "final_observation", "image")
+"""Fields that name snapshots of pages and screenshots of them."""
 
 
 class Named(NamedTuple):
@@ -23,7 +23,7 @@ class Named(NamedTuple):
 
     blob: BlobRef
     page: bool
-    """Whether it is a snapshot of a page: by far the most of them, and nothing is computed from them again."""
+    """Whether it is a snapshot of a page or a screenshot: by far the most of them, and nothing is computed from them again."""
 
 
 def blobs_in(envelope: Envelope) -> list[Named]:

@@ -184,3 +184,15 @@ def _relabeled_at_home(raw: Raw) -> Raw:
 def _generated_at_home(raw: Raw) -> Raw:
     """Version 3 says what an endpoint was asked."""
     return _asked_nobody(raw)
+
+
+@step("step.taken", since=3)
+def _never_photographed(raw: Raw) -> Raw:
+    """Version 4 says where the element was that was acted upon, and has a screenshot; before it there were none."""
+    return raw | {"touched": None, "screenshot": None}
+
+
+@step("episode.ended", since=2)
+def _ended_unseen(raw: Raw) -> Raw:
+    """Version 3 has a screenshot of the page that it ended on; before it there was none."""
+    return raw | {"screenshot": None}

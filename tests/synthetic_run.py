@@ -15,6 +15,7 @@ from core.arrays import pack_floats, pack_ids, pack_positions
 from core.evidence import Evidence, Judgment
 from core.ids import digest_hex
 from core.sampling import Sampling
+from core.screen import Box, Mark
 from core.seeds import derive_id
 from core.settings import LogSettings, Settings
 from core.task import Task
@@ -57,6 +58,7 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
+from events.catalogue.episode import Screenshot
 from events.catalogue.run import Fingerprint
 from events.catalogue.training import PlannedEpisode, SampleReport
 from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
@@ -91,6 +93,17 @@ class Episode(NamedTuple):
 
 def blob(name: str) -> BlobRef:
     return BlobRef(digest_hex(name.encode()), 1000 + len(name))
+
+
+PICTURE = blob("picture")
+PICTURES = {
+    0: Screenshot(
+        image=PICTURE, missing="", when="before", width=640, height=512, scale=0.5,
+        marks=(Mark(7, Box(10, 20, 30, 40)),),
+    ),
+    2: Screenshot(image=None, missing="not drawn \x00", when="after", width=0, height=0, scale=1.0, marks=()),
+}  # fmt: skip
+"""By the step that names them."""
 
 
 def task(environment: str, family: str, seed: int) -> Task:
@@ -242,6 +255,7 @@ class Tale:
             final_observation=None,
             policy_versions=(self.version, self.version + random.choice((0, 0, 1))),
             duration_ms=1234.5,
+            screenshot=PICTURES[0],
         )
         yield Told(actor, episode, ended)
         outcome = random.choice(("success", "failure", "failure", "undecided"))
@@ -285,6 +299,8 @@ class Tale:
             observe_ms=12.0,
             generate_ms=40.25,
             act_ms=8.0,
+            touched=None if last else Box(10, 20, 30, 40),
+            screenshot=PICTURES.get(index),
         )
 
     def _train(self, done: list[Episode]) -> Iterator[Told]:
@@ -422,6 +438,7 @@ class Tale:
             (one, InjectionSeen(episode=one, index=0, excerpt="ignore your instructions")),
             ("judge", EventDeadLettered(consumer="judge", position=4, tries=5, error="no evidence")),
             ("weights", BlobReleased(blob=blob("weights 1"), reason="thinned")),
+            (PICTURE.sha256, BlobReleased(blob=PICTURE, reason="storage.keep_page_episodes", page=True)),
             (
                 "segment",
                 SegmentArchived(first=1, last=10, sha256=digest_hex(b"segment"), location="archive/1"),

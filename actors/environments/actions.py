@@ -11,6 +11,7 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 
 from actors.environments.navigation import is_allowed, resolve
+from actors.environments.picture import box_in
 from actors.environments.snapshot import ACT_JS, script
 from actors.environments.window import MAX_TABS, Window
 from core.action import Action
@@ -54,6 +55,7 @@ async def _ask(window: Window, action: Action, way: str, option: str = "") -> di
     found: dict[str, Any] = await window.tab.page.evaluate(
         ACT_JS, {"id": action.element, "way": way, "option": option}
     )
+    window.touched = window.touched or box_in(found.get("box"))
     state = found.get("state")
     if state != "ready":
         result, words = _REFUSALS.get(str(state), ("not_actionable", "element {id} cannot be acted upon"))

@@ -9,6 +9,7 @@ import msgspec
 from core.action import Action, ParseFailure
 from core.evidence import Evidence
 from core.observation import Observation
+from core.screen import Box, Mark
 from core.task import Task
 from events.catalogue.episode import StepResult
 
@@ -23,6 +24,22 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     observation: Observation
 
 
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person sees of a world, as an image."""
+
+    image: bytes = b""
+    """JPEG; empty where it could not be had."""
+    missing: str = ""
+    """Why not, in words."""
+    width: int = 0
+    """Of the image, in its own pixels."""
+    height: int = 0
+    scale: float = 1.0
+    """Pixels of the image for one CSS pixel of the window."""
+    marks: tuple[Mark, ...] = ()
+    """Where the numbered elements of the observation are in the window."""
+
+
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What one action led to. Failures of the action are results, never exceptions."""
 
@@ -34,6 +51,8 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """The page itself has ended the episode."""
     act_ms: float
     observe_ms: float
+    touched: Box | None = None
+    """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""
 
 
 class EpisodeWorld(Protocol):
@@ -48,6 +67,10 @@ class EpisodeWorld(Protocol):
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Carry out one action within its deadline and observe. A parse failure changes nothing but is observed."""
+        ...
+
+    async def picture(self) -> Picture:
+        """What the present observation looks like; never raises, bounded in time, changes nothing."""
         ...
 
     async def finish(self, answer: str | None) -> Evidence:

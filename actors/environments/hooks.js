@@ -48,8 +48,16 @@
     return null;
   };
 
+  // The part of an element that can be seen, in whole pixels of the window; null where there is none.
+  const boxOf = (element) => {
+    const seen = meet(element.getBoundingClientRect(), clipOf(element));
+    if (empty(seen)) return null;
+    const x = Math.round(seen.left), y = Math.round(seen.top);
+    return { x, y, width: Math.round(seen.right) - x, height: Math.round(seen.bottom) - y };
+  };
+
   const notes = { clickable: new WeakSet(), elements: [], leaving: false, opened: 0, meet, empty, view, clips, clipOf,
-    pointOf };
+    pointOf, boxOf };
   Object.defineProperty(window, NOTES, { value: notes, enumerable: false });
 
   const CLICKS = new Set(["click", "mousedown", "mouseup", "pointerdown", "pointerup"]);

@@ -30,6 +30,9 @@ ENDED_JS = f"() => Boolean({_NOTES}?.ended())"
 ACT_JS = f'(asked) => {_NOTES} ? {_NOTES}.act(asked) : {{ state: "unknown" }}'
 """Asks a page what an action on a numbered element needs: act.js."""
 
+BOXES_JS = f'() => {_NOTES} ? {_NOTES}.boxes() : "[]"'
+"""Asks a page where the numbered elements are now: boxes.js."""
+
 LIMITS: dict[str, Any] = {"nodes": 400, "text": 200, "attribute": 60, "options": 60}
 """Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select."""
 MAX_SNAPSHOT_CHARS = 1_000_000
@@ -59,6 +62,7 @@ def page_script(ended: str = "") -> str:
   const carried = {{
     snapshot: {script("snapshot.js")},
     act: {script("act.js")},
+    boxes: {script("boxes.js")},
     ended: () => {{ try {{ return Boolean({ended or "false"}); }} catch {{ return false; }} }},
   }};
   for (const [name, value] of Object.entries(carried)) {{

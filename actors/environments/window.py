@@ -18,6 +18,7 @@ from actors.environments.navigation import is_allowed, questionable
 from actors.environments.proxy import FilteringProxy
 from actors.environments.site import SiteTraits
 from actors.environments.snapshot import page_script, script
+from core.screen import Box
 
 MAX_TABS = 8
 """Tabs of one episode; further ones are closed as they open."""
@@ -76,6 +77,8 @@ class Window:
         """Addresses outside the origins that a tab tried to go to; emptied by whoever reports them."""
         self.opened = 0
         """Tabs opened by pages so far."""
+        self.touched: Box | None = None
+        """Where the element of the action under way could be seen when it was first asked about."""
         self.spoiled = ""
         """Why this window must not serve another episode; empty while it may."""
         self._latency_s = latency_s
@@ -117,7 +120,7 @@ class Window:
         while tab.forgotten != tab.navigations:
             navigations = tab.navigations
             try:
-                await (await self._devtools(tab)).send("Page.resetNavigationHistory")
+                await (await self.devtools(tab)).send("Page.resetNavigationHistory")
             except PlaywrightError as error:
                 if "active page" not in str(error):
                     raise
@@ -127,9 +130,10 @@ class Window:
 
     async def stop_loading(self) -> None:
         """Give up whatever the active tab is loading. Until then Chromium holds back every question to the page."""
-        await (await self._devtools(self.tab)).send("Page.stopLoading")
+        await (await self.devtools(self.tab)).send("Page.stopLoading")
 
-    async def _devtools(self, tab: Tab) -> CDPSession:
+    async def devtools(self, tab: Tab) -> CDPSession:
+        """A session of the DevTools protocol with a tab, for what Playwright has no words for."""
         if tab.devtools is None:
             tab.devtools = await self.context.new_cdp_session(tab.page)
         return tab.devtools
@@ -149,7 +153,7 @@ class Window:
         served = [origin for origin in self.origins if origin.startswith("http")]
         if served:  # pages from disk have no cookies
             await self.context.clear_cookies()
-            devtools = await self._devtools(self.tab)
+            devtools = await self.devtools(self.tab)
             for origin in served:
                 await devtools.send("Storage.clearDataForOrigin", {"origin": origin, "storageTypes": "all"})
         self.blocked.clear()

@@ -17,8 +17,9 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
 from actors.environments.actions import EXECUTORS, LOADING, Refused
-from actors.environments.base import Start, StepOutcome
+from actors.environments.base import Picture, Start, StepOutcome
 from actors.environments.navigation import is_allowed
+from actors.environments.picture import take_picture
 from actors.environments.site import Site, traits_of
 from actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
 from actors.environments.window import Tab, Window
@@ -108,6 +109,7 @@ class BrowserWorld:
         """Carry out an action and observe. Raises EnvironmentFailed and BrowserUnavailable only."""
         window = self._entered()
         window.blocked.clear()
+        window.touched = None
         began = time.perf_counter()
         result, detail = await self._act(window, action)
         acted = time.perf_counter()
@@ -121,7 +123,25 @@ class BrowserWorld:
             done=done,
             act_ms=1000 * (acted - began),
             observe_ms=1000 * (time.perf_counter() - acted),
+            touched=window.touched,
         )
+
+    async def picture(self) -> Picture:
+        """The active tab as it stands. Never raises, bounded by `screenshot_timeout_s`."""
+        window = self._entered()
+        limit = self._settings.screenshot_timeout_s
+        if not window.tabs:
+            return Picture(missing="no page is open")
+        try:
+            async with asyncio.timeout(limit):
+                return await take_picture(
+                    window, width=self._settings.screenshot_width, quality=self._settings.screenshot_quality
+                )
+        except TimeoutError:
+            window.spoiled = "a screenshot did not end in time"
+            return Picture(missing=f"it took longer than {limit:g} s (actors.screenshot_timeout_s)")
+        except (PlaywrightError, IndexError) as error:
+            return Picture(missing=_first_line(error))
 
     async def finish(self, answer: str | None) -> Evidence:
         """What the site says about itself, with the answer and the address. Raises EnvironmentFailed."""

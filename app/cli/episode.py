@@ -1,5 +1,6 @@
 """`hindcast episode list / show`."""
 
+from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -8,6 +9,8 @@ import typer
 from app.cli.options import AsOf, Environment, Family, Json, Limit, SourceOption
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.cli.reading import asking, position_at
+from app.cli.screenshots import in_words, write_out
+from app.sources import open_source
 from storage.readmodel.answers import EpisodeDetail
 from storage.readmodel.queries import list_episodes, show_episode
 
@@ -83,19 +86,32 @@ def list_all(
 def show_one(
     episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
     run: SourceOption = None,
+    screenshots: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", file_okay=False, help="Write its screenshots into this folder."),
+    ] = None,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
     """Show one episode: its steps, its verdicts, the batches and updates it went into.
 
-    Example: hindcast episode show ep_9f2c41d07ab3
+    Example: hindcast episode show ep_9f2c41d07ab3 --screenshots pictures
     """
     with asking(run) as connection:
         detail = show_episode(connection, episode, as_of=position_at(connection, as_of))
+    files, without = (
+        ([], [])
+        if screenshots is None
+        else write_out(detail.screenshots, open_source(run).blobs, screenshots)
+    )
     if as_json:
-        print_json(msgspec.to_builtins(detail))
-    else:
-        _print_detail(detail)
+        print_json({**msgspec.to_builtins(detail), "files": [str(file) for file in files]})
+        return
+    _print_detail(detail)
+    for file in files:
+        print_text(f"wrote {file}")
+    for line in without:
+        print_text(line)
 
 
 def _print_detail(detail: EpisodeDetail) -> None:
@@ -142,6 +158,8 @@ def _print_detail(detail: EpisodeDetail) -> None:
             f"pages of {detail.pages_released} steps were let go of since (storage.keep_page_episodes); their fingerprints "
             "stand in the log, and an archive may have them"
         )
+    for line in in_words(detail.screenshots):
+        print_text(line)
     for verdict in detail.verdicts:
         print_text(
             f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"

@@ -92,7 +92,8 @@ def _page(facts: Mapping[str, Any]) -> list[str]:
         kept = f"let go of at position {facts['released']}"
     else:
         kept = f"blob {shorten(facts['blob'], DIGEST_WIDTH)}" if facts.get("blob") else "content not kept"
-    return [shorten(facts.get("url"), TEXT_WIDTH), kept]
+    picture = f"screenshot {shorten(facts['screenshot'], DIGEST_WIDTH)}" if "screenshot" in facts else ""
+    return [shorten(facts.get("url"), TEXT_WIDTH), kept, picture]
 
 
 def _episode(facts: Mapping[str, Any]) -> list[str]:

@@ -2,10 +2,13 @@
 
 from typing import Literal
 
+import msgspec
+
 from core.action import Action
 from core.evidence import Evidence
 from core.sampling import Sampling
 from core.scaffolded import Scaffolded
+from core.screen import Box, Mark
 from events.envelope import BlobRef, Fact
 from events.registry import fact
 
@@ -21,6 +24,24 @@ StepResult = Literal[
 ]
 
 
+class Screenshot(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person would have seen of the window, as an image beside the log. Nothing is computed from it again."""
+
+    image: BlobRef | None
+    """JPEG; None where it could not be had."""
+    missing: str
+    """Why not, in words; empty where it was."""
+    when: Literal["before", "after"]
+    """Whether it shows the page that the step began with, or what it led to."""
+    width: int
+    """Of the image, in its own pixels."""
+    height: int
+    scale: float
+    """Pixels of the image for one CSS pixel of the window."""
+    marks: tuple[Mark, ...]
+    """Where the numbered elements of the page were in the window, in CSS pixels."""
+
+
 @fact("episode.started", family="episode")
 class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """An actor took the request. Created if absent: a second actor is refused."""
@@ -33,7 +54,7 @@ class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """Name and version, such as `lines/1`."""
 
 
-@fact("step.taken", family="step", version=3)
+@fact("step.taken", family="step", version=4)
 class StepTaken(Fact, frozen=True, kw_only=True):
     """Observation, what was sampled from which weights, what it did. Invariant 4: this is what is trained on."""
 
@@ -72,12 +93,16 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
     scaffold: Scaffolded | None = None
     """What the scaffold made of it; None where there is none for this site."""
+    touched: Box | None = None
+    """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""
+    screenshot: Screenshot | None = None
+    """None: none was asked for (`actors.screenshots`)."""
 
 
 EndReason = Literal["exit", "done", "max_steps", "unparsable"]
 
 
-@fact("episode.ended", family="episode_end", version=2)
+@fact("episode.ended", family="episode_end", version=3)
 class EpisodeEnded(Fact, frozen=True, kw_only=True):
     """The episode reached its natural end. Terminal; created if absent."""
 
@@ -93,6 +118,8 @@ class EpisodeEnded(Fact, frozen=True, kw_only=True):
     policy_versions: tuple[int, int]
     """Lowest and highest version that sampled a token."""
     duration_ms: float
+    screenshot: Screenshot | None = None
+    """Of the page that it ended on; None: none was asked for."""
 
 
 @fact("episode.abandoned", family="episode_end")

@@ -162,6 +162,19 @@ class Episodes(Check):
         if episode.end == "episode.ended":
             self.defect(event, f"a step of {name} after its end", "", f"end at position {episode.ended_at}")
         self._check_tokens(event, fact, episode)
+        self._check_screenshot(event, fact.get("screenshot"))
+
+    def _check_screenshot(self, event: Event, screenshot: dict[str, Any] | None) -> None:
+        """It is there with its size, or it is said why not."""
+        if screenshot is None:
+            return
+        if screenshot["image"] is None:
+            self.require(bool(screenshot["missing"]), event, "a screenshot is missing without a reason")
+            return
+        sized = screenshot["width"] > 0 and screenshot["height"] > 0 and screenshot["scale"] > 0
+        self.require(
+            sized and not screenshot["missing"], event, "a screenshot is there and missing, or has no size"
+        )
 
     def _check_tokens(self, event: Event, fact: dict[str, Any], episode: Episode) -> None:
         actions, logprobs, versions = fact["action_ids"], fact["logprobs"], fact["versions"]
@@ -241,6 +254,7 @@ class Episodes(Check):
             found, said = [episode.low, episode.high], fact["policy_versions"]
             if episode.steps:
                 self.require(found == said, event, "its steps were sampled from other versions", found, said)
+        self._check_screenshot(event, fact.get("screenshot"))
         episode.end, episode.ended_at = intern(event.type), event.position
 
     def lost(self, event: Event) -> None:

@@ -82,6 +82,30 @@ class StepRow(msgspec.Struct, frozen=True, kw_only=True):
     observe_ms: float | None
     generate_ms: float | None
     act_ms: float | None
+    touched: str | None
+    """Box of the action's element in the window, as JSON."""
+
+
+class ScreenshotRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An image of an episode's window."""
+
+    position: int
+    step: int | None
+    """None: of the page that the episode ended on."""
+    shows: str
+    """The page `before` the step, or `after` it."""
+    sha256: str | None
+    size_bytes: int | None
+    missing: str | None
+    """Why there is none."""
+    width: int | None
+    height: int | None
+    scale: float | None
+    """Pixels of the image for one CSS pixel of the window."""
+    marks: str | None
+    """Numbers and boxes of the elements that could be acted upon, as JSON, in CSS pixels."""
+    released: int | None
+    """Position at which it was let go of."""
 
 
 class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,6 +160,7 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     steps: tuple[StepRow, ...]
     pages_released: int
     """Steps whose snapshot of the page was let go of since."""
+    screenshots: tuple[ScreenshotRow, ...]
     verdicts: tuple[VerdictRow, ...]
     batches: tuple[TrainedIn, ...]
 

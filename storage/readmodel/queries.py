@@ -42,6 +42,7 @@ from storage.readmodel.asking import (
 )
 from storage.readmodel.forgetting import retention
 from storage.readmodel.rates import throughput
+from storage.readmodel.screenshots import screenshots_of
 from storage.readmodel.tables import (
     batch_episodes,
     batch_samples,
@@ -204,6 +205,7 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
         **own,
         steps=tuple(answers(connection, taken, StepRow)),
         pages_released=connection.scalars(gone).one(),
+        screenshots=screenshots_of(connection, episode, position),
         verdicts=tuple(answers(connection, judged.order_by(verdicts.c.position), VerdictRow)),
         batches=_trained_in(connection, episode, position),
     )

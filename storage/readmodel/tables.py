@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 11
+SCHEMA_VERSION = 12
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -150,6 +150,7 @@ steps = _recorded(
         "code_rev",
         "scaffold_state",
         "scaffold_chosen",
+        "touched",
     ),
     *_integer("scaffold_choices", "scaffold_remembered"),
     *_integer(
@@ -161,7 +162,18 @@ steps = _recorded(
     indexes=(("episode", "step"), ("version_high", "version_low", "episode", "position"), ("occurred_ns",)),
 )
 """The token ids and log-probabilities themselves stay in the log, at `position`. `code_rev`: of the actor.
-`scaffold_…`: what a scaffold made of the step (`core.scaffolded`), NULL where there was none."""
+`scaffold_…`: what a scaffold made of the step (`core.scaffolded`), NULL where there was none. `touched`: the box of the
+action's element in the window, as JSON."""
+
+screenshots = _recorded(
+    "screenshots",
+    *_text("episode", "shows", "sha256", "missing", "marks"),
+    *_integer("step", "size_bytes", "width", "height"),
+    *_real("scale"),
+    indexes=(("episode",),),
+)
+"""Images of windows, kept beside the log: of the page `before` a step or `after` it; `step` NULL: of the page that the
+episode ended on. `missing`: why there is none, and then no `sha256`. `marks`: boxes of the numbered elements, as JSON."""
 
 token_versions = _recorded(
     "token_versions",

@@ -1,14 +1,18 @@
 """Every action of the table, in a real Chromium, on pages made for it."""
 
 from collections.abc import AsyncIterator
+from io import BytesIO
 
 import pytest
 import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
+from PIL import Image
 
 from actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, Refused
+from actors.environments.base import Picture
 from actors.environments.browser import BrowserHost
 from core.action import ACTIONS, Action, ParseFailure
+from core.screen import Box, Mark
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -279,3 +283,42 @@ async def test_a_rehearsed_slow_site_answers_late_to_whatever_loads_a_page(site:
         outcome = await visit.do("Go_backward")
         assert (outcome.result, visit.page.title) == ("ok", "Start")
         assert outcome.act_ms + outcome.observe_ms >= 300
+
+
+def pixel(picture: Picture, x: int, y: int) -> tuple[int, ...]:
+    """Colour of a picture, rounded to what JPEG keeps."""
+    image = Image.open(BytesIO(picture.image))
+    assert image.format == "JPEG"
+    assert image.size == (picture.width, picture.height)
+    found = image.convert("RGB").getpixel((x, y))
+    assert isinstance(found, tuple)
+    return tuple(round(part / 50) * 50 for part in found)
+
+
+async def test_a_picture_shows_the_window_as_it_is_scrolled_and_where_its_elements_are(
+    host: BrowserHost, site: PageSite
+) -> None:
+    async with visiting(host, site, "bands.html") as visit:
+        picture = await visit.world.picture()
+        assert (picture.width, picture.height, picture.scale, picture.missing) == (640, 512, 0.5, "")
+        assert pixel(picture, 20, 500) == (200, 0, 0)
+        upper = visit.find("Upper").id
+        assert picture.marks == (Mark(upper or 0, Box(100, 200, 80, 40)),)
+        assert (await visit.do("Click", "Upper")).touched == Box(100, 200, 80, 40)
+
+        scrolled = [await visit.do("Scroll Down") for _ in range(2)]
+        assert [outcome.touched for outcome in scrolled] == [None, None]
+        later = await visit.world.picture()
+        assert pixel(later, 20, 500) == (0, 0, 200)
+        assert await visit.seen() == []  # taking it resizes nothing
+
+
+async def test_a_page_that_is_never_drawn_has_no_picture_and_the_reason_is_said(server: PageServer) -> None:
+    impatient = PATIENT.model_copy(update={"screenshot_timeout_s": 0.5})
+    async with BrowserHost(impatient) as host, visiting(host, PageSite(server), "bands.html") as visit:
+        window = visit.world._window
+        assert window is not None
+        await window.tab.page.evaluate("() => { setTimeout(() => { for (;;); }, 0); }")
+        picture = await visit.world.picture()
+        assert picture == Picture(missing="it took longer than 0.5 s (actors.screenshot_timeout_s)")
+        assert window.spoiled

@@ -35,6 +35,7 @@ from storage.readmodel.queries import (
     training_judge,
 )
 from storage.readmodel.rates import throughput
+from storage.readmodel.screenshots import screenshots_of
 from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 
 SEEDS = (1, 2, 3)
@@ -100,6 +101,12 @@ def ask_an_episode(connection: Connection, as_of: int | None) -> Any:
     return [show_episode(connection, episode, as_of=as_of) for (episode,) in named]
 
 
+def ask_screenshots(connection: Connection, as_of: int | None) -> Any:
+    named = ids_of(connection, as_of, episodes, "episode")
+    position = position_of(connection, as_of)
+    return [screenshots_of(connection, episode, position) for (episode,) in named]
+
+
 def ask_curves(connection: Connection, as_of: int | None) -> Any:
     other = success_by_version(connection, as_of=as_of, origin=None, judge="second")
     return [success_by_version(connection, as_of=as_of), other]
@@ -125,6 +132,7 @@ def ask_lineage(connection: Connection, as_of: int | None) -> Any:
 
 QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "training_judge": lambda connection, as_of: training_judge(connection, as_of=as_of),
+    "screenshots_of": ask_screenshots,
     "success_by_version": ask_curves,
     "list_episodes": ask_episodes,
     "show_episode": ask_an_episode,

@@ -176,7 +176,12 @@ def settings_for(random: Random, *, rehearses: bool = False, snapshot_events: in
             "max_attempts": random.choice((1, 3)),
             "demonstrations": random.choice((0, 0, 2)),
         },
-        actors={"contexts": random.choice((1, 2)), "generate_timeout_s": 2, "episode_timeout_s": 6},
+        actors={
+            "contexts": random.choice((1, 2)),
+            "generate_timeout_s": 2,
+            "episode_timeout_s": 6,
+            "screenshots": "off",
+        },
         learner={
             "algorithm": "cloning" if cloning else "grpo",
             "group_batch": random.choice((1, 1, 2)),

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from virtual_time import TakesTime
 
 from actors.engines.base import Constraint, Generation
-from actors.environments.base import Start, StepOutcome
+from actors.environments.base import Picture, Start, StepOutcome
 from actors.judge.rules import RuleJudge
 from core.action import Action, ParseFailure
 from core.arrays import pack_floats
@@ -161,6 +161,9 @@ class ScriptedWorld:
             act_ms=1.0,
             observe_ms=1.0,
         )
+
+    async def picture(self) -> Picture:
+        return Picture(missing="a scripted page is not drawn")
 
     async def finish(self, answer: str | None) -> Evidence:
         trouble = ""

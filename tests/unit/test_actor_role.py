@@ -15,7 +15,7 @@ from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.actor import run_actor
 from actors.engines.base import Constraint, Generation
-from actors.environments.base import Start, StepOutcome
+from actors.environments.base import Picture, Start, StepOutcome
 from core.action import Action, ParseFailure
 from core.arrays import unpack_floats, unpack_ids
 from core.errors import BrowserUnavailable, EnvironmentFailed
@@ -131,6 +131,10 @@ class World:
             act_ms=2.0,
             observe_ms=1.0,
         )
+
+    async def picture(self) -> Picture:
+        await self._maybe("picture")
+        return Picture(image=f"picture {len(self.actions)}".encode(), width=640, height=512, scale=0.5)
 
     async def finish(self, answer: str | None) -> Evidence:
         await self._maybe("finish")
@@ -358,9 +362,27 @@ def test_demonstrations_think_what_page_and_task_show() -> None:
     run_virtually(main())
 
 
+def test_pictures_lie_with_the_blobs_and_steps_and_end_name_them() -> None:
+    async def main() -> None:
+        bench = Bench(CLICK, CLICK, "what now?")
+        await bench.tell(requested())
+        await bench.act()
+        steps = await bench.facts(StepTaken)
+        (ended,) = await bench.facts(EpisodeEnded)
+        pictures = [step.screenshot for step in steps] + [ended.screenshot]
+        kept = [
+            (one.when, bench.blobs.contents[one.image.sha256]) if one and one.image else None
+            for one in pictures
+        ]
+        assert kept == [("before", b"picture 0"), None, ("after", b"picture 3"), ("after", b"picture 3")]
+        assert (steps[0].screenshot.width, steps[0].screenshot.scale) == (640, 0.5)
+
+    run_virtually(main())
+
+
 def test_equal_pages_are_stored_once() -> None:
     async def main() -> None:
-        bench = Bench(CLICK)
+        bench = Bench(CLICK, screenshots="off")
         await bench.tell(requested())
         await bench.act()
         steps = await bench.facts(StepTaken)

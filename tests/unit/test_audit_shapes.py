@@ -82,6 +82,14 @@ def test_blobs_are_collected_wherever_a_payload_names_them() -> None:
     payload = {**content.payload, "observation": blob}
     assert SHAPES["step.taken"].check(payload, refs) is None
     assert refs == [("ab" * 32, 7)]
+    picture = {"sha256": "cd" * 32, "size": 9}
+    refs.clear()
+    newest = golden(
+        next(path for path in GOLDEN if path.stem == f"step.taken.v{SHAPES['step.taken'].version}")
+    ).payload
+    screenshot = {**newest["screenshot"], "image": picture}
+    assert SHAPES["step.taken"].check({**newest, "observation": blob, "screenshot": screenshot}, refs) is None
+    assert refs == [("ab" * 32, 7), ("cd" * 32, 9)]
     payload["observation"] = {"sha256": "AB" * 32, "size": 7}
     assert "names a blob" in str(SHAPES["step.taken"].check(payload, []))
 

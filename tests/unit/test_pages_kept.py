@@ -25,6 +25,7 @@ from events.catalogue import (
     SnapshotSaved,
     WaitExceeded,
 )
+from events.catalogue.episode import Screenshot
 from events.catalogue.verdict import JudgeIdentity
 from events.codec import decode, decode_envelope
 from events.envelope import BlobRef, Fact
@@ -48,6 +49,13 @@ def requested(episode: str) -> Fact:
 
 def step(episode: str, page: BlobRef) -> Fact:
     return msgspec.structs.replace(bare_step(episode, 0), observation=page)
+
+
+def photographed(episode: str, picture: BlobRef) -> Fact:
+    screenshot = Screenshot(
+        image=picture, missing="", when="before", width=640, height=512, scale=0.5, marks=()
+    )
+    return msgspec.structs.replace(bare_step(episode, 1), screenshot=screenshot)
 
 
 def ended(episode: str, page: BlobRef | None = None) -> Fact:
@@ -89,7 +97,7 @@ def ref(page: int) -> BlobRef:
 PAGES, EPISODES = st.integers(0, 5), st.sampled_from("abcdefg")
 TOLD = st.lists(
     st.one_of(
-        st.tuples(st.just("step"), EPISODES, PAGES),
+        st.tuples(st.sampled_from(["step", "shown"]), EPISODES, PAGES),
         st.tuples(st.sampled_from(["end", "abandon"]), EPISODES, PAGES),
         st.tuples(st.sampled_from(JUDGES), EPISODES, PAGES),
     ),
@@ -106,8 +114,8 @@ def test_due_are_the_pages_that_no_episode_shows_which_is_open_unjudged_or_among
     shown: dict[str, set[str]] = {episode: set() for episode in "abcdefg"}
     under_way, over = set(shown), dict[str, set[str]]()
     for what, episode, page in told:
-        if what == "step":
-            facts.append(step(episode, ref(page)))
+        if what in ("step", "shown"):
+            facts.append(step(episode, ref(page)) if what == "step" else photographed(episode, ref(page)))
             shown[episode].add(ref(page).sha256)
         elif what in JUDGES:
             facts.append(judged(episode, what))

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 from sqlalchemy import Connection, select
-from synthetic_run import SECOND_NS, TASKS, Told, a_run, record, recorded_run
+from synthetic_run import PICTURE, SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
 from core.evidence import Judgment, Outcome
 from core.statistics import wilson
 from events.catalogue import (
     BatchPlanned,
+    BlobReleased,
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
@@ -148,6 +149,22 @@ def test_an_episode_shows_its_steps_verdicts_and_the_updates_it_went_into(
         r.fact.update for r in recordeds if isinstance(r.fact, UpdateApplied) and r.fact.batch == part.batch
     }
     assert set(part.updates) <= applied
+
+
+def test_an_episode_shows_its_screenshots_and_which_of_them_were_let_go_of(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    ended = [r.fact for r in recordeds if isinstance(r.fact, EpisodeEnded)]
+    long = next(fact.episode for fact in ended if fact.steps > 2)
+    found = show_episode(asked, long)
+    first, failed, last = found.screenshots
+    assert (first.step, first.shows, first.sha256, first.width) == (0, "before", PICTURE.sha256, 640)
+    assert first.marks == '[{"box":{"height":40,"width":30,"x":10,"y":20},"element":7}]'
+    assert (failed.step, failed.sha256, failed.missing) == (2, None, "not drawn \ufffd")
+    assert (last.step, last.sha256) == (None, PICTURE.sha256)
+    assert found.steps[0].touched == '{"height":40,"width":30,"x":10,"y":20}'
+    gone = [r.position for r in recordeds if isinstance(r.fact, BlobReleased) and r.fact.blob == PICTURE]
+    assert [first.released, last.released] == gone * 2
 
 
 def test_an_episode_is_counted_as_trained_once_however_often_it_is_gone_through_and_never_as_rehearsed(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from bare_step import bare_step
 
-from actors.environments.base import Start, StepOutcome
+from actors.environments.base import Picture, Start, StepOutcome
 from actors.environments.snapshot import observe
 from actors.replay.causes import Surroundings, explain
 from actors.replay.pages import GONE
@@ -65,6 +65,9 @@ class World:
             act_ms=1.0,
             observe_ms=1.0,
         )
+
+    async def picture(self) -> Picture:
+        raise AssertionError("a replay needs no pictures")
 
     async def finish(self, answer: str | None) -> Evidence:
         return Evidence(answer=answer, final_url=f"{NOW}/end", probes={"raw": self.raw})

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.environments.base import EpisodeWorld, Start, StepOutcome
+from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
 from actors.environments.snapshot import observe
 from actors.environments.webshop.goals import Goal
 from actors.environments.webshop.places import Place, path_to, place_at
@@ -88,6 +88,10 @@ class TextWorld:
             act_ms=1000 * (acted - began),
             observe_ms=1000 * (time.perf_counter() - acted),
         )
+
+    async def picture(self) -> Picture:
+        """There is none: a text."""
+        return Picture(missing="a page of text has no picture")
 
     async def finish(self, answer: str | None) -> Evidence:
         """What was bought."""

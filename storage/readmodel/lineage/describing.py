@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import RowMapping, func, select, tuple_
+from sqlalchemy import RowMapping, and_, func, select, tuple_
 
 from storage.readmodel.asking import holding, of_this_run
 from storage.readmodel.lineage.answers import Node
@@ -16,6 +16,7 @@ from storage.readmodel.tables import (
     episodes,
     notices,
     runs,
+    screenshots,
     steps,
     tasks,
     updates,
@@ -75,8 +76,13 @@ def _steps(asked: Asked, refs: Sequence[Ref]) -> Described:
 
 
 def _pages(asked: Asked, refs: Sequence[Ref]) -> Described:
-    """Of each the digest, the blob if its content was kept, and whether that was let go of."""
-    rows = asked.rows(select(steps).where(steps.c.position.in_([ref.key[0] for ref in refs])))
+    """Of each the digest, the blob if its content was kept, whether that was let go of, and its screenshot."""
+    shown = and_(screenshots.c.position == steps.c.position, screenshots.c.shows == "before")
+    rows = asked.rows(
+        select(steps, screenshots.c.sha256.label("screenshot"))
+        .outerjoin(screenshots, shown)
+        .where(steps.c.position.in_([ref.key[0] for ref in refs]))
+    )
     released = _released(asked, [row["observation_blob"] for row in rows])
     return {
         Ref("page", (row["position"],)): Node(
@@ -84,7 +90,7 @@ def _pages(asked: Asked, refs: Sequence[Ref]) -> Described:
             id=row["observation_digest"],
             position=row["position"],
             facts={
-                **_facts(row, "url"),
+                **_facts(row, "url", "screenshot"),
                 "blob": row["observation_blob"],
                 **_let_go(released, row["observation_blob"]),
             },

@@ -19,6 +19,7 @@ from events.catalogue import (
     TaskProposed,
     TaskRejected,
 )
+from events.catalogue.episode import Screenshot
 from events.envelope import Recorded
 from storage.readmodel.operations import Ensure, Insert, Operation, Put, Values
 from storage.readmodel.values import clean_text, finite, small_integer, to_json
@@ -116,6 +117,27 @@ def _scaffold_values(scaffold: Scaffolded | None) -> Values:
     }
 
 
+def _screenshot(episode: str, step: int | None, screenshot: Screenshot | None) -> Iterable[Operation]:
+    if screenshot is None:
+        return
+    image = screenshot.image
+    yield Insert(
+        "screenshots",
+        {
+            "episode": episode,
+            "step": step,
+            "shows": screenshot.when,
+            "sha256": image.sha256 if image else None,
+            "size_bytes": image.size if image else None,
+            "missing": clean_text(screenshot.missing) or None,
+            "width": screenshot.width,
+            "height": screenshot.height,
+            "scale": finite(screenshot.scale),
+            "marks": to_json(screenshot.marks),
+        },
+    )
+
+
 def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
     action = fact.action
     versions = unpack(f"<{len(fact.versions) // ID_BYTES}i", fact.versions)
@@ -147,9 +169,11 @@ def _step_taken(recorded: Recorded, fact: StepTaken) -> Iterable[Operation]:
             "act_ms": finite(fact.act_ms),
             "prompt_truncated": fact.prompt_truncated,
             **_scaffold_values(fact.scaffold),
+            "touched": to_json(fact.touched) if fact.touched else None,
             "code_rev": recorded.envelope.code_rev,
         },
     )
+    yield from _screenshot(fact.episode, fact.index, fact.screenshot)
     if low != high:
         for place, (version, tokens) in enumerate(groupby(versions)):
             yield Insert(
@@ -171,7 +195,8 @@ def _episode_ended(recorded: Recorded, fact: EpisodeEnded) -> Iterable[Operation
         "duration_ms": finite(fact.duration_ms),
         "terminal_ns": recorded.envelope.occurred_ns,
     }
-    return (Put("episodes", (fact.episode,), values),)
+    yield Put("episodes", (fact.episode,), values)
+    yield from _screenshot(fact.episode, None, fact.screenshot)
 
 
 def _episode_abandoned(recorded: Recorded, fact: EpisodeAbandoned) -> Iterable[Operation]:

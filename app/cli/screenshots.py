@@ -1,0 +1,49 @@
+"""The screenshots of an episode: counted in words, and written out as files."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from core.errors import BlobCorrupt, BlobMissing
+from events.envelope import BlobRef
+from storage.blobs import BlobStore
+from storage.readmodel.answers import ScreenshotRow
+
+
+def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
+    """How many there are, and what became of those that are not."""
+    kept = [row for row in rows if row.sha256 is not None and row.released is None]
+    released = [row for row in rows if row.released is not None]
+    lines = []
+    if kept:
+        size = sum(row.size_bytes or 0 for row in kept)
+        lines.append(f"{len(kept)} screenshots, {size / 1024:.0f} KiB; --screenshots DIR writes them out")
+    if released:
+        lines.append(f"{len(released)} screenshots were let go of since (storage.keep_page_episodes)")
+    lines += [f"no screenshot {_where(row)}: {row.missing}" for row in rows if row.missing]
+    return lines
+
+
+def write_out(rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path) -> tuple[list[Path], list[str]]:
+    """Write those that are kept into a folder, made where there is none; the files, and why others could not be had."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files, without = [], []
+    for row in rows:
+        if row.sha256 is None:
+            continue
+        file = folder / f"{_name(row)}.jpg"
+        try:
+            file.write_bytes(blobs.get(BlobRef(row.sha256, row.size_bytes or 0)))
+        except (BlobMissing, BlobCorrupt) as error:
+            gone = f"let go of at position {row.released}" if row.released is not None else str(error)
+            without.append(f"no {file.name}: {gone}")
+        else:
+            files.append(file)
+    return files, without
+
+
+def _name(row: ScreenshotRow) -> str:
+    return "end" if row.step is None else f"step-{row.step:03d}-{row.shows}"
+
+
+def _where(row: ScreenshotRow) -> str:
+    return "of the page it ended on" if row.step is None else f"{row.shows} step {row.step}"

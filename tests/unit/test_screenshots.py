@@ -1,0 +1,214 @@
+"""Which windows are photographed, when, and what becomes of pictures that cannot be had."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from actors.environments.base import Picture
+from actors.environments.picture import box_in, marks_in
+from actors.screenshots import MAX_MISSING, Allowance, EpisodeScreenshots
+from app.cli.screenshots import in_words, write_out
+from core.errors import DiskFull
+from core.ids import digest_hex
+from core.screen import Box, Mark
+from core.settings import ActorSettings
+from events.catalogue.episode import Screenshot
+from events.envelope import BlobRef
+from storage.blobs import BlobStore
+from storage.readmodel.answers import ScreenshotRow
+
+
+class Gallery:
+    """A world that can only be looked at."""
+
+    def __init__(self, *missing: str) -> None:
+        self.taken = 0
+        self._missing = list(missing)
+
+    async def picture(self) -> Picture:
+        self.taken += 1
+        why = self._missing.pop(0) if self._missing else ""
+        if why:
+            return Picture(missing=why)
+        return Picture(image=b"picture %d" % self.taken, width=640, height=512, scale=0.5)
+
+
+async def keep(image: bytes) -> BlobRef:
+    return BlobRef(digest_hex(image), len(image))
+
+
+def settings(**values: Any) -> ActorSettings:
+    return ActorSettings(**{"screenshot_rate": 100.0, **values})
+
+
+def pictures(world: Gallery, of: ActorSettings, *, keep: Any = keep) -> EpisodeScreenshots:
+    return EpisodeScreenshots(world, keep=keep, settings=of, allowance=Allowance(of))  # type: ignore[arg-type]
+
+
+def shown(screenshot: Screenshot | None) -> tuple[str, int] | None:
+    """When, and which picture it is."""
+    if screenshot is None:
+        return None
+    numbers = {digest_hex(b"picture %d" % number): number for number in range(50)}
+    assert screenshot.image is not None
+    return screenshot.when, numbers[screenshot.image.sha256]
+
+
+async def play(taking: EpisodeScreenshots, *results: str) -> list[tuple[str, int] | None]:
+    """What each step keeps, and the end."""
+    kept = []
+    for index, result in enumerate(results):
+        before = await taking.before(index)
+        after = None if result == "exit" else await taking.after(result)  # type: ignore[arg-type]
+        kept.append(shown(before or after))
+    return [*kept, shown(await taking.final())]
+
+
+async def test_first_failed_and_last_pages_have_pictures_at_ends() -> None:
+    taken = await play(pictures(Gallery(), settings()), "ok", "ok", "not_actionable", "ok", "ok")
+    assert taken == [("before", 1), None, ("after", 2), None, None, ("after", 3)]
+
+
+async def test_every_page_has_one_when_all_are_asked_for() -> None:
+    taken = await play(pictures(Gallery(), settings(screenshots="all")), "ok", "timeout", "ok")
+    assert taken == [("before", 1), ("before", 2), ("before", 3), ("after", 4)]
+
+
+async def test_a_page_that_nothing_was_done_to_is_not_photographed_twice() -> None:
+    world = Gallery()
+    taken = await play(pictures(world, settings(screenshots="all")), "ok", "exit")
+    assert taken == [("before", 1), ("before", 2), ("after", 2)]
+    assert world.taken == 2
+    failed_last = await play(pictures(Gallery(), settings()), "ok", "no_such_element")
+    assert failed_last == [("before", 1), ("after", 2), ("after", 2)]
+
+
+async def test_nothing_is_photographed_when_it_is_off() -> None:
+    world = Gallery()
+    assert await play(pictures(world, settings(screenshots="off")), "ok", "timeout") == [None, None, None]
+    assert world.taken == 0
+
+
+async def test_a_picture_that_cannot_be_had_says_why_and_after_two_no_more_are_tried() -> None:
+    world = Gallery("not drawn", "not drawn either")
+    taking = pictures(world, settings(screenshots="all"))
+    first = await taking.before(0)
+    assert first is not None
+    assert (first.image, first.missing) == (None, "not drawn")
+    await taking.after("ok")
+    second = await taking.before(1)
+    assert second is not None
+    assert second.missing == "not drawn either"
+    await taking.after("ok")
+    assert [await taking.before(2), await taking.final()] == [None, None]
+    assert world.taken == MAX_MISSING == 2
+
+
+async def test_a_full_disk_costs_the_picture_and_not_the_episode() -> None:
+    async def full(_image: bytes) -> BlobRef:
+        raise DiskFull("there is no room")
+
+    first = await pictures(Gallery(), settings(), keep=full).before(0)
+    assert first is not None
+    assert (first.image, first.missing) == (None, "there is no room")
+
+
+async def in_virtual_time(story: Callable[[Callable[[float], None]], Awaitable[None]]) -> None:
+    """Runs a story whose clock stands still but for what the story says has passed."""
+    loop = asyncio.get_running_loop()
+    now = [0.0]
+    patch = pytest.MonkeyPatch()
+    patch.setattr(loop, "time", lambda: now[0])
+
+    def passes(seconds: float) -> None:
+        now[0] += seconds
+
+    try:
+        await story(passes)
+    finally:
+        patch.undo()
+
+
+async def test_an_actor_takes_so_many_pictures_a_second_on_average_and_whole_episodes_of_them() -> None:
+    of = settings(screenshot_rate=2.0)
+    allowance = Allowance(of)
+
+    async def story(passes: Callable[[float], None]) -> None:
+        total = 0
+        whole = set()
+        for _ in range(1000):
+            world = Gallery()
+            taking = EpisodeScreenshots(world, keep=keep, settings=of, allowance=allowance)  # type: ignore[arg-type]
+            await play(taking, "ok", "timeout", "ok")
+            whole.add(world.taken)
+            total += world.taken
+            passes(0.1)
+        assert whole == {0, 3}
+        assert 195 <= total <= 203  # 100 s
+
+    await in_virtual_time(story)
+
+
+async def test_what_was_not_used_is_saved_for_ten_seconds_at_most() -> None:
+    of = settings(screenshot_rate=1.0)
+    allowance = Allowance(of)
+
+    async def story(passes: Callable[[float], None]) -> None:
+        assert allowance.admit()
+        passes(3600.0)
+        admitted = 0
+        while allowance.admit():
+            allowance.pay()
+            admitted += 1
+        assert admitted == 10
+
+    await in_virtual_time(story)
+
+
+def test_boxes_of_a_page_that_lies_are_not_believed() -> None:
+    assert marks_in('[{"element": 3, "box": {"x": 1, "y": 2, "width": 3, "height": 4}}]') == (
+        Mark(3, Box(1, 2, 3, 4)),
+    )
+    for lie in (
+        None,
+        7,
+        "[",
+        "[" * 10_000,
+        "x" * 1_000_000,
+        '[{"element": "a", "box": null}]',
+        '[{"element": 1, "box": {"x": 1e9, "y": 0, "width": 1, "height": 1}}]',
+        '[{"element": 1, "box": {"x": 0, "y": 0, "width": 0, "height": -1}}]',
+        "\udc80",
+    ):
+        assert marks_in(lie) == ()
+    assert box_in({"x": 1, "y": 2, "width": 3, "height": 4}) == Box(1, 2, 3, 4)
+    for lie in (None, "box", {"x": 1}, {"x": 10**30, "y": 0, "width": 1, "height": 1}, [1, 2, 3, 4]):
+        assert box_in(lie) is None
+
+
+def row(**values: Any) -> ScreenshotRow:
+    empty = dict.fromkeys(ScreenshotRow.__struct_fields__)
+    return ScreenshotRow(**{**empty, "position": 9, "shows": "before", **values})
+
+
+def test_pictures_are_counted_in_words_and_written_out(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    first = blobs.put(b"the first page")
+    rows = (
+        row(step=0, sha256=first.sha256, size_bytes=first.size),
+        row(step=3, shows="after", missing="not drawn"),
+        row(step=4, sha256="ab" * 32, size_bytes=5, released=88),
+        row(shows="after", sha256=first.sha256, size_bytes=first.size),
+    )
+    assert in_words(rows) == [
+        "2 screenshots, 0 KiB; --screenshots DIR writes them out",
+        "1 screenshots were let go of since (storage.keep_page_episodes)",
+        "no screenshot after step 3: not drawn",
+    ]
+    files, without = write_out(rows, blobs, tmp_path / "out" / "pictures")
+    assert [file.name for file in files] == ["step-000-before.jpg", "end.jpg"]
+    assert all(file.read_bytes() == b"the first page" for file in files)
+    assert without == ["no step-004-before.jpg: let go of at position 88"]
