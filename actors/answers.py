@@ -233,7 +233,7 @@ class DemonstratorAnswerer:
         observation = situation.observation
         action = self._demonstrate(self._task, situation.instruction, observation, situation.actions)
         text = put_in_form(
-            format_answer(action, observation.page),
+            format_answer(action, observation.page, self._settings.dialect),
             self._settings.answer_format,
             thought=self._thought(situation, action),
         )

@@ -218,7 +218,7 @@ class Attempt:
             engine=stage.engine,
             settings=actors,
             run_seed=run_seed,
-            scaffold=scaffold_of(request.task, stage.settings.scaffold),
+            scaffold=scaffold_of(request.task, stage.settings.scaffold, dialect=actors.dialect),
             content=stage.settings.telemetry.content,
         )
 

@@ -9,7 +9,7 @@ from enum import Enum
 import msgspec
 
 from core.action import Action
-from core.grammar import format_answer
+from core.grammar import Dialect, format_answer
 from core.observation import Page
 
 _PLACE = "\ue000"
@@ -35,7 +35,9 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     free: bool = False
 
 
-def forms_of(choices: Sequence[Choice], page: Page, *, rationale: bool) -> tuple[Form, ...]:
+def forms_of(
+    choices: Sequence[Choice], page: Page, *, rationale: bool, dialect: Dialect = "webrl"
+) -> tuple[Form, ...]:
     """The answers that choose one of these.
 
     Without `rationale` an answer is what demonstrations give (`grammar.format_answer`): the element named in a comment,
@@ -44,9 +46,8 @@ def forms_of(choices: Sequence[Choice], page: Page, *, rationale: bool) -> tuple
     """
     found: dict[Form, None] = {}
     for choice in choices:
-        text = format_answer(
-            msgspec.structs.replace(choice.action, argument=_PLACE) if choice.free else choice.action, page
-        )
+        action = msgspec.structs.replace(choice.action, argument=_PLACE) if choice.free else choice.action
+        text = format_answer(action, page, dialect)
         call = _with_place(text.rpartition("\n")[2] if rationale else text, free=choice.free)
         if rationale:
             found["# ", Free.LINE, "\n" + str(call[0]), *call[1:]] = None

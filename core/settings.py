@@ -104,6 +104,9 @@ class ActorSettings(ScreenshotSettings):
     answer_format: Literal["plain", "thinking"] = "plain"
     """What an answer is: the action, or `<think>…</think><answer>…</answer>` with the action in the latter (WebAgent-R1).
     A thought takes tokens: give `max_answer_tokens` room."""
+    dialect: Literal["webrl", "browsergym"] = "webrl"
+    """In whose calls demonstrations and a scaffold's choices are written; answers are read in both. The shipped policy
+    speaks `webrl`."""
     demonstration_reasoning: bool = False
     """Whether demonstrations think: short sentences on what the page shows and the task names (`thinking`); else their
     thought is empty."""

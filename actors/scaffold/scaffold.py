@@ -11,6 +11,7 @@ from actors.scaffold.memory import Candidate, Memory, best, remember
 from actors.scaffold.states import Backup, SiteStates, State, path_of
 from core.action import Action
 from core.forms import Choice, Form, forms_of
+from core.grammar import Dialect
 from core.observation import Page
 from core.scaffolded import Scaffolded
 from core.settings import ScaffoldSettings
@@ -30,10 +31,13 @@ class Framed(msgspec.Struct, frozen=True, kw_only=True):
 class Scaffold:
     """The scaffold of one episode. `frame` is called once for each of its pages, in order."""
 
-    def __init__(self, site: SiteStates, settings: ScaffoldSettings, *, max_steps: int) -> None:
+    def __init__(
+        self, site: SiteStates, settings: ScaffoldSettings, *, max_steps: int, dialect: Dialect = "webrl"
+    ) -> None:
         self._site = site
         self._settings = settings
         self._max_steps = max_steps
+        self._dialect = dialect
         self._memory: Memory = ()
         self._chosen = ""
 
@@ -48,7 +52,7 @@ class Scaffold:
                 choices = self._choices(state, page, step=step, instruction=instruction)
         return Framed(
             heading=self._heading(state),
-            forms=forms_of(choices, page, rationale=settings.stages == 2) if choices else None,
+            forms=self._forms(choices, page),
             record=Scaffolded(
                 rules=self._site.rules,
                 state=state.name if state else "",
@@ -57,6 +61,11 @@ class Scaffold:
                 chosen=self._chosen,
             ),
         )
+
+    def _forms(self, choices: tuple[Choice, ...], page: Page) -> tuple[Form, ...] | None:
+        if not choices:
+            return None
+        return forms_of(choices, page, rationale=self._settings.stages == 2, dialect=self._dialect)
 
     def _choices(self, state: State, page: Page, *, step: int, instruction: str) -> tuple[Choice, ...]:
         backup = self._site.backup
@@ -89,14 +98,16 @@ def _chosen(backup: Backup, candidate: Candidate, page: Page) -> Choice | None:
     return Choice(action=Action(name=backup.action, argument=candidate.address))
 
 
-def scaffold_of(task: Task, settings: ScaffoldSettings, *, binding: bool = True) -> Scaffold | None:
+def scaffold_of(
+    task: Task, settings: ScaffoldSettings, *, dialect: Dialect = "webrl", binding: bool = True
+) -> Scaffold | None:
     """The scaffold of a task's episode; None where its site has no states. Raises SettingsError.
 
-    One that is not `binding` only says what it sees: a demonstrator knows what to do.
+    Its choices are written in `dialect`. One that is not `binding` only says what it sees: a demonstrator knows what to do.
     """
     site = site_states(settings.states, task.environment)
     if site is None:
         return None
     if not binding:
         settings = settings.model_copy(update={"constrained": False})
-    return Scaffold(site, settings, max_steps=task.max_steps)
+    return Scaffold(site, settings, max_steps=task.max_steps, dialect=dialect)

@@ -1,11 +1,13 @@
 """Whatever a policy answers, parsing gives a value; and what demonstrations say is read back as it was meant."""
 
+from typing import get_args
+
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from core.action import ACTIONS, Action, ParseFailure
 from core.answer_form import parse_form, put_in_form
-from core.grammar import ELEMENT_TEXT_CHARS, format_answer, parse_answer
+from core.grammar import ELEMENT_TEXT_CHARS, Dialect, format_answer, parse_answer
 from core.observation import Node, Page
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=60)
@@ -28,20 +30,27 @@ def pages(draw: st.DrawFn) -> Page:
     return Page(url="", title="", nodes=nodes)
 
 
-@given(actions(), pages())
-def test_a_formatted_action_is_read_back_unchanged(action: Action, page: Page) -> None:
-    assert parse_answer(format_answer(action, page)) == action
+DIALECTS = st.sampled_from(get_args(Dialect))
 
 
-@given(actions(), pages(), TEXT)
-def test_a_thought_changes_nothing_of_the_action(action: Action, page: Page, thought: str) -> None:
-    answer = put_in_form(format_answer(action, page), "thinking", thought=thought)
+@given(actions(), pages(), DIALECTS)
+def test_a_formatted_action_is_read_back_unchanged(action: Action, page: Page, dialect: Dialect) -> None:
+    assert parse_answer(format_answer(action, page, dialect)) == action
+
+
+@given(actions(), pages(), TEXT, DIALECTS)
+def test_a_thought_changes_nothing_of_the_action(
+    action: Action, page: Page, thought: str, dialect: Dialect
+) -> None:
+    answer = put_in_form(format_answer(action, page, dialect), "thinking", thought=thought)
     assert parse_form(answer, "thinking") == action
 
 
-@given(actions(), pages())
-def test_a_formatted_action_names_its_element_in_one_short_comment_line(action: Action, page: Page) -> None:
-    lines = format_answer(action, page).split("\n")
+@given(actions(), pages(), DIALECTS)
+def test_a_formatted_action_names_its_element_in_one_short_comment_line(
+    action: Action, page: Page, dialect: Dialect
+) -> None:
+    lines = format_answer(action, page, dialect).split("\n")
     if action.name == "exit":
         return
     assert len(lines) == (1 if action.element is None else 2)
@@ -68,7 +77,7 @@ def test_a_message_taken_from_the_page_is_read_back_after_the_line_it_stands_in(
 
 PIECES = st.sampled_from(
     ["do", "exit", "click", "fill", "scroll", "(", ")", "=", ",", '"', "'", "\\", "\n", "#", "action", "element",
-     "argument", "Click", "Type", "7", "[7]", "-1", "1e9", "True", " ", "```", "\u2028", "٣", "__import__('os')"]
+     "argument", "Click", "Type", "7", "[7]", "[", "]", "-1", "1e9", "True", " ", "```", "\u2028", "٣", "__import__('os')"]
 )  # fmt: skip
 
 
@@ -84,8 +93,10 @@ def test_parsing_never_raises_and_gives_an_action_of_the_table_or_a_reason(text:
         assert value is not None or need != "required"
 
 
-@given(actions(), pages(), st.integers(min_value=0))
-def test_an_answer_cut_short_is_never_read_as_another_action(action: Action, page: Page, cut: int) -> None:
-    answer = format_answer(action, page)
+@given(actions(), pages(), st.integers(min_value=0), DIALECTS)
+def test_an_answer_cut_short_is_never_read_as_another_action(
+    action: Action, page: Page, cut: int, dialect: Dialect
+) -> None:
+    answer = format_answer(action, page, dialect)
     parsed = parse_answer(answer[: cut % len(answer)])
     assert isinstance(parsed, ParseFailure) or parsed == action

@@ -2,7 +2,9 @@
 
 import pytest
 
-from core.action import Action, ParseFailure
+from core.action import ACTIONS, Action, ParseFailure
+from core.browsergym import read_browsergym
+from core.forms import Choice, Free, forms_of
 from core.grammar import format_answer, parse_answer
 from core.observation import Node, Page
 
@@ -50,6 +52,17 @@ READ = {
     "tab_focus(2)": Action(name="Tab_focus", argument="2"),
     "tab_close()": Action(name="Close_tab"),
     "send_msg_to_user('42')": Action(name="exit", argument="42"),
+    "send_msg_to_user()": Action(name="exit"),
+    "report_infeasible('There is no such lamp.')": Action(name="exit", argument="N/A"),
+    "click('12', button='right')": Action(name="Right Click", element=12),
+    "click('12', 'left', [])": Action(name="Click", element=12),
+    "fill('12', 'it\\'s \\\\ \\n', True)": Action(name="Type", element=12, argument="it's \\ \n"),
+    "clear('12')": Action(name="Type", element=12, argument=""),
+    "select_option('48', ['blue'])": Action(name="Select Dropdown Option", element=48, argument="blue"),
+    "noop(500)": Action(name="Wait"),
+    "search('3', 'mug')": Action(name="Search", element=3, argument="mug"),
+    "new_tab('/cart')": Action(name="New_tab", argument="/cart"),
+    "# Element: Buy [3]\nclick('3')": Action(name="Click", element=3),
 }
 
 
@@ -75,6 +88,20 @@ REFUSED = {
     "__import__('os')": "expected do(…) or exit(…)",
     "do(action=open('x'))": "expected a quoted text",
     "exit('a', 'b')": "expected at most message",
+    "dblclick('3')": "click twice",
+    "drag_and_drop('3', '4')": "not offered",
+    "click('3', modifiers=['Shift'])": "'Shift' held",
+    "click('3', button='middle')": "left or the right button",
+    "click('3', bid='4')": "given twice",
+    'click(element="3")': "expected bid",
+    'new_tab(argument="/cart")': "expected url",
+    "select_option('3', ['a', 'b'])": "a list of one value",
+    "select_option('3', [['a']])": "a text in a list",
+    "scroll(200, 0)": "scroll up or down",
+    "scroll(0, 'far')": "number of pixels",
+    "go_back(1)": "at most 0 values",
+    "click('a12')": "element's number",
+    "mouse_click(1, 2)": "expected do(…)",
 }
 
 
@@ -118,3 +145,63 @@ def test_a_message_quotes_the_line_it_is_taken_from(message: str, answer: str) -
     texts = ("Amber lamp", "$7.50", "Rating\n4.0 stars", "done " * 40)
     page = Page(url="", title="", nodes=tuple(Node(kind="text", tag="p", text=text) for text in texts))
     assert format_answer(Action(name="exit", argument=message), page) == answer
+
+
+WRITTEN = {
+    Action(name="Click", element=12): 'click("12")',
+    Action(name="Right Click", element=12): 'click("12", button="right")',
+    Action(name="Hover", element=1): 'hover("1")',
+    Action(name="Type", element=5, argument='a "b"\n'): 'fill("5", "a \\"b\\"\\n")',
+    Action(name="Search", element=5, argument="mug"): 'search("5", "mug")',
+    Action(name="Press", element=5, argument="Enter"): 'press("5", "Enter")',
+    Action(name="Press", argument="Tab"): 'keyboard_press("Tab")',
+    Action(name="Scroll Up"): "scroll(0, -500)",
+    Action(name="Scroll Down"): "scroll(0, 500)",
+    Action(name="Select Dropdown Option", element=4, argument="Blue"): 'select_option("4", "Blue")',
+    Action(name="Wait"): "noop()",
+    Action(name="New_tab"): "new_tab()",
+    Action(name="Tab_focus", argument="1"): "tab_focus(1)",
+    Action(name="Tab_focus", argument="the first"): 'tab_focus("the first")',
+    Action(name="Close_tab"): "tab_close()",
+    Action(name="Goto", argument="/cart"): 'goto("/cart")',
+    Action(name="Go_backward"): "go_back()",
+    Action(name="Go_forward"): "go_forward()",
+    Action(name="exit", argument="42"): 'send_msg_to_user("42")',
+    Action(name="exit", argument="N/A"): 'report_infeasible("N/A")',
+    Action(name="exit"): "send_msg_to_user()",
+}
+
+
+@pytest.mark.parametrize("action", WRITTEN, ids=WRITTEN.values())
+def test_an_action_is_written_in_the_calls_of_browsergym(action: Action) -> None:
+    page = Page(url="", title="", nodes=())
+    *comments, call = format_answer(action, page, "browsergym").split("\n")
+    assert call == WRITTEN[action]
+    assert all(line.startswith("# Element: ") for line in comments)
+
+
+def test_every_action_has_a_call_in_the_dialect_of_browsergym() -> None:
+    assert {action.name for action in WRITTEN} == set(ACTIONS)
+
+
+@pytest.mark.parametrize("name", ["do", "exit"])
+def test_calls_of_webrl_are_no_functions_of_browsergym(name: str) -> None:
+    assert read_browsergym(name, ([], {})) is None
+
+
+@pytest.mark.parametrize("rationale", [False, True])
+def test_choices_of_a_scaffold_are_written_in_the_dialect_that_is_asked_for(rationale: bool) -> None:
+    page = Page(url="", title="", nodes=(Node(kind="input", tag="input", text="Find", id=2),))
+    choices = (
+        Choice(action=Action(name="Search", element=2), free=True),
+        Choice(action=Action(name="exit"), free=True),
+        Choice(action=Action(name="Go_backward")),
+    )
+    forms = forms_of(choices, page, rationale=rationale, dialect="browsergym")
+    answers = ["".join("mug" if isinstance(piece, Free) else piece for piece in form) for form in forms]
+    assert {answer.rpartition("\n")[2] for answer in answers} == {
+        'search("2", "mug")',
+        'send_msg_to_user("mug")',
+        "go_back()",
+    }
+    assert all(isinstance(parse_answer(answer), Action) for answer in answers)
