@@ -11,7 +11,6 @@ from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from core.arrays import pack_floats, unpack_ids
@@ -24,6 +23,7 @@ from learner.clocks import Clocks
 from learner.episodes import Batch, Sample
 from learner.learned import Learned
 from learner.planning import Minibatch, minibatches_of
+from learner.stepping import Account, step_along
 
 
 class _State(NamedTuple):
@@ -69,40 +69,29 @@ class CriticTraining:
         """See `Beside.step`."""
         assert self._plan is not None, "no batch was begun"
         began = Clocks.now()
-        learned, states, before = self.learned, self._parts[index], self.learned.digest
+        states = self._parts[index]
         losses, values = self._backward(states)
-        norm = learned.clip(self._settings.max_gradient_norm)
-        number = learned.update + 1
-        if not np.isfinite(norm):
-            learned.forget_gradient()
-            return UpdateSkipped(
-                update=number,
-                model=CRITIC,
-                batch=self._plan.batch,
-                minibatch=index,
-                reason=f"the gradient's norm is {norm}",
-                state=before,
+
+        def account() -> Account:
+            return Account(
+                inputs=_inputs_digest(states),
+                metrics=_metrics(states, losses, values),
+                samples=SampleReport(
+                    advantages=pack_floats([one.outcome - v for one, v in zip(states, values, strict=True)]),
+                    weights=pack_floats([one.share for one in states]),
+                    ratios=pack_floats([1.0] * len(states)),
+                    masks=pack_floats([float(one.share > 0) for one in states]),
+                ),
             )
-        rate = self._settings.critic_learning_rate
-        learned.step(learning_rate=rate, weight_decay=self._settings.weight_decay)
-        taken = Clocks.now().since(began)
-        return UpdateApplied(
-            update=number,
-            model=CRITIC,
-            batch=self._plan.batch,
-            minibatch=index,
-            before=before,
-            after=learned.digest,
-            inputs=_inputs_digest(states),
-            metrics=_metrics(states, losses, values) | {"gradient_norm": norm, "learning_rate": rate},
-            samples=SampleReport(
-                advantages=pack_floats([one.outcome - v for one, v in zip(states, values, strict=True)]),
-                weights=pack_floats([one.share for one in states]),
-                ratios=pack_floats([1.0] * len(states)),
-                masks=pack_floats([float(one.share > 0) for one in states]),
-            ),
-            duration_ms=taken.wall_s * 1000,
-            cpu_ms=taken.cpu_s * 1000,
+
+        return step_along(
+            self.learned,
+            self._plan,
+            index,
+            settings=self._settings,
+            rate=lambda _: self._settings.critic_learning_rate,
+            account=account,
+            began=began,
         )
 
     def _backward(self, states: Sequence[_State]) -> tuple[list[float], list[float]]:

@@ -32,8 +32,6 @@ def update_metrics(
     *,
     replays: Mapping[str, Replay] | None = None,
     version: int,
-    gradient_norm: float,
-    learning_rate: float,
 ) -> dict[str, float]:
     """Figures of one update. Fractions and means run over action tokens unless named otherwise.
 
@@ -80,8 +78,6 @@ def update_metrics(
         "mismatch_max": float(np.max(np.abs(fresh))) if len(fresh) else 0.0,
         "staleness_mean": float(np.mean(ages)),
         "staleness_max": float(np.max(ages)),
-        "gradient_norm": gradient_norm,
-        "learning_rate": learning_rate,
         "reward_mean": fsum(episode.reward for episode in own) / max(1, len(own)),
         "episodes": float(len(compared)),
         "samples": float(len(terms)),

@@ -6,12 +6,12 @@ It begins as the base policy. Half of each mini-batch are successes, so that nei
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from hashlib import sha256
 from math import fsum
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
@@ -28,6 +28,7 @@ from learner.clocks import Clocks
 from learner.episodes import Batch, Sample
 from learner.learned import Learned
 from learner.planning import minibatches_of
+from learner.stepping import Account, step_along
 
 
 class Labelled(NamedTuple):
@@ -60,41 +61,30 @@ class OrmTraining:
         """See `Beside.step`."""
         assert self._plan is not None, "no batch was begun"
         began = Clocks.now()
-        learned, part, before = self.learned, self._parts[index], self.learned.digest
+        part = self._parts[index]
         losses, odds = self._backward(part)
-        norm = learned.clip(self._settings.max_gradient_norm)
-        number = learned.update + 1
-        if not np.isfinite(norm):
-            learned.forget_gradient()
-            return UpdateSkipped(
-                update=number,
-                model=ORM,
-                batch=self._plan.batch,
-                minibatch=index,
-                reason=f"the gradient's norm is {norm}",
-                state=before,
+
+        def account() -> Account:
+            likely = [float(torch.sigmoid(torch.tensor(one))) for one in odds]
+            return Account(
+                inputs=inputs_digest(part),
+                metrics=orm_metrics(part, losses, likely),
+                samples=SampleReport(
+                    advantages=pack_floats([one.success - p for one, p in zip(part, likely, strict=True)]),
+                    weights=pack_floats([1 / len(part)] * len(part)),
+                    ratios=pack_floats([1.0] * len(part)),
+                    masks=pack_floats([1.0] * len(part)),
+                ),
             )
-        rate = orm_rate(self._settings, number)
-        learned.step(learning_rate=rate, weight_decay=self._settings.weight_decay)
-        likely = [float(torch.sigmoid(torch.tensor(one))) for one in odds]
-        taken = Clocks.now().since(began)
-        return UpdateApplied(
-            update=number,
-            model=ORM,
-            batch=self._plan.batch,
-            minibatch=index,
-            before=before,
-            after=learned.digest,
-            inputs=inputs_digest(part),
-            metrics=orm_metrics(part, losses, likely) | {"gradient_norm": norm, "learning_rate": rate},
-            samples=SampleReport(
-                advantages=pack_floats([one.success - p for one, p in zip(part, likely, strict=True)]),
-                weights=pack_floats([1 / len(part)] * len(part)),
-                ratios=pack_floats([1.0] * len(part)),
-                masks=pack_floats([1.0] * len(part)),
-            ),
-            duration_ms=taken.wall_s * 1000,
-            cpu_ms=taken.cpu_s * 1000,
+
+        return step_along(
+            self.learned,
+            self._plan,
+            index,
+            settings=self._settings,
+            rate=partial(orm_rate, self._settings),
+            account=account,
+            began=began,
         )
 
     def _backward(self, part: Sequence[Labelled]) -> tuple[list[float], list[float]]:

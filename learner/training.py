@@ -7,6 +7,7 @@ from one worker thread. Packing into forward passes follows from the samples alo
 
 import copy
 from collections.abc import Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from threading import Event
@@ -23,7 +24,6 @@ from core.seeds import derive_seed
 from core.settings import LearnerSettings
 from core.states import CRITIC, POLICY, combined
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
-from events.catalogue.training import PlannedEpisode
 from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
@@ -31,11 +31,11 @@ from learner.beside import MODELS, Beside
 from learner.clocks import NO_TIME, Clocks
 from learner.critic import CriticTraining
 from learner.episodes import Batch, Replay, Sample
-from learner.heap import give_back_freed
 from learner.learned import Learned, Tensors
 from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
 from learner.planning import Minibatch, minibatches_of
+from learner.stepping import Account, step_along
 from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
 from learner.valuing import step_advantages
 from storage.blobs import BlobStore
@@ -223,51 +223,37 @@ class Training:
             self._check()
             return self._model(self._plan.model).step(index)
         began = Clocks.now()
-        learned = self._policy
-        part, terms, before = self._parts[index], self._terms[index], learned.digest
+        plan, part, terms = self._plan, self._parts[index], self._terms[index]
         weighed: Sequence[SampleTerms] = terms
         if isinstance(self._algorithm, Weighing):
             weighed = self._algorithm.weigh(terms, self._now)
         losses = self._backward(weighed)
-        norm = learned.clip(self._settings.max_gradient_norm)
-        number = learned.update + 1
-        if not np.isfinite(norm):
-            learned.forget_gradient()
-            return UpdateSkipped(
-                update=number,
-                model=POLICY,
-                batch=self._plan.batch,
-                minibatch=index,
-                reason=f"the gradient's norm is {norm}",
-                state=before,
+
+        def account() -> Account:
+            return Account(
+                inputs=inputs_digest(terms),
+                metrics=update_metrics(
+                    weighed,
+                    losses,
+                    plan.episodes[part.first_episode : part.end_episode],
+                    replays=self._replays,
+                    version=plan.version,
+                ),
+                samples=sample_report(weighed, losses),
             )
-        rate = learning_rate(self._settings, number)
-        learned.step(learning_rate=rate, weight_decay=self._settings.weight_decay)
-        give_back_freed()
-        taken, beginning = Clocks.now().since(began), self._beginning
-        self._beginning = NO_TIME
-        episodes: Sequence[PlannedEpisode] = self._plan.episodes[part.first_episode : part.end_episode]
-        return UpdateApplied(
-            update=number,
-            model=POLICY,
-            batch=self._plan.batch,
-            minibatch=index,
-            before=before,
-            after=learned.digest,
-            inputs=inputs_digest(terms),
-            metrics=update_metrics(
-                weighed,
-                losses,
-                episodes,
-                replays=self._replays,
-                version=self._plan.version,
-                gradient_norm=norm,
-                learning_rate=rate,
-            ),
-            samples=sample_report(weighed, losses),
-            duration_ms=(taken.wall_s + beginning.wall_s) * 1000,
-            cpu_ms=(taken.cpu_s + beginning.cpu_s) * 1000,
+
+        fact = step_along(
+            self._policy,
+            plan,
+            index,
+            settings=self._settings,
+            rate=partial(learning_rate, self._settings),
+            account=account,
+            began=began.earlier(self._beginning),
         )
+        if isinstance(fact, UpdateApplied):
+            self._beginning = NO_TIME
+        return fact
 
     def _backward(self, terms: Sequence[SampleTerms]) -> list[SampleLoss]:
         """Accumulate the gradient over forward passes; shares make the sum independent of how samples are packed."""

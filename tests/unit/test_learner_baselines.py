@@ -125,7 +125,10 @@ def test_value_and_gradient_are_those_of_the_formula_itself(tmp_path: Path) -> N
     ]
     whole = torch.stack(losses).sum()
     assert float(whole.detach()) == pytest.approx(float(direct.detach()), rel=1e-5)
-    torch.testing.assert_close(gradient(whole), expected, rtol=1e-4, atol=1e-4)
+    # the two add the same numbers up in another order: float32 keeps seven digits of the largest
+    largest = float(expected.abs().max())
+    assert largest > 0
+    torch.testing.assert_close(gradient(whole), expected, rtol=0, atol=1e-5 * largest)
 
 
 def test_self_imitation_by_hand() -> None:
