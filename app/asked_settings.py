@@ -1,4 +1,4 @@
-"""Settings of a recorded run with another endpoint: who is asked about it later need not be who was named when it began."""
+"""Settings with another endpoint: who is asked about a run later, or acts instead of its policy, need not be who it names."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from app.configuration import from_override
 from app.endpoint_conflicts import endpoint_conflicts
+from core.endpoint import ENDPOINT
 from core.errors import SettingsError
 from core.settings import Settings
 
@@ -41,3 +42,25 @@ def asked_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
     if wrong:
         raise SettingsError("\n".join(wrong))
     return changed
+
+
+def policy_asked(policy: str, settings: Settings) -> Settings | None:
+    """The settings under which `endpoint` or `endpoint:MODEL` acts; None: the policy is another.
+
+    Raises:
+        SettingsError: they name no server or no model, or a scaffold that would constrain it.
+
+    """
+    name, _, model = policy.partition(":")
+    if name != ENDPOINT:
+        return None
+    endpoint = settings.endpoint.model_copy(update={"model": model or settings.endpoint.model})
+    if not (endpoint.base_url and endpoint.model):
+        raise SettingsError(
+            "--policy endpoint:MODEL needs a model and a server: --set endpoint.base_url=http://127.0.0.1:8000/v1"
+        )
+    if settings.scaffold.states and settings.scaffold.constrained:
+        raise SettingsError(
+            "a model behind an endpoint cannot be constrained to a scaffold's actions: --set scaffold.constrained=false"
+        )
+    return settings.model_copy(update={"endpoint": endpoint})

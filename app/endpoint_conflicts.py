@@ -24,6 +24,11 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
             f"{' and '.join(users)} asks the endpoint, and endpoint.base_url or endpoint.model is empty: set both, for instance "
             "endpoint.base_url=http://127.0.0.1:8000/v1"
         )
+    if settings.policy.base.partition(":")[0] == ENDPOINT:
+        found.append(
+            f"policy.base = {settings.policy.base!r}: a model behind an endpoint gives no log-probabilities of what it samples, so "
+            "that nothing can be trained on it as its own. To evaluate it: hindcast eval --policy endpoint:MODEL"
+        )
     for name in users:
         key, limit_s = bounds[name]
         if limit_s < endpoint.timeout_s:

@@ -7,8 +7,8 @@ The same actor and judge as in training, on a log in memory: nothing is recorded
 import asyncio
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +16,8 @@ from typing import NamedTuple
 import msgspec
 
 from actors.actor import run_actor
+from actors.endpoint.client import Endpoint
+from actors.engines.endpoint import EndpointEngine
 from actors.engines.in_process import InProcessEngine
 from actors.environments.base import TaskSource
 from actors.environments.browser import BrowserHost
@@ -48,6 +50,14 @@ class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
 
 
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What asking a model behind an endpoint took."""
+
+    prompt_tokens: int
+    answer_tokens: int
+    cost_usd: float
+
+
 class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     """Success of one policy, with 95 % Wilson intervals."""
 
@@ -61,6 +71,8 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     """Episodes without a verdict: the world broke, or the judge could not tell. Not counted in the rate."""
     mean_steps: float
     by_task: dict[str, FamilyResult]
+    asked: Asked | None = None
+    """None: the policy is no model behind an endpoint."""
 
 
 def plan_requests(
@@ -136,20 +148,27 @@ async def evaluate(
 async def play(
     requests: Sequence[EpisodeRequested],
     *,
-    folder: Path,
+    folder: Path | None,
     weights: Path | None,
     settings: Settings,
     said: Callable[[int, int], None] = lambda _done, _successes: None,
 ) -> "Tally":
-    """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress."""
-    engine = await asyncio.to_thread(InProcessEngine, folder, settings.policy)
+    """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress.
+
+    `folder` None: a model behind the settings' endpoint acts.
+    """
+    if folder is None:
+        actors = settings.actors.model_copy(
+            update={"max_prompt_tokens": settings.endpoint.prompt_characters}  # whose tokens are characters
+        )
+        settings = settings.model_copy(update={"actors": actors})
     log = MemoryLog("evaluation")
     stop = asyncio.Event()
     tally = Tally(requests)
     with tempfile.TemporaryDirectory() as scratch:
         blobs = BlobStore(Path(scratch))
         async with (
-            engine,
+            _engine(folder, settings) as engine,
             sites_running(settings) as sites,
             open_judges(settings.judge.judges, settings, blobs) as judges,
             BrowserHost(settings.actors) as host,
@@ -195,7 +214,22 @@ async def play(
                     if tally.done == len(requests):
                         break
             stop.set()
+    if isinstance(engine, EndpointEngine):
+        tally.asked = Asked(
+            prompt_tokens=engine.prompt_tokens, answer_tokens=engine.answer_tokens, cost_usd=engine.cost_usd
+        )
     return tally
+
+
+@asynccontextmanager
+async def _engine(folder: Path | None, settings: Settings) -> AsyncIterator[InProcessEngine | EndpointEngine]:
+    """Who acts. Nothing that a model behind an endpoint says is remembered: equal questions may have other answers."""
+    if folder is not None:
+        async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
+            yield engine
+    else:
+        async with Endpoint(settings.endpoint) as endpoint:
+            yield EndpointEngine(endpoint, keep_thoughts=settings.actors.answer_format == "thinking")
 
 
 class PlayedStep(NamedTuple):
@@ -233,6 +267,7 @@ class Tally:
         self.by_task: dict[str, list[bool]] = defaultdict(list)
         """Verdicts by the task's id."""
         self.lost = 0
+        self.asked: Asked | None = None
 
     @property
     def done(self) -> int:
@@ -297,6 +332,7 @@ class Tally:
             lost=self.lost,
             mean_steps=round(sum(self._steps) / max(1, len(self._steps)), 2),
             by_task=families,
+            asked=self.asked,
         )
 
 

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from core.sampling import Sampling
+
 Body = dict[str, Any]
 
 
@@ -146,5 +148,20 @@ def in_turn(*reactions: Reaction) -> Rule:
     def rule(_: Body) -> Reaction:
         with lock:
             return left.pop(0) if len(left) > 1 else left[0]
+
+    return rule
+
+
+def policy_rule(engine: Any) -> Rule:
+    """A real model behind the server: an engine of ours answers the turns after the system's, by its own chat template."""
+
+    def rule(body: Body) -> Reaction:
+        turns = [one for one in body["messages"] if one["role"] != "system"]
+        text = engine.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        ids = engine.tokenizer(text, add_special_tokens=False)["input_ids"]
+        sampling = Sampling(temperature=body["temperature"], max_tokens=64, seed=body["seed"])
+        answer = asyncio.run(engine.generate(ids, sampling))
+        said = engine.tokenizer.decode(answer.token_ids, skip_special_tokens=True)
+        return says(said, prompt_tokens=len(ids), answer_tokens=len(answer.token_ids))
 
     return rule

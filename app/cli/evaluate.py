@@ -12,6 +12,7 @@ from actors.environments.base import TaskSource
 from actors.environments.web.tasks import ENVIRONMENT
 from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from actors.environments.webarena.tasks import WebArenaTasks
+from app.asked_settings import policy_asked
 from app.cli.bars import progress_bar
 from app.cli.options import PLACES, Json, SourceOption
 from app.cli.output import print_json, print_table, print_text
@@ -37,7 +38,11 @@ TASK_FILES = {WEBARENA: "set sites.webarena_tasks and sites.webarena_sites (docs
 @app.command("eval")
 def evaluate_policy(
     policy: Annotated[
-        str, typer.Option(help="`base`, a model folder, a version of the run such as 12, or `latest`.")
+        str,
+        typer.Option(
+            help="`base`, a model folder, a version of the run such as 12, `latest`, or `endpoint:MODEL`: who answers at "
+            "endpoint.base_url."
+        ),
     ] = "base",
     suite: Annotated[
         str,
@@ -91,7 +96,11 @@ def evaluate_policy(
     require_accounts(settings)
     sources = task_sources(settings)
     source = _source(sources, SUITES[suite] if own is None else ENVIRONMENT)
-    folder, weights, name = _find_policy(policy, settings, run, as_of)
+    asked = policy_asked(policy, settings)
+    settings = asked or settings
+    folder, weights, name = (
+        (None, None, policy) if asked is not None else _find_policy(policy, settings, run, as_of)
+    )
     if tasks is not None and not settings.curriculum.tasks:
         raise SettingsError(f"--tasks {tasks} names no curriculum.tasks. Run: hindcast task select")
     chosen: list[Task] = []
@@ -143,6 +152,11 @@ def evaluate_policy(
         f"policy {report.policy} on {report.suite}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] "
         f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average"
     )
+    if report.asked is not None:
+        print_text(
+            f"asked: {report.asked.prompt_tokens} prompt tokens, {report.asked.answer_tokens} answer tokens, "
+            f"{report.asked.cost_usd:.4f} dollars"
+        )
     if isinstance(source, WebArenaTasks):
         print_text(f"Of the task file: {source.describe()}.")
     if points:

@@ -1,0 +1,120 @@
+"""A policy behind an OpenAI-compatible server: the prompting baseline. It can be evaluated, never trained.
+
+The actor builds its prompt as for any policy (`core.prompt`, WebRL's turns); this engine's tokenizer has one token per
+character, so that the turns can be read back without loss and sent as chat messages, behind a versioned system prompt that
+says how to answer. So lengths are counted in characters.
+
+Invariant "What was sampled is what is trained" holds by refusal: a chat completion comes without the token ids and
+log-probabilities that it was sampled at, so its tokens have version -1, as a demonstrator's have, and `policy.base` cannot
+name it. New weights cannot be given to it, nor can its answers be constrained.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from actors.endpoint.asking import Answered, Message
+from actors.endpoint.client import Endpoint
+from actors.endpoint.prompts import prompt_text, said_by
+from actors.engines.base import Constraint, Generation
+from core.errors import EngineFailed, ModelFileError
+from core.sampling import Sampling
+
+PROMPT = prompt_text("act-1")
+NO_VERSION = -1
+"""Of tokens that no version of a run's policy sampled."""
+SEEDS = 2**31
+"""Servers take seeds below this."""
+
+
+class TextTokenizer:
+    """Characters as tokens, and what `core.prompt` needs of a Hugging Face tokenizer."""
+
+    USER, ANSWER, END = "\ue000", "\ue001", "\ue002"
+    """Marks of turns: private-use characters, which text never keeps."""
+    eos_token_id = ord(END)
+    _marks: Mapping[int, str] = {ord(mark): "\ufffd" for mark in (USER, ANSWER, END)}
+
+    def __call__(
+        self, text: str, *, add_special_tokens: bool, split_special_tokens: bool = False
+    ) -> dict[str, list[int]]:
+        """Token ids; `split_special_tokens`: it is plain text, in which nothing is a mark."""
+        return {
+            "input_ids": [
+                ord(letter) for letter in (text.translate(self._marks) if split_special_tokens else text)
+            ]
+        }
+
+    def apply_chat_template(
+        self, messages: Sequence[Mapping[str, str]], *, tokenize: bool, add_generation_prompt: bool
+    ) -> str:
+        """Turns as marked text."""
+        turns = [(self.USER if one["role"] == "user" else self.ANSWER) + one["content"] for one in messages]
+        return "".join([*turns, self.ANSWER if add_generation_prompt else ""])
+
+    def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = False) -> str:
+        """The text of token ids."""
+        text = "".join(map(chr, ids))
+        return text.translate(dict.fromkeys(self._marks)) if skip_special_tokens else text
+
+    def messages(self, ids: Sequence[int]) -> list[Message]:
+        """The turns of a prompt, without the place for the answer at its end."""
+        found: list[Message] = []
+        for turn in self.decode(ids).replace(self.ANSWER, self.USER + self.ANSWER).split(self.USER):
+            if turn.startswith(self.ANSWER):
+                found.append(Message("assistant", turn[1:]))
+            elif turn:
+                found.append(Message("user", turn))
+        return found[:-1] if found and found[-1] == Message("assistant", "") else found
+
+
+class EndpointEngine:
+    """A `PolicyEngine` that asks."""
+
+    version = 0
+
+    def __init__(self, endpoint: Endpoint, *, keep_thoughts: bool) -> None:
+        """`endpoint`: open; `keep_thoughts`: what a model thinks aloud is a part of its answer (`thinking`)."""
+        self.tokenizer: Any = TextTokenizer()
+        self.prompt_tokens = self.answer_tokens = 0
+        """As the server counted, so far."""
+        self.cost_usd = 0.0
+        self._endpoint = endpoint
+        self._keep_thoughts = keep_thoughts
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
+        """One answer; a refusal is an answer, too: none that is an action. Raises EngineFailed, ModelFileError."""
+        if constraint is not None:
+            raise ModelFileError(
+                "a model behind an endpoint cannot be constrained: set scaffold.constrained to false"
+            )
+        said = await self._endpoint.ask(
+            [*PROMPT.filled({}), *self.tokenizer.messages(prompt_ids)],
+            self._read,
+            temperature=sampling.temperature,
+            seed=sampling.seed % SEEDS,
+        )
+        consulted = said.consulted
+        self.prompt_tokens += consulted.prompt_tokens
+        self.answer_tokens += consulted.answer_tokens
+        self.cost_usd += consulted.cost_usd
+        if not isinstance(said, Answered) and said.trouble in ("outage", "rejected"):
+            raise EngineFailed(said.reason)
+        text = said.value if isinstance(said, Answered) else consulted.answer
+        ids = [*self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]]
+        ids.append(self.tokenizer.eos_token_id)
+        return Generation(
+            token_ids=ids, logprobs=[0.0] * len(ids), versions=[NO_VERSION] * len(ids), finish="stop"
+        )
+
+    def _read(self, text: str) -> str:
+        return text if self._keep_thoughts else said_by(text)
+
+    async def adopt(self, version: int, weights: Path) -> None:
+        """Never: its weights are its server's."""
+        raise ModelFileError(f"a model behind an endpoint cannot be given the weights of version {version}")
+
+    async def close(self) -> None:
+        """Nothing: whoever opened the endpoint closes it."""
