@@ -13,6 +13,7 @@ from pathlib import Path
 
 import structlog
 
+from actors.curriculum.inventing import Inventor
 from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from app.launch import read_launch
@@ -23,6 +24,7 @@ from app.runs import RunHandle, open_run
 from app.supervisor import home_folder
 from app.telemetry import exporting
 from app.worker import wait_for_bus
+from core.endpoint import ENDPOINT
 from core.errors import EnvironmentFailed
 from core.phases import PHASED
 from core.settings import Settings
@@ -128,18 +130,33 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     async with opened("curriculum", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
         goal = launch.until.get("episodes") if launch else None
-        ready("")
-        await run_curriculum(
-            log=log,
-            publisher=publisher,
-            blobs=handle.blobs,
-            sources=task_sources(handle.settings),
-            settings=handle.settings,
-            stop=stop,
-            until_episodes=int(goal) if goal else None,
-            room_check=room_check(handle, log),
-            valuer=_valuer(handle),
-        )
+        async with _inventing(handle.settings) as inventor:
+            ready("")
+            await run_curriculum(
+                log=log,
+                publisher=publisher,
+                blobs=handle.blobs,
+                sources=task_sources(handle.settings),
+                settings=handle.settings,
+                stop=stop,
+                until_episodes=int(goal) if goal else None,
+                room_check=room_check(handle, log),
+                valuer=_valuer(handle),
+                inventor=inventor,
+            )
+
+
+@asynccontextmanager
+async def _inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
+    """Who invents tasks in words, where the settings want that."""
+    if settings.evolution.generator != ENDPOINT:
+        yield None
+        return
+    from actors.endpoint.client import Endpoint
+    from app.judges import MEMORY
+
+    async with Endpoint(settings.endpoint, memory=home_folder() / MEMORY) as endpoint:
+        yield Inventor(endpoint, run_seed=settings.run.seed)
 
 
 def _valuer(handle: RunHandle) -> Valuer | None:

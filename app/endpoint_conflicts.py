@@ -4,6 +4,7 @@ from urllib.parse import urlsplit
 
 from core.endpoint import ENDPOINT, FUZZY, EndpointSettings
 from core.settings import Settings
+from core.states import ORM
 
 
 def endpoint_conflicts(settings: Settings) -> list[str]:
@@ -17,6 +18,7 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
     asking = {
         "judge.judges": bool({ENDPOINT, FUZZY} & set(settings.judge.judges)),
         "relabeler.kind": settings.relabeler.kind == ENDPOINT,
+        "evolution.generator": settings.evolution.generator == ENDPOINT,
     }
     users = [name for name, asks in asking.items() if asks]
     if users and not (endpoint.base_url and endpoint.model):
@@ -29,12 +31,30 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
             f"policy.base = {settings.policy.base!r}: a model behind an endpoint gives no log-probabilities of what it samples, so "
             "that nothing can be trained on it as its own. To evaluate it: hindcast eval --policy endpoint:MODEL"
         )
-    for name in users:
+    if asking["evolution.generator"]:
+        found += _invention_conflicts(settings)
+    for name in (one for one in users if one in bounds):
         key, limit_s = bounds[name]
         if limit_s < endpoint.timeout_s:
             found.append(
                 f"{key} = {limit_s:g} is over before one request is (endpoint.timeout_s = {endpoint.timeout_s:g}): raise it"
             )
+    return found
+
+
+def _invention_conflicts(settings: Settings) -> list[str]:
+    """Goals in words: who can judge them, and who can say that they can be reached."""
+    found = []
+    if settings.judge.judges[:1] not in ((ENDPOINT,), (ORM,)):
+        found.append(
+            f"evolution.generator = 'endpoint' invents tasks in words, which only a judge that reads can judge: judge.judges = "
+            f"{list(settings.judge.judges)} must begin with {ENDPOINT} or {ORM}"
+        )
+    if settings.evolution.feasibility != "none":
+        found.append(
+            f"evolution.feasibility = {settings.evolution.feasibility!r} knows no goals in words and would reject every task of "
+            "evolution.generator = 'endpoint': set it to none"
+        )
     return found
 
 

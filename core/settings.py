@@ -75,8 +75,9 @@ class CurriculumSettings(Section):
 class EvolutionSettings(Section):
     """Tasks made from failed ones, phase by phase (WebRL). How long a phase is: `learner.phase_episodes`."""
 
-    generator: Literal["", "embedded"] = ""
-    """What makes them: `embedded` varies goals by what the site knows; empty: every phase draws from the settings' tasks."""
+    generator: Literal["", "embedded", "endpoint"] = ""
+    """What makes them: `embedded` varies goals by what the site knows; `endpoint`: a model that is asked, in words, so that
+    the first judge must be one that reads; empty: every phase draws from the settings' tasks."""
     tasks_per_phase: Count = 64
     """Tasks to admit in each phase after the first."""
     value_low: Annotated[float, Field(ge=0, le=1)] = 0.05

@@ -14,6 +14,7 @@ import msgspec
 import structlog
 
 from actors.curriculum.generating import basis_of, embedded_candidates, undecided, verdict_on, wanted
+from actors.curriculum.inventing import Inventor
 from actors.curriculum.pool import Pool
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState, Valuer
@@ -43,8 +44,13 @@ class Evolver:
         settings: Settings,
         blobs: BlobStore,
         valuer: Valuer | None,
+        inventor: Inventor | None = None,
     ) -> None:
-        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued."""
+        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
+
+        `inventor` None: tasks are made from what the sites know.
+        """
+        self._inventor = inventor
         self._settings = settings
         self._blobs = blobs
         self._valuer = valuer
@@ -80,14 +86,24 @@ class Evolver:
         if not count or place == self._exhausted:
             return []
         basis = basis_of(state)
-        found = await asyncio.to_thread(
-            embedded_candidates,
-            basis,
-            count=count,
-            spaces=self._spaces,
-            families=self._families,
-            run_seed=self._settings.run.seed,
-        )
+        if self._inventor is not None:
+            phases, pages = state.phases, state.phases.ground.pages
+            found = await self._inventor.candidates(
+                basis,
+                count=count,
+                environments=tuple(self._spaces),
+                known=[phases.generated[name].instruction for name in phases.candidates],
+                page_of=lambda task: self._page(pages.get(f"{task.environment}/{task.family}")),
+            )
+        else:
+            found = await asyncio.to_thread(
+                embedded_candidates,
+                basis,
+                count=count,
+                spaces=self._spaces,
+                families=self._families,
+                run_seed=self._settings.run.seed,
+            )
         if not found:
             self._exhausted = place
             logger.info(

@@ -23,6 +23,7 @@ import structlog
 
 from actors.curriculum.choice import demonstrated_pool
 from actors.curriculum.evolving import Evolver
+from actors.curriculum.inventing import Inventor
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
 from actors.curriculum.projection import DRAIN, FAMILIES, PAIRING, CurriculumProjection
@@ -80,11 +81,13 @@ async def run_curriculum(
     room_check: RoomCheck | None = None,
     demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
     valuer: Valuer | None = None,
+    inventor: Inventor | None = None,
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
     `sources` are the environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with leases and nothing else;
-    `room_check` None: there is always room; `valuer` None: generated tasks are not valued.
+    `room_check` None: there is always room; `valuer` None: generated tasks are not valued; `inventor`
+    None: they are made from what sites know.
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
@@ -99,7 +102,9 @@ async def run_curriculum(
         pool = shown = demonstrated_pool(
             shown, wanted=settings.curriculum.demonstrations, run_seed=settings.run.seed
         )
-    evolver = Evolver(sources=sources, pool=pool, settings=settings, blobs=blobs, valuer=valuer)
+    evolver = Evolver(
+        sources=sources, pool=pool, settings=settings, blobs=blobs, valuer=valuer, inventor=inventor
+    )
     keeper = Keeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(
         log, publisher, settings, pool, shown, clock_ns, until_episodes, room_check, keeper, evolver
