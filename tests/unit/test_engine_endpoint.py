@@ -25,7 +25,7 @@ from core.action import ACTIONS, ParseFailure
 from core.endpoint import EndpointSettings
 from core.errors import EngineFailed, ModelFileError, SettingsError
 from core.grammar import parse_answer
-from core.models.policy import base_policy_folder
+from core.models.folders import base_policy_folder
 from core.observation import Observation
 from core.prompt import STAND_IN, build_prompt
 from core.sampling import Sampling
