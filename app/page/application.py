@@ -24,6 +24,7 @@ from app.page.guard import Guard
 from app.page.reading import step_detail
 from app.page.rendering import FOLDER, environment
 from app.page.runs import OpenRuns
+from app.page.views.compare import compare
 from app.page.views.consumers import consumers
 from app.page.views.episode import episode
 from app.page.views.episodes import episode_table
@@ -65,6 +66,7 @@ VIEWS = (
     View("curriculum", "curriculum", curriculum, "Curriculum"),
     View("policies", "policies", policies, "Policies"),
     View("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
+    View("compare", "compare", compare, "Compare"),
     View("consumers", "consumers", consumers, "Consumers"),
     View("settings", "settings", settings, "Settings"),
 )
@@ -148,6 +150,7 @@ class Pages:
         name = request.path_params["run"]
         with self._runs.asking(name, request.query_params.get("as_of")) as (open_run, connection, place):
             ask = Ask(
+                runs=self._runs,
                 run=open_run.handle,
                 connection=connection,
                 position=place.position,

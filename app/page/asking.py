@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection
 
+from app.page.runs import OpenRuns
 from app.runs import RunHandle
 from core.errors import SettingsError
 
@@ -13,6 +14,8 @@ from core.errors import SettingsError
 class Ask:
     """What a page's answer is made from."""
 
+    runs: OpenRuns
+    """All of the home."""
     run: RunHandle
     connection: Connection
     """One consistent view of the run's read model."""

@@ -20,16 +20,18 @@ from typer.testing import CliRunner
 from actors.environments.chromium import find_browser
 from app.cli import app
 from app.page.serving import serve_page
-from app.runs import RunHandle
+from app.runs import RunHandle, open_run
 from core.errors import SettingsError
 from events.catalogue import EpisodeStarted, RunForked, StepTaken
+from storage.readmodel.comparison import compare_runs
 from storage.readmodel.projector import run_projector
 from storage.readmodel.queries import list_episodes, run_summary
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }}'
-PAGES = ("", "episodes", "timeline", "curriculum", "policies", "consumers", "settings")
+PAGES = ("", "episodes", "timeline", "curriculum", "policies", "compare", "consumers", "settings")
+OTHER = "other"
 WAIT_MS = 60_000
 
 
@@ -92,6 +94,9 @@ def fold(home: Path) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown]:
     home = tmp_path_factory.mktemp("page") / "home"
+    other = [told for told in a_run(2, groups=4, run=OTHER) if not isinstance(told.fact, RunForked)]
+    await make_home(home, other, run=OTHER)
+    await asyncio.to_thread(fold, home)
     handle = await make_home(home, FACTS[:EARLIER])
     await asyncio.to_thread(fold, home)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
@@ -194,6 +199,22 @@ async def test_a_position_in_the_log_is_a_page_of_that_moment(shown: Shown, page
     )
     told = await shown.twin(f"/overview.json?as_of={at}")
     assert told["summary"] == plain(then)
+
+
+async def test_two_runs_stand_side_by_side(shown: Shown, page: Page) -> None:
+    models = [open_run(name, home=shown.handle.home).read_model() for name in (OTHER, shown.handle.name)]
+    with models[0].reading() as left, models[1].reading() as right:
+        found = compare_runs(left, right)
+    for model in models:
+        model.close()
+    told = await shown.twin(f"/compare.json?with={OTHER}")
+    assert told["comparison"] | {"updates": []} == plain(found) | {"updates": []}
+    assert told["comparison"]["updates"] == plain(found)["updates"][: len(told["comparison"]["updates"])]
+    await page.goto(f"{shown.base}/compare")
+    assert await page.locator("table").count() == 0
+    await page.select_option("select[name=with]", OTHER)
+    await page.wait_for_url(f"**/compare?with={OTHER}")
+    assert await page.locator(".chart").count() == 2
 
 
 async def test_keys_lead_through_an_episode_and_open_what_its_policy_read(shown: Shown, page: Page) -> None:
