@@ -90,6 +90,9 @@ def show_one(
         Path | None,
         typer.Option(metavar="DIR", file_okay=False, help="Write its screenshots into this folder."),
     ] = None,
+    marks: Annotated[
+        bool, typer.Option("--marks", help="Beside each also one with numbered boxes (screenshot/marks/1).")
+    ] = False,
     as_of: AsOf = None,
     as_json: Json = False,
 ) -> None:
@@ -102,7 +105,7 @@ def show_one(
     files, without = (
         ([], [])
         if screenshots is None
-        else write_out(detail.screenshots, open_source(run).blobs, screenshots)
+        else write_out(detail.screenshots, open_source(run).blobs, screenshots, marked=marks)
     )
     if as_json:
         print_json({**msgspec.to_builtins(detail), "files": [str(file) for file in files]})

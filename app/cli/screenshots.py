@@ -3,7 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from core.errors import BlobCorrupt, BlobMissing
+from core.screen import Mark
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
 from storage.readmodel.answers import ScreenshotRow
@@ -23,8 +26,13 @@ def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
     return lines
 
 
-def write_out(rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path) -> tuple[list[Path], list[str]]:
-    """Write those that are kept into a folder, made where there is none; the files, and why others could not be had."""
+def write_out(
+    rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path, *, marked: bool = False
+) -> tuple[list[Path], list[str]]:
+    """Write those that are kept into a folder, made where there is none; the files, and why others could not be had.
+
+    `marked`: beside each one with numbered boxes over what could be acted upon (`core.rendering.marks`).
+    """
     folder.mkdir(parents=True, exist_ok=True)
     files, without = [], []
     for row in rows:
@@ -32,13 +40,29 @@ def write_out(rows: Sequence[ScreenshotRow], blobs: BlobStore, folder: Path) -> 
             continue
         file = folder / f"{_name(row)}.jpg"
         try:
-            file.write_bytes(blobs.get(BlobRef(row.sha256, row.size_bytes or 0)))
+            image = blobs.get(BlobRef(row.sha256, row.size_bytes or 0))
         except (BlobMissing, BlobCorrupt) as error:
             gone = f"let go of at position {row.released}" if row.released is not None else str(error)
             without.append(f"no {file.name}: {gone}")
-        else:
-            files.append(file)
+            continue
+        file.write_bytes(image)
+        files.append(file)
+        if marked:
+            other = file.with_name(f"{file.stem}-marks.png")
+            try:
+                other.write_bytes(_with_marks(image, row))
+            except ValueError as error:
+                without.append(f"no {other.name}: {error}")
+            else:
+                files.append(other)
     return files, without
+
+
+def _with_marks(image: bytes, row: ScreenshotRow) -> bytes:
+    from core.rendering.marks import draw_marks  # other commands need no Pillow
+
+    marks = msgspec.json.decode(row.marks or "[]", type=tuple[Mark, ...])
+    return draw_marks(image, marks, scale=row.scale or 1.0)
 
 
 def _name(row: ScreenshotRow) -> str:

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from actors.environments.base import Picture
 from actors.environments.picture import box_in, marks_in
@@ -13,6 +15,7 @@ from actors.screenshots import MAX_MISSING, Allowance, EpisodeScreenshots
 from app.cli.screenshots import in_words, write_out
 from core.errors import DiskFull
 from core.ids import digest_hex
+from core.rendering.marks import COLOURS
 from core.screen import Box, Mark
 from core.settings import ActorSettings
 from events.catalogue.episode import Screenshot
@@ -192,6 +195,31 @@ def test_boxes_of_a_page_that_lies_are_not_believed() -> None:
 def row(**values: Any) -> ScreenshotRow:
     empty = dict.fromkeys(ScreenshotRow.__struct_fields__)
     return ScreenshotRow(**{**empty, "position": 9, "shows": "before", **values})
+
+
+def test_with_marks_there_is_a_second_file_for_each_picture_and_a_reason_where_it_cannot_be_drawn(
+    tmp_path: Path,
+) -> None:
+    blobs = BlobStore(tmp_path / "blobs")
+    drawn = BytesIO()
+    Image.new("RGB", (64, 48), (255, 255, 255)).save(drawn, "JPEG")
+    good, bad = blobs.put(drawn.getvalue()), blobs.put(b"no picture")
+    marks = '[{"box":{"height":40,"width":60,"x":20,"y":40},"element":7}]'
+    rows = (
+        row(step=0, sha256=good.sha256, size_bytes=good.size, scale=0.5, marks=marks),
+        row(step=1, sha256=bad.sha256, size_bytes=bad.size, scale=0.5, marks=marks),
+    )
+    files, without = write_out(rows, blobs, tmp_path / "out", marked=True)
+    assert [file.name for file in files] == [
+        "step-000-before.jpg",
+        "step-000-before-marks.png",
+        "step-001-before.jpg",
+    ]
+    image = Image.open(files[1])
+    assert (image.format, image.size) == ("PNG", (64, 48))
+    assert image.getpixel((10, 39)) == COLOURS[7 % len(COLOURS)]
+    assert len(without) == 1
+    assert without[0].startswith("no step-001-before-marks.png: the 10 bytes are no picture")
 
 
 def test_pictures_are_counted_in_words_and_written_out(tmp_path: Path) -> None:
