@@ -87,7 +87,7 @@ class Episode:
             began = time.monotonic()
             answer = await self._answer(index, observation)
             generate_ms = (time.monotonic() - began) * 1000
-            action = parse_form(answer.text, self._settings.answer_format)
+            action = parse_form(answer.text, self._settings.answer_format, observation.page)
             if isinstance(action, Action) and action.name == "exit":
                 self._message = action.argument or ""
                 await self._step(

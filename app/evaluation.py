@@ -26,7 +26,7 @@ from app.judges import open_judges
 from app.sites import sites_running
 from core.evidence import Outcome
 from core.settings import Settings
-from core.statistics import wilson
+from core.statistics import mean_interval, wilson
 from core.task import Task
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken
 from events.catalogue.episode import StepResult
@@ -70,6 +70,10 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     lost: int
     """Episodes without a verdict: the world broke, or the judge could not tell. Not counted in the rate."""
     mean_steps: float
+    mean_reward: float
+    """Of the episodes with a verdict: what is reached in part counts in part, where a site rewards it."""
+    reward_low: float
+    reward_high: float
     by_task: dict[str, FamilyResult]
     asked: Asked | None = None
     """None: the policy is no model behind an endpoint."""
@@ -262,6 +266,7 @@ class Tally:
     def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
         self._requests = {request.episode: request for request in requests}
         self._verdicts: dict[str, list[bool]] = defaultdict(list)
+        self._rewards: list[float] = []
         self._steps: list[int] = []
         self._played: dict[str, Played] = {}
         self.by_task: dict[str, list[bool]] = defaultdict(list)
@@ -294,6 +299,7 @@ class Tally:
                 else:
                     task = self._requests[episode].task
                     self._verdicts[task.family].append(judgment.outcome == "success")
+                    self._rewards.append(judgment.reward)
                     self.by_task[task.id].append(judgment.outcome == "success")
             case EpisodeAbandoned(episode=episode):
                 request = self._requests[episode]
@@ -322,6 +328,7 @@ class Tally:
         """Success of all, and by family."""
         families = {family: _result(verdicts) for family, verdicts in sorted(self._verdicts.items())}
         whole = _result([verdict for verdicts in self._verdicts.values() for verdict in verdicts])
+        reward = mean_interval(self._rewards)
         return EvaluationReport(
             policy=policy,
             suite=suite,
@@ -331,6 +338,9 @@ class Tally:
             episodes=whole.episodes,
             lost=self.lost,
             mean_steps=round(sum(self._steps) / max(1, len(self._steps)), 2),
+            mean_reward=round(reward.rate, 4),
+            reward_low=round(reward.low, 4),
+            reward_high=round(reward.high, 4),
             by_task=families,
             asked=self.asked,
         )

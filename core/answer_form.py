@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 from core.action import Action, ParseFailure
 from core.grammar import parse_answer
+from core.observation import Page
 
 AnswerForm = Literal["plain", "thinking"]
 
@@ -25,14 +26,14 @@ _THINKING = re.compile(r"\s*<think>(?P<thought>.*?)</think>\s*<answer>(?P<answer
 _TAG = re.compile(r"</?(?:think|answer)>")
 
 
-def parse_form(text: str, form: AnswerForm) -> Action | ParseFailure:
-    """The action that an answer in this form asks for, or why it asks for none."""
+def parse_form(text: str, form: AnswerForm, page: Page | None = None) -> Action | ParseFailure:
+    """The action that an answer in this form asks for on a page, or why it asks for none."""
     if form == "plain":
-        return parse_answer(text)
+        return parse_answer(text, page)
     found = _THINKING.fullmatch(text)
     if found is None:
         return ParseFailure(reason="expected <think>…</think><answer>…</answer> and nothing beside")
-    return parse_answer(found["answer"])
+    return parse_answer(found["answer"], page)
 
 
 def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:

@@ -1,15 +1,17 @@
 """Answers of a policy to actions and back. A small grammar of our own: nothing in an answer is ever evaluated.
 
-Read are WebRL's dialect (`do(action="Click", element="7")`, `exit(message="…")`) and BrowserGym's (`click('12')`,
-`core.browsergym`), after any number of comment lines (`# Element: …`, `# Note: …`). Both always: `do` and `exit` are
-no functions of BrowserGym's, and what is one of its functions is read as nothing else, so that no answer has two
-readings. One that fits neither is a `ParseFailure`, a value like any other: parsing never raises.
+Read are WebRL's dialect (`do(action="Click", element="7")`, `exit(message="…")`), BrowserGym's (`click('12')`,
+`core.browsergym`) and WebShop's (`click[buy now]`, `core.bracketed`), after any number of comment lines
+(`# Element: …`, `# Note: …`). All of them always: `do` and `exit` are no functions of BrowserGym's, what is one of its
+functions is read as nothing else, and only WebShop's has brackets, so that no answer has two readings. One that fits
+none is a `ParseFailure`, a value like any other: parsing never raises.
 """
 
 import re
 from typing import Literal
 
 from core.action import ACTIONS, Action, ParseFailure
+from core.bracketed import read_bracketed
 from core.browsergym import read_browsergym, write_browsergym
 from core.calls import Unreadable, checked, quoted, read_call, shown
 from core.observation import Node, Page
@@ -24,13 +26,15 @@ MAX_ANSWER_CHARS = 20_000
 """Longer answers are not read at all."""
 
 
-def parse_answer(text: str) -> Action | ParseFailure:
-    """The action an answer asks for, or why it asks for none."""
+def parse_answer(text: str, page: Page | None = None) -> Action | ParseFailure:
+    """The action an answer asks for, or why it asks for none. `page` is what it was given for: WebShop's dialect needs it."""
     if len(text) > MAX_ANSWER_CHARS:
         return ParseFailure(reason=f"answer has {len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
     call = "\n".join(line for line in _outside_fences(text) if not line.lstrip().startswith("#")).strip()
     if not call:
         return ParseFailure(reason='expected a call such as do(action="Click", element="7"), found nothing')
+    if (bracketed := read_bracketed(call, page)) is not None:
+        return bracketed
     try:
         name, (positional, named) = read_call(call)
         if name == "do":

@@ -1,7 +1,8 @@
 """Intervals for measured rates, of which none is shown without one, and agreement of two raters."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import sqrt
+from statistics import fmean, stdev
 
 import msgspec
 
@@ -34,6 +35,18 @@ def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
     low = 0.0 if successes == 0 else (centre - spread) / scale
     high = 1.0 if successes == trials else (centre + spread) / scale
     return Interval(rate=rate, low=low, high=high)
+
+
+def mean_interval(values: Sequence[float], *, z: float = NORMAL_95) -> Interval:
+    """Mean of values in [0, 1] with the normal interval of their sample deviation, within [0, 1].
+
+    Fewer than two values say nothing of their spread: the interval is [0, 1].
+    """
+    mean = fmean(values) if values else 0.0
+    if len(values) < 2:
+        return Interval(rate=mean, low=0.0, high=1.0)
+    half = z * stdev(values) / sqrt(len(values))
+    return Interval(rate=mean, low=max(0.0, mean - half), high=min(1.0, mean + half))
 
 
 def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:

@@ -12,6 +12,7 @@ from actors.environments.base import TaskSource
 from actors.environments.web.tasks import ENVIRONMENT
 from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from actors.environments.webarena.tasks import WebArenaTasks
+from actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
 from app.asked_settings import policy_asked
 from app.cli.bars import progress_bar
 from app.cli.options import PLACES, Json, SourceOption
@@ -28,10 +29,21 @@ app = typer.Typer()
 
 EPISODES = 100
 """Played where nothing else is asked for."""
-SUITES = {"store": "store", "miniwob": "miniwob", "miniwob-all": "miniwob", "webarena": "webarena"}
-"""Suite -> site. A suite has the site's usual families, `-all` every one; that of WebArena each task of its file once."""
+SUITES = {
+    "store": "store",
+    "miniwob": "miniwob",
+    "miniwob-all": "miniwob",
+    "webarena": "webarena",
+    "webshop": "webshop",
+}
+"""Suite -> site. A suite has the site's usual families, `-all` every one; that of WebArena each task of its file once,
+that of WebShop the goals of its test part."""
 
-TASK_FILES = {WEBARENA: "set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)"}
+TASK_FILES = {
+    WEBARENA: "a task file: set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)",
+    WEBSHOP: "its data or a running server: set sites.webshop_items and sites.webshop_instructions, or sites.webshop_url "
+    "(docs/webshop.md)",
+}
 """Site that is offered only where settings name its tasks -> what to set."""
 
 
@@ -47,7 +59,7 @@ def evaluate_policy(
     suite: Annotated[
         str,
         typer.Option(
-            help="Which tasks: store, miniwob, miniwob-all, webarena, or your own task file: all of them."
+            help="Which tasks: store, miniwob, miniwob-all, webarena, webshop, or your own task file: all of them."
         ),
     ] = "store",
     episodes: Annotated[
@@ -126,7 +138,7 @@ def evaluate_policy(
         requests = plan_requests(
             source,
             episodes=episodes,
-            families=family or (source.families() if suite.endswith("-all") else ()),
+            families=family or _families_of(suite, source),
             temperature=temperature,
             lease_s=settings.curriculum.lease_s,
         )
@@ -150,7 +162,8 @@ def evaluate_policy(
     print_table(("family", "success", "95 %", "n"), rows, empty="no episode got a verdict")
     print_text(
         f"policy {report.policy} on {report.suite}: {report.rate:.1%} [{report.low:.1%}, {report.high:.1%}] "
-        f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average"
+        f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average, mean reward {report.mean_reward:.3f} "
+        f"[{report.reward_low:.3f}, {report.reward_high:.3f}]"
     )
     if report.asked is not None:
         print_text(
@@ -175,8 +188,15 @@ def evaluate_policy(
 
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
     if environment not in sources:
-        raise SettingsError(f"--suite {environment} needs a task file: {TASK_FILES[environment]}")
+        raise SettingsError(f"--suite {environment} needs {TASK_FILES[environment]}")
     return sources[environment]
+
+
+def _families_of(suite: str, source: TaskSource) -> Sequence[str]:
+    """The families of a suite; none means the site's usual ones."""
+    if source.name == WEBSHOP:
+        return [family for family in source.families() if family.endswith("test")][:1]
+    return source.families() if suite.endswith("-all") else ()
 
 
 def _own_file(suite: str) -> Path | None:

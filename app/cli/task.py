@@ -153,9 +153,12 @@ def select(
 
 @app.command("solve")
 def solve_all(
-    environment: Annotated[str, typer.Option(help="Which site: store, miniwob.")] = "miniwob",
+    environment: Annotated[str, typer.Option(help="Which site: store, miniwob, webshop.")] = "miniwob",
     family: Annotated[list[str] | None, typer.Option(help="Only these families; repeatable.")] = None,
     episodes: Annotated[int, typer.Option(min=1, help="Episodes of each family.")] = 20,
+    overrides: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Play the scripted demonstrators in a real browser and count what they win, by family.
@@ -164,7 +167,7 @@ def solve_all(
     """
     from app.solving import Solved, solvable, solve
 
-    settings = resolve().settings
+    settings = resolve(overrides=overrides or []).settings
     families = solvable(environment, family or [], settings)
 
     async def play() -> list[Solved]:

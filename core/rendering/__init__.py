@@ -8,9 +8,13 @@ from collections.abc import Callable
 from core.observation import Page
 from core.rendering.lines import render_lines
 from core.rendering.webrl import render_webrl
+from core.rendering.webshop import render_webshop_rich, render_webshop_text
 
 RENDERERS: dict[str, Callable[[Page], str]] = {
     "lines/1": render_lines,
     "webrl/1": render_webrl,
+    "webshop_text/1": render_webshop_text,
+    "webshop_rich/1": render_webshop_rich,
 }
-"""`lines/1` for small models, `webrl/1` for checkpoints trained on WebRL's simplified HTML."""
+"""`lines/1` for small models, `webrl/1` for checkpoints trained on WebRL's simplified HTML, WebShop's
+for agents that read its text modes."""

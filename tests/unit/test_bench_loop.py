@@ -21,6 +21,9 @@ def measured(successes: int, episodes: int = 100) -> EvaluationReport:
         episodes=episodes,
         lost=0,
         mean_steps=1.0,
+        mean_reward=band.rate,
+        reward_low=band.low,
+        reward_high=band.high,
         by_task={},
     )
 
