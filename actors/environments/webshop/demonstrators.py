@@ -4,7 +4,6 @@ The rule agent (arXiv 2207.01206, section 5) searches for the instruction as it 
 """
 
 from collections.abc import Sequence
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -89,7 +88,7 @@ def _field(page: Page) -> int | None:
 
 
 def _place(page: Page) -> Place:
-    return place_at(urlsplit(page.url).path) or Place(goal="")
+    return place_at(page.url) or Place(goal="")
 
 
 DEMONSTRATORS = {(ENVIRONMENT, family): demonstrate for family in FAMILIES}

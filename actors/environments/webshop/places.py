@@ -1,12 +1,13 @@
 """Where a shopper is. The address says all of it, as upstream's: goal, keywords, page, product, chosen options.
 
 So the shop keeps no sessions: equal addresses show equal pages, visits cannot touch each other, and the address of the
-last page says what was bought.
+last page says what was bought. The path names goal and product; how one came there and what is chosen is the query.
 """
 
 import json
+from collections.abc import Mapping
 from typing import Literal
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote, urlencode, urlsplit
 
 import msgspec
 
@@ -16,7 +17,7 @@ PARTS: tuple[Part, ...] = ("Description", "Features", "Reviews", "Attributes")
 """A product's sub-pages."""
 ROOT = "/webshop"
 """Begins every path, so that the store's server can show both shops."""
-MAX_PATH_CHARS = 8_000
+MAX_ADDRESS_CHARS = 20_000
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,58 +35,76 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """What is chosen."""
 
 
-def path_to(place: Place) -> str:
-    """The path that `place_at` reads back.
+def path_of(place: Place) -> str:
+    """The path of a place, which its query completes.
 
-    >>> path_to(Place(goal="ab", kind="item", asin="B01", keywords="red mug", options={"size": "s"}))
-    '/webshop/item_page/ab/B01/red%20mug/1/%7B%22size%22%3A%22s%22%7D'
+    >>> path_of(Place(goal="ab", kind="item", asin="B01", keywords="red mug"))
+    '/webshop/item_page/ab/B01'
     """
-    options = json.dumps(place.options, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
     match place.kind:
         case "index":
             parts = [place.goal]
         case "results":
-            parts = ["search_results", place.goal, place.keywords, str(place.page)]
+            parts = ["search_results", place.goal]
         case "item":
-            parts = ["item_page", place.goal, place.asin, place.keywords, str(place.page), options]
+            parts = ["item_page", place.goal, place.asin]
         case "part":
-            parts = [
-                "item_sub_page", place.goal, place.asin, place.keywords, str(place.page), place.part, options
-            ]  # fmt: skip
+            parts = ["item_sub_page", place.goal, place.asin, place.part]
         case "done":
-            parts = ["done", place.goal, place.asin, options]
-    return "/".join((ROOT, *(quote(part, safe="") for part in parts)))
+            parts = ["done", place.goal, place.asin]
+    return "/".join([ROOT, *(quote(part, safe="", errors="replace") for part in parts)])
 
 
-def place_at(path: str) -> Place | None:
-    """The place of a path as it stands in an address; None where the shop has no such page."""
-    if len(path) > MAX_PATH_CHARS or not path.startswith(f"{ROOT}/"):
+def query_of(place: Place) -> dict[str, str]:
+    """What the query of a place's address says, in its order; what is at its default is left out."""
+    found: dict[str, str] = {}
+    if place.kind in ("results", "item", "part"):
+        if place.keywords:
+            found["keywords"] = place.keywords
+        if place.page != 1:
+            found["page"] = str(place.page)
+    if place.kind in ("item", "part", "done") and place.options:
+        found["options"] = json.dumps(place.options, sort_keys=True, ensure_ascii=False)
+    return found
+
+
+def address_of(place: Place) -> str:
+    """Path and query, as `place_at` reads them back."""
+    query = urlencode(query_of(place), errors="replace")
+    return f"{path_of(place)}?{query}" if query else path_of(place)
+
+
+def place_at(address: str) -> Place | None:
+    """The place of an address, its host aside; None where the shop has no such page."""
+    if len(address) > MAX_ADDRESS_CHARS:
         return None
-    parts = [unquote(part) for part in path.removeprefix(f"{ROOT}/").split("/")]
     try:
-        match parts:
-            case [goal] if goal:
-                return Place(goal=goal)
-            case ["search_results", goal, keywords, page]:
-                return Place(goal=goal, kind="results", keywords=keywords, page=_number(page))
-            case ["item_page", goal, asin, keywords, page, options]:
-                return Place(
-                    goal=goal, kind="item", asin=asin, keywords=keywords, page=_number(page), options=_options(options)
-                )  # fmt: skip
-            case ["item_sub_page", goal, asin, keywords, page, part, options]:
-                return Place(
-                    goal=goal,
-                    kind="part",
-                    asin=asin,
-                    keywords=keywords,
-                    page=_number(page),
-                    part=msgspec.convert(part, Part),
-                    options=_options(options),
-                )
-            case ["done", goal, asin, options]:
-                return Place(goal=goal, kind="done", asin=asin, options=_options(options))
+        url = urlsplit(address)
+        if not url.path.startswith(f"{ROOT}/"):
+            return None
+        query = {name: values[-1] for name, values in parse_qs(url.query, max_num_fields=10).items()}
+        return _place([unquote(part) for part in url.path.removeprefix(f"{ROOT}/").split("/")], query)
     except ValueError:
         return None
+
+
+def _place(parts: list[str], query: Mapping[str, str]) -> Place | None:
+    keywords, page = query.get("keywords", ""), _number(query.get("page", "1"))
+    options = msgspec.json.decode(query.get("options", "{}"), type=dict[str, str])
+    match parts:
+        case [goal] if goal:
+            return Place(goal=goal)
+        case ["search_results", goal]:
+            return Place(goal=goal, kind="results", keywords=keywords, page=page)
+        case ["item_page", goal, asin]:
+            return Place(goal=goal, kind="item", asin=asin, keywords=keywords, page=page, options=options)
+        case ["item_sub_page", goal, asin, name]:
+            part = msgspec.convert(name, Part)
+            return Place(
+                goal=goal, kind="part", asin=asin, part=part, keywords=keywords, page=page, options=options
+            )
+        case ["done", goal, asin]:
+            return Place(goal=goal, kind="done", asin=asin, options=options)
     return None
 
 
@@ -93,7 +112,3 @@ def _number(text: str) -> int:
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and int(text) > 0):
         raise ValueError(f"{text!r} is no number of a page")
     return int(text)
-
-
-def _options(text: str) -> dict[str, str]:
-    return msgspec.json.decode(text, type=dict[str, str])

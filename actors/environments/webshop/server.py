@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from actors.environments.webshop.places import ROOT, path_to, place_at
+from actors.environments.webshop.places import ROOT, address_of, path_of, place_at, query_of
 from actors.environments.webshop.shop import Shop, shop_of
 from actors.environments.webshop.views import Element, View, view_of
-from actors.environments.webshop.world import results_of
 from core.settings import SiteSettings
 
 PART_CHARS = 190
@@ -46,19 +45,17 @@ class Pages:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        environment.globals.update(path_to=path_to, parts_of=parts_of)
+        environment.globals.update(
+            address_of=address_of, path_of=path_of, query_of=query_of, parts_of=parts_of
+        )
         self._template = environment.get_template("page.html")
 
     async def show(self, request: Request) -> Response:
-        """The page at the request's path; a search leads to its results."""
-        raw = request.scope.get("raw_path") or request.url.path.encode()
-        place = place_at(raw.decode("ascii", "replace"))
+        """The page at the request's address."""
+        place = place_at(_address(request))
         view = view_of(self._shop, place) if place is not None else None
         if place is None or view is None:
             return PlainTextResponse("WebShop has no such page.\n", status_code=404, headers=_HEADERS)
-        asked = request.query_params.get("search_query")
-        if asked is not None and place.kind == "results":
-            return RedirectResponse(path_to(results_of(place, asked)), status_code=303, headers=_HEADERS)
         return HTMLResponse(self._template.render(view=view, groups=_groups(view)), headers=_HEADERS)
 
 
@@ -67,6 +64,12 @@ def webshop_routes(settings: SiteSettings) -> list[Route]:
     if not settings.webshop_items or settings.webshop_mode != "pages":
         return []
     return [Route(f"{ROOT}/{{rest:path}}", Pages(shop_of(settings)).show, methods=["GET"])]
+
+
+def _address(request: Request) -> str:
+    """Path and query as they were sent: a slash in a name is not one between names."""
+    raw: bytes = request.scope.get("raw_path") or request.url.path.encode()
+    return f"{raw.decode('ascii', 'replace').partition('?')[0]}?{request.url.query}"
 
 
 def parts_of(text: str) -> list[str]:

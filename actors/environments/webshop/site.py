@@ -1,14 +1,13 @@
 """WebShop as a site that browsers visit: our own pages, or a server of the original that runs already."""
 
 from typing import Any
-from urllib.parse import urlsplit
 
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
 from actors.environments.site import Browserless, Site, SiteTraits
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import Place, path_to, place_at
+from actors.environments.webshop.places import Place, path_of, place_at
 from actors.environments.webshop.record import Record, record_at
 from actors.environments.webshop.shop import Shop, shop_of
 from actors.environments.webshop.tasks import ENVIRONMENT
@@ -43,7 +42,7 @@ class WebshopSite:
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the search page of the task's goal. Raises EnvironmentFailed when the shop has no such goal."""
         goal = _goal_of(task)
-        shown = await _open(page, f"{self._base}{path_to(Place(goal=goal.digest))}", task)
+        shown = await _open(page, f"{self._base}{path_of(Place(goal=goal.digest))}", task)
         if task.goal.get("shop") != self._shop.digest or _folded(shown) != _folded(goal.instruction):
             raise EnvironmentFailed(
                 f"task {task.id} was made from other data of WebShop's than {self._base} shows: use the same "
@@ -53,7 +52,7 @@ class WebshopSite:
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
         """What was bought, as the address of the last page says. See `record.Record`."""
-        place = place_at(urlsplit(page.url).path) if page.url.startswith(f"{self._base}/") else None
+        place = place_at(page.url) if page.url.startswith(f"{self._base}/") else None
         record: dict[str, Any] = msgspec.to_builtins(record_at(self._shop, place, _goal_of(task)))
         return record
 

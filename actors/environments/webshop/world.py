@@ -12,8 +12,9 @@ import msgspec
 from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
 from actors.environments.snapshot import observe
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import Place, path_to, place_at
+from actors.environments.webshop.places import Place, address_of, place_at
 from actors.environments.webshop.record import record_at
+from actors.environments.webshop.search import MAX_QUERY_CHARS
 from actors.environments.webshop.shop import Shop
 from actors.environments.webshop.tasks import ENVIRONMENT
 from actors.environments.webshop.views import Element, View, view_of
@@ -98,7 +99,7 @@ class TextWorld:
         place = self._place()
         assert self._goal is not None
         record = record_at(self._shop, place, self._goal)
-        return Evidence(answer=answer, final_url=path_to(place), probes=msgspec.to_builtins(record))
+        return Evidence(answer=answer, final_url=address_of(place), probes=msgspec.to_builtins(record))
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -145,12 +146,15 @@ class TextWorld:
         field = next((each for each in self._view().elements if each.kind == "search"), None)
         if field is None or field.to is None:
             return "not_actionable", "this page has no search field"
-        return self._visit(results_of(field.to, keywords)) if keywords.strip() else _DONE
+        return (
+            self._visit(msgspec.structs.replace(field.to, keywords=keywords[:MAX_QUERY_CHARS]))
+            if keywords.strip()
+            else _DONE
+        )
 
     def _go_to(self, address: str) -> Result:
-        parts = urlsplit(address)
-        place = place_at(parts.path)
-        if parts.netloc or place is None or view_of(self._shop, place) is None:
+        place = None if urlsplit(address).netloc else place_at(address)
+        if place is None or view_of(self._shop, place) is None:
             return "navigation_blocked", f"{address[:200]} is no page of the shop"
         return self._visit(place)
 
@@ -182,11 +186,11 @@ class TextWorld:
 
     def _observe(self) -> Observation:
         view = self._view()
-        page = page_of(view, path_to(self._place()), typed=self._typed, looked_at=self._looked_at)
+        page = page_of(view, address_of(self._place()), typed=self._typed, looked_at=self._looked_at)
         return observe(page, tabs=(view.title,))
 
 
-def page_of(view: View, path: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()) -> Page:
+def page_of(view: View, address: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()) -> Page:
     """A view as the page that a policy sees, elements numbered from 1."""
     number = 0
     nodes = []
@@ -197,7 +201,7 @@ def page_of(view: View, path: str, *, typed: str = "", looked_at: frozenset[str]
         if element.kind == "link" and element.text in looked_at:
             node = msgspec.structs.replace(node, attributes={"visited": "true"})
         nodes.append(node)
-    return Page(url=path, title=view.title, nodes=tuple(nodes))
+    return Page(url=address, title=view.title, nodes=tuple(nodes))
 
 
 def _node(element: Element, number: int | None, typed: str) -> Node:
@@ -211,8 +215,3 @@ def _node(element: Element, number: int | None, typed: str) -> Node:
 def _offered(view: View) -> Iterator[tuple[int, Element]]:
     """What can be acted upon, by its number."""
     return enumerate((element for element in view.elements if element.to is not None), start=1)
-
-
-def results_of(place: Place, keywords: str) -> Place:
-    """The results of a search from there; upstream folds the words to lower case."""
-    return msgspec.structs.replace(place, kind="results", keywords=keywords.lower().strip(), page=1)
