@@ -99,11 +99,7 @@ class Case(NamedTuple):
 CASES = (
     Case(0, "success", answer="yes"),
     Case(0, "failure", answer="no"),
-    Case(1, "success", answer="It is $12.50."),
-    Case(1, "failure", answer="It is $112.50."),
     Case(2, "undecided", answer="two days"),
-    Case(2, "failure"),
-    Case(3, "success", answer="N/A"),
     Case(3, "undecided", answer="they cannot be added"),
     Case(4, "success", ("/lamp.html",)),
     Case(4, "failure"),
@@ -217,6 +213,16 @@ async def test_an_account_that_the_site_does_not_take_is_told_without_it(
     ) as error:
         await episode(host, WebArenaSite(given), task_number(given, 0))
     assert "a-secret-word" not in str(error.value)
+    assert USER not in str(error.value)
+
+
+async def test_a_site_that_does_not_answer_is_told_without_the_account(
+    host: BrowserHost, sites: WebArenaSites
+) -> None:
+    # nothing listens on port 1
+    given = settings(sites, webarena_sites=sites.addresses | {"reddit": "http://127.0.0.1:1"})
+    with pytest.raises(EnvironmentFailed, match="logging in to reddit at") as error:
+        await episode(host, WebArenaSite(given), task_number(given, 9))
     assert USER not in str(error.value)
 
 

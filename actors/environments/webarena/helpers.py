@@ -42,9 +42,17 @@ class Helpers:
         """What the function gives, as text.
 
         Raises:
-            EnvironmentFailed: the shop does not answer, or nobody may ask it.
+            EnvironmentFailed: the shop does not answer, or not as Magento does, or nobody may ask it.
 
         """
+        try:
+            return await self._run(call, page)
+        except (KeyError, IndexError, TypeError, ValueError) as error:
+            raise EnvironmentFailed(
+                f"{call.name}: the shop's answer has another form than Magento's: {error!r}"
+            ) from None
+
+    async def _run(self, call: Call, page: BrowserPage) -> str:
         texts = [argument.replace(LAST_URL, page.url) for argument in call.arguments]
         match call.name:
             case "reddit_get_post_url":

@@ -5,6 +5,7 @@ gets to see. Neither user nor password stands in an error.
 """
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -60,6 +61,17 @@ class LogIns:
         account = account_for(site, self._accounts) if site in DOORS else None
         if account is None:
             return
+        try:
+            await self._enter(page, site, account)
+        except PlaywrightError as error:
+            # its text may hold what was typed, and addresses the user's name; `from None` keeps tracebacks free of it, too
+            told = re.search(r"net::\w+|Timeout \d+ms", str(error))
+            raise EnvironmentFailed(
+                f"logging in to {site} at {self._addresses[site]} did not work: "
+                f"{told[0] if told else 'its log-in form was not found or not taken'}"
+            ) from None
+
+    async def _enter(self, page: BrowserPage, site: str, account: Account) -> None:
         known = self._cookies.get(site)
         if known is not None and await self._holds(page, site, account, known):
             return
@@ -93,18 +105,13 @@ class LogIns:
 
     async def _log_in(self, page: BrowserPage, site: str, account: Account) -> None:
         address = self._addresses[site]
-        try:
-            await page.goto(address + DOORS[site].form, wait_until="load")
-            form = page.locator(FORM).first
-            await form.locator(USER_FIELD).first.fill(account.user)
-            password = form.locator(PASSWORD_FIELD).first
-            await password.fill(account.password)
-            async with page.expect_navigation(wait_until="load"):
-                await password.press("Enter")
-        except PlaywrightError as error:
-            # its text lists what was typed; `from None` keeps it out of tracebacks, too
-            why = "no log-in form was found" if "waiting for locator" in str(error) else "the page failed"
-            raise EnvironmentFailed(f"logging in to {site} at {address} did not work: {why}") from None
+        await page.goto(address + DOORS[site].form, wait_until="load")
+        form = page.locator(FORM).first
+        await form.locator(USER_FIELD).first.fill(account.user)
+        password = form.locator(PASSWORD_FIELD).first
+        await password.fill(account.password)
+        async with page.expect_navigation(wait_until="load"):
+            await password.press("Enter")
         if not await self._is_inside(page, site, account):
             variables = " and ".join(self._accounts[site])
             raise EnvironmentFailed(

@@ -8,6 +8,8 @@ before a letter.
 
 import re
 
+LONGEST = 40
+"""Characters before a period that are looked at: more than any abbreviation or number has."""
 _KEEPS_PERIOD = re.compile(
     r"[a-z]|mrs?|ms|dr|prof|st|[js]r|inc|ltd|co|corp|vs|etc|e\.g|i\.e|u\.s|[ap]\.m|no|"
     r"jan|feb|mar|apr|aug|sept|oct|nov|dec"
@@ -48,8 +50,9 @@ def is_word(text: str) -> bool:
 
 def _ended(text: str, found: re.Match[str]) -> str:
     """The period of a word that ends a sentence stands apart."""
-    before = text[: found.start()].split()
-    word = before[-1].lower().lstrip("([{<\"'") if before and not text[found.start() - 1].isspace() else ""
+    near = text[max(0, found.start() - LONGEST) : found.start()]
+    before = near.split()
+    word = before[-1].lower().lstrip("([{<\"'") if before and not near[-1].isspace() else ""
     if _KEEPS_PERIOD.fullmatch(word) or (_NUMBER.fullmatch(word) and found["next"].isalpha()):
         return found[0]
     return f" . {found['closing']}"
