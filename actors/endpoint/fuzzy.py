@@ -4,8 +4,6 @@ For evaluators that compare answers in words (WebArena, arXiv 2307.13854, `fuzzy
 but it is told apart here. Who could not be asked has said nothing: the evaluator's judgment is then undecided.
 """
 
-import asyncio
-from pathlib import Path
 from typing import Literal
 
 import msgspec
@@ -13,7 +11,6 @@ import msgspec
 from actors.endpoint.asking import Answered, Unanswered
 from actors.endpoint.client import Endpoint
 from actors.endpoint.prompts import json_in, prompt_text, schema_of
-from core.endpoint import EndpointSettings
 
 Match = Literal["correct", "incorrect", "partially"]
 
@@ -34,23 +31,6 @@ async def ask_fuzzy_match(
     """Whether `answer` answers `question` as `reference` does."""
     messages = PROMPT.filled({"question": question, "reference": reference, "answer": answer})
     return await endpoint.ask(messages, _read, schema=SCHEMA)
-
-
-def fuzzy_match(
-    settings: EndpointSettings, *, question: str, reference: str, answer: str, memory: Path | None = None
-) -> Answered[Match] | Unanswered:
-    """The same for evaluators, which run in a thread of their own. Blocks.
-
-    Raises:
-        SettingsError: the settings name no server or no model.
-
-    """
-
-    async def ask() -> Answered[Match] | Unanswered:
-        async with Endpoint(settings, memory=memory) as endpoint:
-            return await ask_fuzzy_match(endpoint, question=question, reference=reference, answer=answer)
-
-    return asyncio.run(ask())
 
 
 def _read(text: str) -> Match:

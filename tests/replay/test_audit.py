@@ -50,6 +50,9 @@ from storage.audit.fold import Fold
 RULES = JudgeIdentity(name="rules", version="1")
 SOME = Judgment(outcome="success", reward=1.0, reason="")
 BLOB = BlobRef("0" * 64, 5)
+CONSULTED = {
+    "model": "m", "request": "ab" * 32, "answer": "YES", "prompt_tokens": 9, "answer_tokens": 1, "cost_usd": 0.1, "tries": 1,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -355,6 +358,10 @@ FORGERIES: list[tuple[str, str, int, Callable[[dict[str, Any]], None], str]] = [
     ("an end with other versions", "episode.ended", 1, payload(policy_versions=[0, 3]), "sampled from other versions"),
     ("a reward beyond its range", "episode.judged", 1,
      lambda event: event["payload"]["judgment"].update(reward=2.0), "the reward of"),
+    ("a model that was asked nothing", "episode.judged", 1, payload(consulted=CONSULTED | {"request": ""}),
+     "what was asked"),
+    ("a model that was paid for asking", "episode.judged", 1, payload(consulted=CONSULTED | {"cost_usd": -1.0}),
+     "what asking took"),
     ("a reward that was changed", "episode.judged", 0,
      lambda event: event["payload"]["judgment"].update(reward=0.25), "no judge gave"),
     ("a plan under another number", "batch.planned", 1, raised("batch"), "a batch is missing or planned twice"),

@@ -13,7 +13,7 @@ from chat_server import ChatServer, Drops, Hangs, Reaction, Response, chatting, 
 
 from actors.endpoint.asking import Answered, Message, Unanswered
 from actors.endpoint.client import Endpoint
-from actors.endpoint.fuzzy import Match, ask_fuzzy_match, fuzzy_match
+from actors.endpoint.fuzzy import ask_fuzzy_match
 from actors.endpoint.pace import Pace
 from actors.endpoint.prompts import FOLDER, json_in, prompt_text
 from actors.endpoint.wire import wait_asked_for
@@ -244,22 +244,15 @@ async def test_an_answer_is_told_apart_from_its_reference(structured: str) -> No
         assert form == (None if structured == "none" else {"type": "json_object"})
 
 
-@pytest.mark.parametrize("match", ["correct", "incorrect"])
-def test_an_evaluator_in_a_thread_of_its_own_may_ask(match: Match, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("match", "trouble"), [("correct", ""), ("incorrect", ""), ("maybe", "malformed")])
+async def test_only_the_three_words_are_matches(match: str, trouble: str) -> None:
     with chatting(in_turn(says(json.dumps({"reason": "", "match": match})))) as server:
-        settings = settings_for(server)
-        said = [
-            fuzzy_match(settings, question="q", reference="r", answer="a", memory=tmp_path) for _ in range(2)
-        ]
-    assert [one.value for one in said if isinstance(one, Answered)] == [match] * 2
-    assert len(server.asked) == 1
-
-
-def test_a_match_of_another_word_is_none() -> None:
-    with chatting(in_turn(says(json.dumps({"reason": "", "match": "maybe"})))) as server:
-        said = fuzzy_match(settings_for(server), question="q", reference="r", answer="a")
-    assert isinstance(said, Unanswered)
-    assert said.trouble == "malformed"
+        async with Endpoint(settings_for(server), environment={}) as endpoint:
+            said = await ask_fuzzy_match(endpoint, question="q", reference="r", answer="a")
+    if isinstance(said, Answered):
+        assert said.value == match
+    else:
+        assert said.trouble == trouble
 
 
 def test_every_prompt_has_a_version_and_its_places_are_filled() -> None:
