@@ -50,6 +50,10 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
     asked_attributes: tuple[str, ...]
     """The attributes that it names."""
 
+    def offers(self, options: dict[str, str]) -> bool:
+        """Whether these can be chosen: an address may be typed, too, with whatever an instruction asks for."""
+        return all(value in self.options.get(name, ()) for name, value in options.items())
+
 
 def read_products(items: Path, attributes: Path) -> tuple[Product, ...]:
     """Every product in the items file's order, each number once. Raises SettingsError."""

@@ -25,7 +25,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 def record_at(shop: Shop, place: Place | None, goal: Goal) -> Record:
     """The record of a visit that ended at a place; nothing was bought anywhere but at the end of this goal's shop."""
     product = shop.get(place.asin) if place is not None else None
-    if place is None or product is None or place.kind != "done" or place.goal != goal.digest:
+    if place is None or place.kind != "done" or place.goal != goal.digest:
+        return Record(shop=shop.digest)
+    if product is None or not product.offers(place.options):
         return Record(shop=shop.digest)
     return Record(
         shop=shop.digest,

@@ -57,7 +57,7 @@ def view_of(shop: Shop, place: Place) -> View | None:
     if place.kind == "results":
         return View(title="Results", elements=tuple(_results(shop, goal, place)))
     product = shop.get(place.asin)
-    if product is None or not _exist(place.options, product):
+    if product is None or not product.offers(place.options):
         return None
     match place.kind:
         case "item":
@@ -141,8 +141,3 @@ def _instruction(goal: Goal) -> Iterator[Element]:
 
 def _back_to_search(place: Place) -> Element:
     return Element(kind="button", text="Back to Search", to=Place(goal=place.goal))
-
-
-def _exist(options: dict[str, str], product: Product) -> bool:
-    """Whether the product has these options: an address may be typed, too."""
-    return all(value in product.options.get(name, ()) for name, value in options.items())
