@@ -57,6 +57,16 @@ def require_sound_shared_groups(settings: Settings) -> None:
     )
 
 
+def require_one_resetter(settings: Settings, actors: int) -> None:
+    """Assert that no actor resets sites that another one plays on. Raises SettingsError, with the ways out."""
+    if settings.sites.webarena_tasks and settings.sites.webarena_resets == "per_batch" and actors > 1:
+        raise SettingsError(
+            f"--actors {actors}: each resets the sites before its first episode (sites.webarena_resets = 'per_batch'), and would "
+            "wipe what the others have begun. Use one actor, with actors.contexts for more episodes at once; or reset the "
+            "sites by hand and say none"
+        )
+
+
 def require_accounts(settings: Settings, environment: Mapping[str, str] = os.environ) -> None:
     """Assert that every variable that `sites.webarena_accounts` names is set.
 

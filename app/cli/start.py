@@ -15,7 +15,7 @@ from app.selection import select_run
 from app.start import Summary, check_home_is_free, run_system
 from app.supervisor import home_folder
 from app.web_tasks import overrides_for, require_actors, require_task_secrets
-from app.webarena_conflicts import require_accounts
+from app.webarena_conflicts import require_accounts, require_one_resetter
 
 app = typer.Typer()
 
@@ -59,6 +59,7 @@ def start(
     require_reachable(goals, handle.settings)
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)
+    require_one_resetter(handle.settings, actors)
     launch = Launch(run=handle.name, until=goals, actors=actors)
     write_launch(home, launch)
     summary = asyncio.run(

@@ -20,7 +20,7 @@ from actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from app.bootstrap import task_sources
 from app.cli import app
 from app.configuration import resolve, to_toml
-from app.webarena_conflicts import require_accounts, require_sound_shared_groups
+from app.webarena_conflicts import require_accounts, require_one_resetter, require_sound_shared_groups
 from core.errors import EnvironmentFailed, SettingsError
 from core.settings import CurriculumSettings, Settings, SiteSettings
 
@@ -285,6 +285,16 @@ def test_a_group_on_shared_sites_is_refused_unless_asked_for(tmp_path: Path) -> 
     require_sound_shared_groups(settings(webarena_resets="per_episode"))
     require_sound_shared_groups(settings(webarena_shared_groups=True))
     require_sound_shared_groups(Settings())
+
+
+def test_only_one_actor_resets_sites_before_a_batch() -> None:
+    sites = SiteSettings(
+        webarena_tasks=str(SMALL), webarena_resets="per_batch", webarena_reset={"map": "true"}
+    )
+    with pytest.raises(SettingsError, match="Use one actor"):
+        require_one_resetter(Settings(sites=sites), 2)
+    require_one_resetter(Settings(sites=sites), 1)
+    require_one_resetter(Settings(), 2)
 
 
 def test_accounts_that_nobody_set_are_told_before_anything_starts() -> None:
