@@ -1,4 +1,4 @@
-"""Who answers in an episode: the policy, or a site's scripted demonstrator.
+"""Who answers in an episode: the policy, a site's scripted demonstrator, or a person.
 
 Invariant "What was sampled is what is trained": an answer carries the exact token ids read and given, the log-
 probabilities of the distribution sampled from and the version of every token. A demonstrator's answer is encoded as
@@ -6,7 +6,7 @@ the policy would sample it (text and end token), with log-probability 0 and vers
 sampled, so there is no behaviour distribution to correct for.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -207,33 +207,33 @@ class PolicyAnswerer:
         )
 
 
-class DemonstratorAnswerer:
-    """Answers by the scripted demonstrator of the task's family."""
+class _ShownAnswerer:
+    """Answers that somebody shows, whoever they are: encoded as the policy would sample them."""
 
     def __init__(
         self,
         request: EpisodeRequested,
         *,
-        demonstrators: Mapping[tuple[str, str], Demonstrate],
         tokenizer: Any,
         settings: ActorSettings,
         run_seed: int,
         scaffold: Scaffold | None = None,
     ) -> None:
-        """`scaffold`: one that only says what it sees. Raises LookupError when the family has no demonstrator."""
+        """`scaffold`: one that only says what it sees."""
         self._task = request.task
         self._settings = settings
-        self._demonstrate = demonstrators[request.task.environment, request.task.family]
         self._reader = _Reader(
             request, tokenizer=tokenizer, settings=settings, scaffold=scaffold, run_seed=run_seed
         )
 
+    async def _next(self, situation: Situation) -> Action:
+        raise NotImplementedError
+
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
-        observation = situation.observation
-        action = self._demonstrate(self._task, situation.instruction, observation, situation.actions)
+        action = await self._next(situation)
         text = put_in_form(
-            format_answer(action, observation.page, self._settings.dialect),
+            format_answer(action, situation.observation.page, self._settings.dialect),
             self._settings.answer_format,
             thought=self._thought(situation, action),
         )
@@ -259,3 +259,49 @@ class DemonstratorAnswerer:
             instruction=situation.instruction,
             steps=situation.index,
         )
+
+
+class DemonstratorAnswerer(_ShownAnswerer):
+    """Answers by the scripted demonstrator of the task's family."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        demonstrators: Mapping[tuple[str, str], Demonstrate],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+    ) -> None:
+        """`scaffold`: one that only says what it sees. Raises LookupError when the family has no demonstrator."""
+        super().__init__(
+            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
+        )
+        self._demonstrate = demonstrators[request.task.environment, request.task.family]
+
+    async def _next(self, situation: Situation) -> Action:
+        return self._demonstrate(self._task, situation.instruction, situation.observation, situation.actions)
+
+
+class PersonAnswerer(_ShownAnswerer):
+    """Answers by a person, who is waited for."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        person: Callable[[Observation], Awaitable[Action]],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+    ) -> None:
+        """`person`: what they do next on what is shown."""
+        super().__init__(
+            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
+        )
+        self._person = person
+
+    async def _next(self, situation: Situation) -> Action:
+        return await self._person(situation.observation)

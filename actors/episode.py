@@ -10,7 +10,7 @@ import time
 
 from actors.answers import NO_VERSION, Answer, Answerer, Situation
 from actors.environments.base import EpisodeWorld, Start
-from actors.recording import Ended, EpisodeRecord
+from actors.recording import Ended, StepRecord
 from actors.screenshots import EpisodeScreenshots
 from actors.spans import acted, browser_action
 from core.action import Action, ParseFailure
@@ -34,7 +34,7 @@ class Episode:
         *,
         world: EpisodeWorld,
         answerer: Answerer,
-        record: EpisodeRecord,
+        record: StepRecord,
         settings: ActorSettings,
         screenshots: EpisodeScreenshots,
         content: bool = False,

@@ -6,6 +6,7 @@ all of its steps in the log.
 """
 
 import asyncio
+from typing import Protocol
 
 import msgspec
 
@@ -46,6 +47,22 @@ class Abandoned(msgspec.Struct, frozen=True, kw_only=True):
     reason: str
     detail: str
     steps: int
+
+
+class StepRecord(Protocol):
+    """What an episode says while it is played."""
+
+    async def keep(self, page: Page) -> BlobRef:
+        """Store a page beside the log."""
+        ...
+
+    async def step(self, fact: StepTaken, *, newest_version: int) -> None:
+        """Take in one step."""
+        ...
+
+    async def exceeded(self, *, setting: str, limit_s: float, waited_for: str) -> None:
+        """A wait hit its bound."""
+        ...
 
 
 class EpisodeRecord:

@@ -5,7 +5,6 @@
 Whatever is wrong shows here, before anything starts: an unknown key, a bad value, two values that do not go together.
 """
 
-import json
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -27,6 +26,7 @@ from core.errors import SettingsError
 from core.phases import PHASED
 from core.settings import Settings
 from core.states import ORM
+from core.toml import as_toml
 from learner.recipes import DEFAULT, load_recipe
 from storage.readmodel.address import parse
 
@@ -319,29 +319,14 @@ def _endpoint_conflicts(endpoint: str) -> list[str]:
 def to_toml(resolved: Resolved) -> str:
     """The settings as a file that `read_file` reads back to the same values; sources as comments."""
     values = resolved.settings.model_dump(mode="json")
-    lines = [f"{RECIPE_KEY} = {_toml_value(resolved.recipe)}"]
+    lines = [f"{RECIPE_KEY} = {as_toml(resolved.recipe)}"]
     for section, content in values.items():
         lines += ["", f"[{section}]"]
         for name, value in content.items():
             source = resolved.sources.get(f"{section}.{name}", DEFAULT_SOURCE)
             comment = "" if source == DEFAULT_SOURCE else f"  # {source}"
-            lines.append(f"{name} = {_toml_value(value)}{comment}")
+            lines.append(f"{name} = {as_toml(value)}{comment}")
     return "\n".join(lines) + "\n"
-
-
-def describe_value(value: Any) -> str:
-    """A value as it would stand in a settings file."""
-    return _toml_value(value)
-
-
-def _toml_value(value: Any) -> str:
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml_value, value))}]"
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{_toml_value(key)} = {_toml_value(one)}' for key, one in value.items())}}}"
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-    return json.dumps(value)
 
 
 def _from_text(key: str, text: str) -> Any:
@@ -389,4 +374,4 @@ def _say(error: Any, sources: Mapping[str, str]) -> str:
     allowed = str(error["msg"]).removeprefix("Input ").replace("should be", "must be")
     field = fields().get(key)
     meaning = f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
-    return f"{source}: {key} = {describe_value(error['input'])} {allowed}{meaning}"
+    return f"{source}: {key} = {as_toml(error['input'])} {allowed}{meaning}"

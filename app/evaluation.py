@@ -21,6 +21,7 @@ from actors.engines.endpoint import EndpointEngine
 from actors.engines.in_process import InProcessEngine
 from actors.environments.base import TaskSource
 from actors.environments.browser import BrowserHost
+from actors.environments.web.starts import Starts
 from actors.judge.role import run_judge
 from app.judges import open_judges
 from app.sites import sites_running
@@ -77,6 +78,8 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     by_task: dict[str, FamilyResult]
     asked: Asked | None = None
     """None: the policy is no model behind an endpoint."""
+    unlike_starts: dict[str, int] = {}
+    """Task of the user's own -> episodes that did not begin like its first one, though it says that all do."""
 
 
 def plan_requests(
@@ -265,6 +268,7 @@ class Tally:
 
     def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
         self._requests = {request.episode: request for request in requests}
+        self._starts = Starts()
         self._verdicts: dict[str, list[bool]] = defaultdict(list)
         self._rewards: list[float] = []
         self._steps: list[int] = []
@@ -286,6 +290,7 @@ class Tally:
 
     def apply(self, fact: object) -> EpisodeRequested | None:
         """Take in one fact; returns the request of another try where one is due."""
+        self._starts.apply(fact)
         match fact:
             case StepTaken(episode=episode, observation_digest=page, result=result):
                 self._story(episode).steps.append(PlayedStep(page, result))
@@ -343,6 +348,7 @@ class Tally:
             reward_high=round(reward.high, 4),
             by_task=families,
             asked=self.asked,
+            unlike_starts=self._starts.unlike,
         )
 
 

@@ -16,11 +16,11 @@ from threading import Event
 
 import msgspec
 
-from app.configuration import describe_value
 from app.import_plan import Part, Plan
 from app.processes import write_json
 from app.runs import IMPORTING, Filling, list_runs, unfinished, write_down
 from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog
+from core.toml import as_toml
 from events.archive.format import split
 from events.archive.log import ArchiveLog
 from events.archive.manifest import NamedBlob
@@ -88,7 +88,7 @@ async def carry_out(
         blobs=copied.copied,
         missing_blobs=missing,
         ancestors=tuple(part.handle.name for part in plan.parts[:-1] if not part.known),
-        changed={key: describe_value(value) for key, value in run.changed.items()},
+        changed={key: as_toml(value) for key, value in run.changed.items()},
     )
 
 

@@ -2,6 +2,7 @@
 
 import msgspec
 
+from actors.environments.web.starts import Starts
 from core.statistics import wilson
 from events.catalogue import (
     ControlRequested,
@@ -46,10 +47,15 @@ class Progress(msgspec.Struct):
     families: dict[str, str] = msgspec.field(default_factory=dict)
     by_version: dict[int, Tally] = msgspec.field(default_factory=dict)
     lost: int = 0
+    starts: Starts = msgspec.field(default_factory=Starts)
 
     def apply(self, recorded: Recorded) -> str | None:
         """Fold one event; returns a line worth showing, or None."""
         self.position, self.digest = recorded.position, recorded.digest.hex()
+        unlike = self.starts.apply(recorded.fact)
+        return self._line(recorded) or unlike
+
+    def _line(self, recorded: Recorded) -> str | None:
         match recorded.fact:
             case RunStarted() as fact:
                 return f"run {recorded.envelope.run} begins · recipe {fact.recipe} · base policy {fact.base_policy_name}"

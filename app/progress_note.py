@@ -21,7 +21,7 @@ FILE = "progress.json"
 EVERY_EVENTS = 10_000
 """Events between two notes: about as many are read at the next start."""
 
-_KIND = Kind("progress", Progress, rules=("app.progress",))
+_KIND = Kind("progress", Progress, rules=("app.progress", "actors.environments.web.starts"))
 logger = structlog.get_logger(__name__)
 
 

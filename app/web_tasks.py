@@ -7,7 +7,7 @@ the settings hold the tasks themselves, so that a run, its resumes and its forks
 from pathlib import Path
 from typing import Any
 
-from actors.environments.web.definition import WebTask, secrets_named, tasks_of
+from actors.environments.web.definition import WebTask, plain, secrets_named, tasks_of
 from actors.environments.web.files import read_tasks
 from actors.environments.web.secrets import require_secrets
 from actors.environments.web.tasks import ENVIRONMENT
@@ -88,6 +88,17 @@ def require_sound_groups(settings: Settings) -> None:
     shared = [task for task in tasks_of(settings.web.tasks) if task.shares]
     if shared:
         raise SettingsError(_refusal(shared, curriculum.group_size))
+
+
+def with_task(settings: Settings, task: WebTask) -> Settings:
+    """The settings with one more task, and the environment of such tasks."""
+    others = [one for one in settings.web.tasks if one.get("name") != task.name]
+    return settings.model_copy(
+        update={
+            "web": settings.web.model_copy(update={"tasks": (*others, plain(task))}),
+            "curriculum": settings.curriculum.model_copy(update={"environments": (ENVIRONMENT,)}),
+        }
+    )
 
 
 def require_actors(settings: Settings, actors: int) -> None:

@@ -26,17 +26,18 @@ from actors.curriculum.evolving import Evolver
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
-from actors.curriculum.projection import DRAIN, FAMILIES, PAIRING, CurriculumProjection
+from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, PAIRING, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from actors.environments.demonstrator import DEMONSTRATORS
+from actors.environments.web.tasks import ENVIRONMENT as RECORDED
 from actors.following import follow
 from actors.leases import Lease
 from actors.pausing import PAUSE, RESUME
 from actors.spans import requesting
-from core.errors import BrokerUnreachable, ExpectationFailed
+from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
 from core.settings import Settings
 from events.catalogue import (
     ControlApplied,
@@ -96,7 +97,10 @@ async def run_curriculum(
 
     """
     pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
-    shown = demonstrable_pool(pool, demonstrators, wanted=settings.curriculum.demonstrations)
+    wanted = settings.curriculum.demonstrations
+    recordable = any(family.partition("/")[0] == RECORDED for family in pool)
+    early = 0 if recordable and settings.learner.algorithm != PAIRING else wanted
+    shown = demonstrable_pool(pool, demonstrators, wanted=early)
     if settings.learner.algorithm == PAIRING:
         # a failure is compared with a demonstration of the same task: nothing else is attempted
         pool = shown = demonstrated_pool(
@@ -182,6 +186,7 @@ class _Curriculum:
     async def decide_until_done(self) -> None:
         """The role's main loop."""
         await self._caught_up((await self._log.identity()).last)
+        self._require_demonstrations()
         while not self._stopped and not finished(self._state, self._until_episodes):
             seen = self._changes
             await self._mind_room()
@@ -192,6 +197,15 @@ class _Curriculum:
             if not (expired or admitting or draining or await self._evolve() or await self._request()):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
+
+    def _require_demonstrations(self) -> None:
+        """Assert that somebody shows what the settings want shown, or has. Raises SettingsError."""
+        wanted, begun = self._settings.curriculum.demonstrations, self._state.opened[DEMONSTRATION]
+        if wanted > begun and not self._demonstrable:
+            raise SettingsError(
+                f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
+                f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME --run {self._log.run}"
+            )
 
     async def _mind_room(self) -> None:
         """Pause the run before there is no room for the event that says so, resume it when there is."""

@@ -30,10 +30,14 @@ _log = structlog.get_logger(__name__)
 class BrowserHost:
     """Hands out worlds: `async with BrowserHost(settings) as host: world = await host.open_world(site)`."""
 
-    def __init__(self, settings: ActorSettings, *, resolver: Resolver = system_resolver) -> None:
+    def __init__(
+        self, settings: ActorSettings, *, resolver: Resolver = system_resolver, headed: bool = False
+    ) -> None:
+        """`headed`: in a window that a person sees."""
         self._settings = settings
         self._private = networks(settings.private_networks)
         self._resolver = resolver
+        self._headed = headed
         self._starting = asyncio.Lock()
         self._current: Chromium | None = None
         self._busy: dict[Chromium, set[Window]] = {}
@@ -160,7 +164,7 @@ class BrowserHost:
                 self._idle.clear()
                 if not self._busy.get(chromium) or not chromium.alive:
                     await self._end(chromium)
-            self._current = await Chromium.start(self._settings.browser_path)
+            self._current = await Chromium.start(self._settings.browser_path, headed=self._headed)
             self._busy[self._current] = set()
             return self._current
 

@@ -57,8 +57,11 @@ FLAGS = (
 _log = structlog.get_logger(__name__)
 
 
-def find_browser(configured: str) -> str | None:
-    """Path of the browser to start, or None for Playwright's own. Raises BrowserUnavailable for a wrong setting."""
+def find_browser(configured: str, *, headed: bool = False) -> str | None:
+    """Path of the browser to start, or None for Playwright's own; `headed`: one that has windows.
+
+    Raises BrowserUnavailable for a wrong setting.
+    """
     if configured:
         if not (Path(configured).is_file() and os.access(configured, os.X_OK)):
             raise BrowserUnavailable(
@@ -66,7 +69,8 @@ def find_browser(configured: str) -> str | None:
                 "Set it to a Chromium, or leave it empty to search the path."
             )
         return configured
-    return next((path for name in COMMANDS if (path := shutil.which(name))), None)
+    names = [name for name in COMMANDS if not (headed and name.endswith("headless-shell"))]
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 class Chromium:
@@ -83,9 +87,9 @@ class Chromium:
         """Episodes begun since the start; the host counts them."""
 
     @classmethod
-    async def start(cls, configured_path: str) -> "Chromium":
-        """Start driver and browser. Raises BrowserUnavailable, worded with what to install."""
-        path = find_browser(configured_path)
+    async def start(cls, configured_path: str, *, headed: bool = False) -> "Chromium":
+        """Start driver and browser; `headed`: in a window. Raises BrowserUnavailable, worded with what to install."""
+        path = find_browser(configured_path, headed=headed)
         token = f"--hindcast-browser={uuid4().hex}"
         resources = AsyncExitStack()
         try:
@@ -93,6 +97,7 @@ class Chromium:
                 driver = await _start_driver(resources, token)
                 browser = await driver.chromium.launch(
                     executable_path=path,
+                    headless=not headed,
                     args=[*FLAGS, token],
                     chromium_sandbox=os.geteuid() != 0,
                     handle_sigint=False,

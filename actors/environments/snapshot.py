@@ -18,7 +18,12 @@ from core.observation import Observation, Page
 
 def script(name: str) -> str:
     """One of the scripts beside this module."""
-    return (Path(__file__).parent / name).read_text(encoding="utf-8")
+    return script_beside(__file__, name)
+
+
+def script_beside(module: str, name: str) -> str:
+    """A script that lies beside a module, given as its `__file__`."""
+    return (Path(module).parent / name).read_text(encoding="utf-8")
 
 
 _NOTES = 'window[Symbol.for("hindcast.notes")]'

@@ -35,6 +35,8 @@ COMMANDS = {
     "attach": "attach",
     "consumer": "consumer",
     "eval": "evaluate",
+    "record": "record",
+    "login": "login",
     "verify": "verify",
     "audit": "audit",
     "rebuild": "rebuild",

@@ -7,9 +7,10 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_table, print_text, shorten
-from app.configuration import Resolved, describe_value, fields, read_file, resolve
+from app.configuration import Resolved, fields, read_file, resolve
 from app.runs import open_run
 from core.settings import Settings
+from core.toml import as_toml
 from learner.recipes import DEFAULT
 
 WIDTH = 72
@@ -47,9 +48,7 @@ def show_settings(
         content = {"recipe": resolved.recipe, "settings": resolved.settings.model_dump(mode="json")}
         print_json({**content, "sources": resolved.sources} if sources else content)
         return
-    rows = [
-        (key, shorten(describe_value(value), WIDTH), resolved.sources[key]) for key, value in _flat(resolved)
-    ]
+    rows = [(key, shorten(as_toml(value), WIDTH), resolved.sources[key]) for key, value in _flat(resolved)]
     print_text(f"recipe {resolved.recipe}")
     print_table(
         ("setting", "value", "source")[: 3 if sources else 2],
@@ -91,5 +90,5 @@ def show_schema(as_json: Json = False) -> None:
     if as_json:
         print_json(Settings.model_json_schema())
         return
-    rows = [(key, describe_value(field.default), field.description) for key, field in fields().items()]
+    rows = [(key, as_toml(field.default), field.description) for key, field in fields().items()]
     print_table(("setting", "default", "meaning"), rows, empty="")

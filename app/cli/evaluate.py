@@ -172,6 +172,10 @@ def evaluate_policy(
         )
     if isinstance(source, WebArenaTasks):
         print_text(f"Of the task file: {source.describe()}.")
+    for task_name, count in report.unlike_starts.items():
+        print_text(
+            f"{task_name}: {count} of its episodes did not begin like its first one, though resets = 'per_episode' says so"
+        )
     if points:
         print_table(
             ("steps allowed", "success", "95 %", "n"),

@@ -1,7 +1,7 @@
 """`hindcast replay steps / sampling`."""
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 import typer
@@ -36,6 +36,13 @@ def replay_steps_of(
     family: Families = None,
     origin: Origin = None,
     seed: Seed = 1,
+    trust_tasks: Annotated[
+        bool,
+        typer.Option(
+            "--trust-tasks",
+            help="The tasks of your own site are yours: use the secrets and run the resets that they name.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Drive recorded actions through the sites again and compare every page with the recorded one.
@@ -52,7 +59,7 @@ def replay_steps_of(
         def said(_: EpisodeReplay) -> None:
             bar.advance(task)
 
-        report = asyncio.run(replay_steps(open_source(run), wanted, said=said))
+        report = asyncio.run(replay_steps(open_source(run), wanted, said=said, trusted=trust_tasks))
     if as_json:
         print_json(msgspec.to_builtins(report))
     else:

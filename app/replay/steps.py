@@ -83,8 +83,11 @@ async def replay_steps(
     wanted: Wanted,
     *,
     said: Callable[[EpisodeReplay], None] = lambda _: None,
+    trusted: bool = False,
 ) -> StepsReport:
     """Replay the episodes asked for. `said` hears of each as it is done.
+
+    `trusted`: whether secrets and resets that the log's tasks name may be used: a log may come from anybody.
 
     Raises:
         NothingToReplay: there is none.
@@ -94,7 +97,7 @@ async def replay_steps(
     settings = source.settings
     async with (
         source.connect_log() as log,
-        sites_running(settings) as sites,
+        sites_running(settings, trusted=trusted) as sites,
         BrowserHost(_here(settings.actors)) as host,
     ):
         stage = _Stage(source, host=host, sites=sites)

@@ -53,8 +53,12 @@ class Check(Definition, frozen=True, kw_only=True):
     """How far from `number` it may be."""
 
 
-class LoginStep(Definition, frozen=True, kw_only=True):
-    """One step of a login: exactly one of these, with `value` for those that enter something."""
+UNCHECKED = Check(of="answer", contains="")
+"""Holds of any answer: stands in for the check of a task that gets its own from a recording, or is none."""
+
+
+class Step(Definition, frozen=True, kw_only=True):
+    """One thing done in a browser: exactly one of these, with `value` for those that enter something."""
 
     goto: str = ""
     """An address, absolute or relative to the start."""
@@ -75,7 +79,7 @@ class LoginStep(Definition, frozen=True, kw_only=True):
 class Login(Definition, frozen=True, kw_only=True):
     """How the browser is logged in before the episode begins: by steps, or by a state saved with `hindcast login`."""
 
-    steps: tuple[LoginStep, ...] = ()
+    steps: tuple[Step, ...] = ()
     state: str = ""
     """Name of a saved state, under `secrets/logins` of the home."""
     signed_in: str = ""
@@ -315,14 +319,20 @@ def _check_login(login: Login) -> None:
         raise Wrong("login.state", f"{login.state!r} is no name of a saved state; hindcast login makes one")
     if login.state and not login.signed_in:
         raise Wrong("login.signed_in", "is missing: without it an expired state would go unnoticed")
-    for number, step in enumerate(login.steps):
-        key = f"login.steps[{number}]"
+    check_steps("login.steps", login.steps)
+
+
+def check_steps(key: str, steps: tuple[Step, ...]) -> None:
+    """Assert that each step does one thing. Raises Wrong."""
+    for number, step in enumerate(steps):
         given = [verb for verb in VERBS if getattr(step, verb)]
         if len(given) != 1:
-            raise Wrong(key, f"needs one of {', '.join(VERBS)}; found {' and '.join(given) or 'none'}")
+            raise Wrong(
+                f"{key}[{number}]", f"needs one of {', '.join(VERBS)}; found {' and '.join(given) or 'none'}"
+            )
         if step.value and given[0] not in ("fill", "select"):
-            raise Wrong(f"{key}.value", f"belongs to fill and select, not to {given[0]}")
+            raise Wrong(f"{key}[{number}].value", f"belongs to fill and select, not to {given[0]}")
 
 
 VERBS = ("goto", "fill", "click", "select", "press", "wait")
-"""What a step of a login can do."""
+"""What a step can do."""

@@ -16,14 +16,16 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
 from actors.environments.web.calls import call
-from actors.environments.web.definition import Login, LoginStep, Reset, WebTask, origin_of
+from actors.environments.web.definition import Login, Reset, Step, WebTask, origin_of
 from actors.environments.web.secrets import Secrets
 from core.errors import EnvironmentFailed
 
 SHOWN_CHARS = 300
 """Of what a reset says when it fails."""
-STEP_MS = 10_000.0
-"""One step of a login."""
+STEP_MS = 60_000.0
+"""One step of a login: longer than the caller waits for all of them."""
+SIGNED_IN_MS = 8_000.0
+"""How long a start page that has loaded may take to show that somebody is logged in."""
 
 
 async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
@@ -95,10 +97,10 @@ async def require_signed_in(page: Page, task: WebTask, login: Login) -> None:
     if not login.signed_in:
         return
     try:
-        await page.locator(login.signed_in).first.wait_for(state="visible", timeout=STEP_MS)
+        await page.locator(login.signed_in).first.wait_for(state="visible", timeout=SIGNED_IN_MS)
     except PlaywrightError:
         advice = (
-            f"It has expired, or is of another site. Run: hindcast login --tasks FILE --name {login.state}"
+            f"It has expired, or is of another site. Run: hindcast login {task.start} --name {login.state}"
             if login.state
             else "Are its steps and the user's name and password right?"
         )
@@ -108,7 +110,7 @@ async def require_signed_in(page: Page, task: WebTask, login: Login) -> None:
         ) from None
 
 
-async def _do(page: Page, step: LoginStep, start: str, secrets: Secrets) -> None:
+async def _do(page: Page, step: Step, start: str, secrets: Secrets) -> None:
     value = secrets.put_in(step.value)
     if step.goto:
         await page.goto(urljoin(start, secrets.put_in(step.goto)), timeout=STEP_MS)
@@ -159,7 +161,7 @@ def read_state(states: Path, name: str) -> State:
         return msgspec.json.decode(path.read_bytes(), type=State)
     except OSError as error:
         raise EnvironmentFailed(
-            f"there is no saved login {name!r} ({path}: {error.strerror}). Run: hindcast login --tasks FILE --name {name}"
+            f"there is no saved login {name!r} ({path}: {error.strerror}). Run: hindcast login URL --name {name}"
         ) from error
     except msgspec.DecodeError as error:
         raise EnvironmentFailed(f"{path} is no saved login: {error}. Run: hindcast login again") from error

@@ -16,11 +16,7 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
         SettingsError: names file, task, key and value.
 
     """
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"the task file {path} cannot be read: {error}") from error
-    defaults, entries = _jsonl(path, text) if path.suffix == ".jsonl" else _toml(path, text)
+    defaults, entries = _read(path)
     if not entries:
         raise SettingsError(f"the task file {path} has no task. In TOML a task is a table [[tasks]]")
     found: dict[str, dict[str, Any]] = {}
@@ -29,7 +25,7 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
             raise SettingsError(f"{path}, task {number}: {entry!r} is no table of keys and values")
         name = entry.get("name", f"number {number}")
         try:
-            task = task_of(_filled(defaults, entry))
+            task = task_of(filled(defaults, entry))
         except Wrong as wrong:
             raise SettingsError(f"{path}, task {name!r}: {wrong}") from wrong
         if task.name in found:
@@ -38,7 +34,20 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
     return tuple(found.values())
 
 
-def _filled(defaults: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+def read_defaults(path: Path) -> dict[str, Any]:
+    """What the tasks of a file may leave out. Raises SettingsError when it cannot be read."""
+    return _read(path)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the task file {path} cannot be read: {error}") from error
+    return _jsonl(path, text) if path.suffix == ".jsonl" else _toml(path, text)
+
+
+def filled(defaults: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
     """An entry laid over the defaults. A way of judging replaces the other one."""
     inherited = dict(defaults)
     for own, other in (("judge", "checks"), ("checks", "judge")):

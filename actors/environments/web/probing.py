@@ -18,7 +18,7 @@ MAX_TEXTS = 50
 """Elements whose texts are kept of one check."""
 MAX_CHARS = 2000
 """Of one text."""
-LOOK_MS = 5_000.0
+LOOK_MS = 10_000.0
 """Opening a page to look at."""
 
 _TEXTS = "(elements, most) => elements.slice(0, most).map(element => element.innerText ?? element.textContent ?? '')"

@@ -14,16 +14,13 @@ from playwright.async_api import Error as PlaywrightError
 
 from actors.environments.site import SiteTraits
 from actors.environments.web.definition import WebTask, origin_of, secrets_named
-from actors.environments.web.entering import first_line, log_in, require_signed_in, reset_site
+from actors.environments.web.entering import STEP_MS, first_line, log_in, require_signed_in, reset_site
 from actors.environments.web.evaluators import Report
 from actors.environments.web.probing import fingerprint, look
 from actors.environments.web.secrets import Secrets
 from actors.environments.web.tasks import ENVIRONMENT, definition_of
 from core.errors import EnvironmentFailed
 from core.task import Task
-
-START_MS = 15_000.0
-"""Loading the start page."""
 
 
 class WebSite:
@@ -64,7 +61,7 @@ class WebSite:
             await self._reset(definition, secrets)
             if definition.login is not None:
                 await log_in(page, definition, secrets, states=self._states)
-            response = await page.goto(definition.start, timeout=START_MS)
+            response = await page.goto(definition.start, timeout=STEP_MS)
             if response is not None and response.status >= 400:
                 raise EnvironmentFailed(
                     f"{definition.start} answered {response.status} to the start of {definition.name}"
@@ -86,8 +83,8 @@ class WebSite:
         definition, secrets = self._definition(task), Secrets()
         found = [await look(page, definition, check, secrets) for check in definition.checks]
         report = Report(found=tuple(found), start=self._starts.get(page.context, ""))
-        plain: dict[str, Any] = msgspec.to_builtins(report)
-        return plain
+        as_stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
+        return as_stored
 
     async def leave(self, task: Task) -> None:
         """Nothing is held but what goes with the context."""

@@ -1,0 +1,336 @@
+"""A person in the browser as somebody who demonstrates: what they do becomes actions on numbered elements.
+
+    page ── person.js holds back what they do and tells it ──> acts ── Person.next ──> action ──> the world carries it out
+
+Nothing that a person does takes effect by itself, but for the browser's own buttons and the address bar: what the page sees
+is the action that was recorded, so that a replay does the same. Those are taken down after the fact, by the tab's history.
+
+Waits for the person, as long as the caller lets it; and for the page, bounded as every question to it.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page as BrowserPage
+
+from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
+from actors.environments.site import Site
+from actors.environments.snapshot import page_digest, script_beside, take_snapshot
+from actors.environments.window import Window
+from actors.environments.world import Windows
+from core.action import Action, ParseFailure
+from core.errors import EnvironmentFailed, HindcastError
+from core.evidence import Evidence
+from core.observation import Observation
+from core.task import Task
+
+BINDING = "hindcastPerson"
+POLL_S = 0.1
+"""How often the tab is looked at while the person does nothing that pages hear of."""
+ASK_S = 10.0
+"""One question to the page."""
+_PERSON = 'window[Symbol.for("hindcast.person")]'
+_ID_JS = f"(place) => {_PERSON} ? {_PERSON}.idOf(place) : -1"
+_SCROLLS_JS = f"(down) => {_PERSON} ? {_PERSON}.scrolls(down) : false"
+_OPEN_JS = f"() => {{ if ({_PERSON}) {_PERSON}.open = true; }}"
+_CLOSE_JS = f"() => {{ if ({_PERSON}) {_PERSON}.close(); }}"
+_FLUSH_JS = f"() => {_PERSON} ? {_PERSON}.flush() : 0"
+
+
+class RecordingStopped(HindcastError):
+    """The recording cannot go on, and nothing of it is kept."""
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page told."""
+
+    kind: str
+    """`click`, `type`, `password`, `select`, `press`, `scroll`."""
+    page: BrowserPage
+    place: int
+    """Where the page remembers the element; 0: it is about none."""
+    text: str = ""
+    enter: bool = False
+    """Whether Enter followed what was typed."""
+
+
+class Watched(Windows):
+    """Hands out windows and remembers the one that is in use."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self.window: Window | None = None
+
+    async def acquire(self, site: Site, task: Task) -> Window:
+        """See `Windows`."""
+        self.window = await self._windows.acquire(site, task)
+        return self.window
+
+    async def release(self, window: Window) -> None:
+        """See `Windows`."""
+        window.spoiled = "a person was heard in it"
+        await self._windows.release(window)
+
+    async def discard(self, window: Window) -> None:
+        """See `Windows`."""
+        await self._windows.discard(window)
+
+
+class Person:
+    """Who acts in the window. `begin` once it stands at the start, then `next` for each step."""
+
+    def __init__(self, watched: Watched, *, said: Callable[[str], None]) -> None:
+        """`said` hears what the person should know: what was taken down, and what could not be."""
+        self._watched = watched
+        self._said = said
+        self._acts: asyncio.Queue[Act] = asyncio.Queue()
+        self._ending: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
+        self._waiting: list[Act] = []
+        """Taken from the queue, to be looked at again."""
+        self._history = 0
+        self._navigations = 0
+        self.did_it = False
+        """Whether the action given last has taken effect already."""
+        self.heard = 0
+        """Acts that pages have told of so far."""
+        self._told_more = asyncio.Event()
+        self.idle = asyncio.Event()
+        """Set while nothing is left to be looked at or carried out."""
+
+    @property
+    def window(self) -> Window:
+        """The window in use."""
+        assert self._watched.window is not None
+        return self._watched.window
+
+    async def begin(self) -> None:
+        """Hear the person from now on, in every page of the window."""
+        heard = script_beside(__file__, "person.js")
+        context = self.window.context
+        await context.expose_binding(BINDING, self._told)
+        await context.add_init_script(heard)
+        await self.window.tab.page.evaluate(f"() => {{ {heard} }}")
+        await self.settle()
+
+    def end(self, answer: str | None) -> None:
+        """The person is done, with an answer if the task asks for one."""
+        if not self._ending.done():
+            self._ending.set_result(answer)
+
+    async def has_told(self, acts: int) -> None:
+        """Wait until pages have told of so many acts. The caller bounds the wait."""
+        while self.heard < acts:
+            self._told_more.clear()
+            await self._told_more.wait()
+
+    def drop(self, why: str) -> None:
+        """The person gives up: `next` raises RecordingStopped."""
+        if not self._ending.done():
+            self._ending.set_exception(RecordingStopped(why))
+
+    async def settle(self) -> None:
+        """Take down where the tab stands: what differs later is the person's doing."""
+        self._history = await self._place()
+        self._navigations = self.window.tab.navigations
+
+    async def let_pass(self) -> None:
+        """Hold back nothing that arrives in the pages, until `hold_back`."""
+        await self._in_every_page(_OPEN_JS)
+
+    async def hold_back(self) -> None:
+        """Hear the person again."""
+        await self._in_every_page(_CLOSE_JS)
+
+    async def _in_every_page(self, script: str) -> None:
+        for tab in self.window.tabs:
+            try:
+                async with asyncio.timeout(ASK_S):
+                    await tab.page.evaluate(script)
+            except (PlaywrightError, TimeoutError):
+                continue  # its document went away, and the next one holds back by itself
+
+    async def next(self, observation: Observation) -> Action:
+        """What the person does next, on what the observation shows.
+
+        Raises:
+            RecordingStopped: they gave up, closed the window, or typed a password.
+
+        """
+        while True:
+            self.did_it = False
+            act = self._waiting.pop() if self._waiting else await self._hear()
+            if act is None:
+                if self._ending.done() and self._ending.exception() is not None:
+                    self._ending.result()
+                if (action := await self._browsed()) is not None:
+                    self.did_it = True
+                    return self._taken(action)
+                if self._ending.done() and not await self._left_in_fields():
+                    return self._taken(Action(name="exit", argument=self._ending.result()))
+                continue
+            action = await self._action(act, observation)
+            if action is not None:
+                return self._taken(action)
+
+    async def _hear(self) -> Act | None:
+        """The next act; None: look at something else."""
+        if not self.window.tabs:
+            raise RecordingStopped("the window was closed before the recording was ended; nothing is kept")
+        self.idle.set()
+        try:
+            async with asyncio.timeout(POLL_S):
+                act = await self._acts.get()
+        except TimeoutError:
+            return None
+        self.idle.clear()
+        return act
+
+    async def _left_in_fields(self) -> bool:
+        """Whether there is something to look at before the end: what was typed and not told yet."""
+        if not self._acts.empty():
+            return True
+        told = self.heard
+        async with asyncio.timeout(ASK_S):
+            told += int(await self.window.tab.page.evaluate(_FLUSH_JS))
+            await self.has_told(told)  # on another way than the answer to the question
+        return not self._acts.empty()
+
+    def _told(self, source: dict[str, Any], told: dict[str, Any]) -> None:
+        self.heard += 1
+        self._told_more.set()
+        self.idle.clear()
+        self._acts.put_nowait(
+            Act(
+                kind=str(told.get("kind", "")),
+                page=source["page"],
+                place=int(told.get("place", 0)),
+                text=str(told.get("text", "")),
+                enter=bool(told.get("enter", False)),
+            )
+        )
+
+    async def _action(self, act: Act, observation: Observation) -> Action | None:
+        if act.kind == "password":
+            raise RecordingStopped(
+                "a password was typed, and recordings are kept: nothing is. Log in beforehand: hindcast login, or login steps "
+                "in a task file"
+            )
+        pages = [tab.page for tab in self.window.tabs]
+        if act.page not in pages:
+            return None
+        if act.page is not self.window.tab.page:
+            self._waiting.append(act)
+            return Action(name="Tab_focus", argument=str(pages.index(act.page)))
+        if act.kind == "scroll":
+            down = act.text == "down"
+            if not await self._ask(act, _SCROLLS_JS, down):
+                return None
+            return Action(name="Scroll Down" if down else "Scroll Up")
+        if not act.place:
+            return Action(name="Press", argument=act.text)
+        element = await self._number(act)
+        if element > 0:
+            return _on_element(act, element)
+        shown = await take_snapshot(act.page)
+        if await self._number(act) > 0:
+            # it came after what was last seen: an agent would have had to wait for it
+            self._waiting.append(act)
+            return Action(name="Wait")
+        self._said("that cannot be acted upon by number, and was not taken down")
+        changed = shown.page is not None and page_digest(shown.page) != observation.digest
+        return Action(name="Wait") if changed else None
+
+    async def _number(self, act: Act) -> int:
+        return int(await self._ask(act, _ID_JS, act.place) or 0)
+
+    async def _ask(self, act: Act, script: str, about: Any) -> Any:
+        """What the page of an act answers; None where its document is gone."""
+        try:
+            async with asyncio.timeout(ASK_S):
+                return await act.page.evaluate(script, about)
+        except (PlaywrightError, TimeoutError):
+            return None
+
+    async def _browsed(self) -> Action | None:
+        """What the browser's own buttons or the address bar did since the last step."""
+        window = self.window
+        if not window.tabs or window.tab.navigations == self._navigations:
+            return None
+        self._navigations = window.tab.navigations
+        place = await self._place()
+        before, self._history = self._history, place
+        if place < before:
+            return Action(name="Go_backward")
+        return Action(name="Goto", argument=window.tab.page.url)
+
+    async def _place(self) -> int:
+        """Which entry of its history the active tab shows."""
+        devtools = await self.window.context.new_cdp_session(self.window.tab.page)
+        try:
+            history = await devtools.send("Page.getNavigationHistory")
+            return int(history["currentIndex"])
+        finally:
+            await devtools.detach()
+
+    def _taken(self, action: Action) -> Action:
+        parts = (
+            action.name,
+            f"[{action.element}]" if action.element is not None else "",
+            action.argument or "",
+        )
+        self._said(" ".join(part for part in parts if part))
+        return action
+
+
+def _on_element(act: Act, element: int) -> Action:
+    match act.kind:
+        case "click":
+            return Action(name="Click", element=element)
+        case "type":
+            return Action(name="Search" if act.enter else "Type", element=element, argument=act.text)
+        case "select":
+            return Action(name="Select Dropdown Option", element=element, argument=act.text)
+        case "press":
+            return Action(name="Press", element=element, argument=act.text)
+    raise EnvironmentFailed(f"a page told of {act.kind!r}, which nobody knows")
+
+
+class PersonWorld:
+    """An `EpisodeWorld` in which a person acts: what they did by themselves is only looked at."""
+
+    def __init__(self, world: EpisodeWorld, person: Person) -> None:
+        self._world = world
+        self._person = person
+
+    async def reset(self, task: Task) -> Start:
+        """See `EpisodeWorld`."""
+        start = await self._world.reset(task)
+        await self._person.begin()
+        return start
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        """Carry out what the person asked for, or see what they have done."""
+        if self._person.did_it:
+            seen = await self._world.step(ParseFailure(reason="the person has done it"))
+            outcome = msgspec.structs.replace(seen, result="ok", detail="")
+        else:
+            await self._person.let_pass()
+            outcome = await self._world.step(action)
+            await self._person.hold_back()
+        await self._person.settle()
+        return outcome
+
+    async def picture(self) -> Picture:
+        """See `EpisodeWorld`."""
+        return await self._world.picture()
+
+    async def finish(self, answer: str | None) -> Evidence:
+        """See `EpisodeWorld`."""
+        return await self._world.finish(answer)
+
+    async def close(self) -> None:
+        """See `EpisodeWorld`."""
+        await self._world.close()

@@ -1,0 +1,80 @@
+"""A person by script: steps from a file, done with mouse and keyboard as a person does them. For rehearsals and tests."""
+
+import asyncio
+import tomllib
+from pathlib import Path
+from urllib.parse import urljoin
+
+import msgspec
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page
+
+from actors.environments.web.definition import Definition, Step, Wrong, check_steps
+from actors.environments.web.entering import first_line
+from actors.environments.web.person import Person
+from core.errors import SettingsError
+
+STEP_S = 60.0
+"""One step, until what it led to can be seen."""
+
+
+class Script(Definition, frozen=True, kw_only=True):
+    """What is done, and the answer that is given in the end."""
+
+    steps: tuple[Step, ...] = ()
+    answer: str | None = None
+
+
+def read_script(path: Path) -> Script:
+    """A script. Raises SettingsError, naming file and key."""
+    try:
+        script = msgspec.convert(tomllib.loads(path.read_text()), Script)
+        check_steps("steps", script.steps)
+    except OSError as error:
+        raise SettingsError(f"the script {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, Wrong) as error:
+        raise SettingsError(f"the script {path}: {error}") from error
+    return script
+
+
+async def act_out(script: Script, person: Person, *, start: str) -> None:
+    """Do what the script says, each step once the one before has been taken down; then end the recording."""
+    for number, step in enumerate(script.steps):
+        try:
+            async with asyncio.timeout(STEP_S):
+                heard = person.heard
+                if await _do(person.window.tab.page, step, start):
+                    await person.has_told(heard + 1)
+                await person.idle.wait()
+        except (PlaywrightError, TimeoutError) as error:
+            person.drop(f"step {number} of the script could not be done: {first_line(error)}")
+            return
+    person.end(script.answer)
+
+
+async def _do(page: Page, step: Step, start: str) -> bool:
+    """One step; whether the page tells of it at once."""
+    if step.goto:
+        await page.goto(urljoin(start, step.goto))
+        return False
+    if step.press:
+        await page.keyboard.press(step.press)
+        return True
+    element = page.locator(step.fill or step.click or step.select or step.wait).first
+    await element.wait_for(state="visible")
+    if step.wait:
+        return False
+    if step.select:
+        await element.focus()
+        await page.keyboard.type(step.value)  # a person may type the first letters of what they choose
+        return True
+    await element.scroll_into_view_if_needed()
+    box = await element.bounding_box()
+    if box is None:
+        raise PlaywrightError("it cannot be seen")
+    await page.mouse.click(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    if step.click:
+        return True
+    await page.keyboard.press("Control+a")
+    await page.keyboard.type(step.value)
+    return False

@@ -1,0 +1,72 @@
+"""`hindcast login`."""
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from app.cli.options import Json
+from app.cli.output import print_json, print_text
+from app.configuration import resolve
+from app.screen import require_screen, type_done
+from core.errors import SettingsError
+
+app = typer.Typer()
+
+
+@app.command("login")
+def login(
+    url: Annotated[str, typer.Argument(help="Where to log in.")],
+    name: Annotated[str, typer.Option(help="What tasks call it: login = { state = NAME, … }.")],
+    origin: Annotated[
+        list[str] | None,
+        typer.Option(help="Where the browser may go, as scheme://host:port; repeatable. Default: the URL's."),
+    ] = None,
+    script: Annotated[
+        Path | None, typer.Option(help="Steps to do, as a task file's login has them: steps = [ … ].")
+    ] = None,
+    headless: Annotated[bool, typer.Option("--headless", help="Without a window; needs --script.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Log in to a site once, in a browser window, and keep that for tasks whose login names it.
+
+    Example: hindcast login http://127.0.0.1:8917/login --name notes
+    """
+    from actors.environments.web.scripted import read_script
+    from app.logins import save_login
+    from app.sites import login_states
+    from app.supervisor import home_folder
+
+    steps = read_script(script).steps if script else ()
+    if headless and not steps:
+        raise SettingsError("--headless opens no window for a person: say with --script what is done")
+    if not headless:
+        require_screen()
+
+    async def logged_in() -> None:
+        if headless:
+            return
+        sys.stderr.write("log in, then type `done` here; Ctrl-C gives up\n")
+        if await type_done() is None:
+            raise SettingsError("the input ended before `done`: nothing was kept")
+
+    path = asyncio.run(
+        save_login(
+            url,
+            name=name,
+            origins=origin or (),
+            steps=steps,
+            states=login_states(home_folder()),
+            settings=resolve().settings.actors,
+            headed=not headless,
+            logged_in=logged_in,
+        )
+    )
+    if as_json:
+        print_json({"name": name, "file": str(path)})
+    else:
+        print_text(
+            f'kept as {name!r} in {path}. In a task file: login = {{ state = "{name}", signed_in = "…" }}'
+        )

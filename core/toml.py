@@ -1,0 +1,27 @@
+"""Values as they stand in a TOML file."""
+
+import json
+import re
+from typing import Any
+
+_BARE = re.compile(r"[A-Za-z0-9_-]+")
+"""Keys that need no quotes."""
+
+
+def as_toml(value: Any) -> str:
+    """A value as it stands in TOML, on one line.
+
+    >>> as_toml([{"of": "answer", "number": 3.5}])
+    '[{of = "answer", number = 3.5}]'
+    """
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(as_toml, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{_key(key)} = {as_toml(one)}' for key, one in value.items())}}}"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return json.dumps(value)
+
+
+def _key(name: str) -> str:
+    return name if _BARE.fullmatch(name) else as_toml(name)
