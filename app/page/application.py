@@ -5,6 +5,7 @@
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has gone on
 /RUN/steps/POSITION            one step in full, for a page to show where it is opened
+/RUN/episodes/ID/pictures/SHA256   a screenshot
 """
 
 import asyncio
@@ -21,7 +22,7 @@ from starlette.staticfiles import StaticFiles
 
 from app.page.asking import Ask
 from app.page.guard import Guard
-from app.page.reading import step_detail
+from app.page.reading import screenshot, step_detail
 from app.page.rendering import FOLDER, environment
 from app.page.runs import OpenRuns
 from app.page.views.compare import compare
@@ -85,6 +86,7 @@ class Pages:
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
             Route("/", self.home),
             Route("/{run}/live", self.live),
+            Route("/{run}/episodes/{episode}/pictures/{sha256}", self.picture),
             Route("/{run}/steps/{position:int}", self.step),
             Route("/{run}/steps/{position:int}.json", self.step),
         ]
@@ -118,6 +120,16 @@ class Pages:
                 quiet_s += LIVE_POLL_S
 
         return StreamingResponse(lines(), media_type="text/event-stream")
+
+    async def picture(self, request: Request) -> Response:
+        """A screenshot of an episode of the run; no other blob."""
+        found = self._runs.open(request.path_params["run"])
+        image = await asyncio.to_thread(
+            screenshot, found, request.path_params["episode"], request.path_params["sha256"]
+        )
+        # named by its content: it never becomes another one
+        headers = {"cache-control": "private, max-age=31536000, immutable"}
+        return Response(image, media_type="image/jpeg", headers=headers)
 
     async def step(self, request: Request) -> Response:
         """One step in full: a piece of a page, or values."""

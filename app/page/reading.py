@@ -5,8 +5,10 @@ from functools import lru_cache
 from pathlib import Path
 
 import msgspec
+from sqlalchemy import select
 from tokenizers import Tokenizer
 
+from app.page.runs import OpenRun
 from app.runs import RunHandle
 from core.arrays import unpack_floats, unpack_ids
 from core.errors import HindcastError
@@ -15,7 +17,9 @@ from core.observation import Page
 from core.rendering.lines import render_lines
 from events.catalogue import StepTaken
 from events.codec import decode
+from events.envelope import BlobRef
 from storage.readmodel.asking import NotInReadModel
+from storage.readmodel.tables import screenshots
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +50,25 @@ class StepDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Of the answer, the end token included where it was sampled."""
     perplexity: float | None
     """exp of the mean surprise over the answer; None of a demonstrator."""
+
+
+def screenshot(run: OpenRun, episode: str, sha256: str) -> bytes:
+    """An image that the read model knows as a screenshot of the episode, as JPEG.
+
+    Raises:
+        NotInReadModel: it knows none of this digest.
+        BlobMissing, BlobCorrupt: it is not there any more, or damaged.
+
+    """
+    known = (screenshots.c.episode == episode, screenshots.c.sha256 == sha256)
+    size = select(screenshots.c.size_bytes).where(*known).limit(1)
+    with run.model.reading() as connection:
+        found = connection.scalar(size)
+    if found is None:
+        raise NotInReadModel(
+            f"episode {episode!r} of run {run.handle.name} has no screenshot {sha256[:16]!r}"
+        )
+    return run.handle.blobs.get(BlobRef(sha256, found))
 
 
 async def step_detail(run: RunHandle, position: int) -> StepDetail:

@@ -22,7 +22,11 @@ from app.cli import app
 from app.page.serving import serve_page
 from app.runs import RunHandle, open_run
 from core.errors import SettingsError
+from core.ids import digest_hex
+from core.screen import Box
 from events.catalogue import EpisodeStarted, RunForked, StepTaken
+from events.catalogue.episode import Screenshot
+from events.envelope import BlobRef
 from storage.readmodel.comparison import compare_runs
 from storage.readmodel.projector import run_projector
 from storage.readmodel.queries import list_episodes, run_summary
@@ -35,13 +39,28 @@ OTHER = "other"
 WAIT_MS = 60_000
 
 
+IMAGE = b"not quite a picture"
+PICTURE = Screenshot(
+    image=BlobRef(digest_hex(IMAGE), len(IMAGE)),
+    missing="",
+    when="before",
+    width=640,
+    height=400,
+    scale=0.5,
+    marks=(),
+)
+
+
 def hostile(told: Told) -> Told:
     """Instructions, answers and messages as an adversary would write them."""
     fact = told.fact
     if isinstance(fact, EpisodeStarted):
         return told._replace(fact=msgspec.structs.replace(fact, instruction=HOSTILE))
     if isinstance(fact, StepTaken):
-        return told._replace(fact=msgspec.structs.replace(fact, answer=HOSTILE, url=HOSTILE))
+        seen: dict[str, Any] = (
+            {"screenshot": PICTURE, "touched": Box(20, 40, 100, 60)} if fact.index == 0 else {}
+        )
+        return told._replace(fact=msgspec.structs.replace(fact, answer=HOSTILE, url=HOSTILE, **seen))
     return told
 
 
@@ -98,6 +117,7 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
     await make_home(home, other, run=OTHER)
     await asyncio.to_thread(fold, home)
     handle = await make_home(home, FACTS[:EARLIER])
+    handle.blobs.put(IMAGE)
     await asyncio.to_thread(fold, home)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(serve_page(home, host="127.0.0.1", port=0, ready=address.set_result))
@@ -230,6 +250,21 @@ async def test_keys_lead_through_an_episode_and_open_what_its_policy_read(shown:
     await page.goto(f"{shown.base}/episodes")
     await page.keyboard.press("]")
     await page.wait_for_url("**/timeline")
+
+
+async def test_the_film_strip_has_the_recorded_images_and_what_was_touched(shown: Shown, page: Page) -> None:
+    await page.goto(f"{shown.base}/episodes/{EPISODE}")
+    first = page.locator(".strip li").first
+    image = await first.locator("image").get_attribute("href")
+    assert image is not None
+    status, headers, body = await shown.get(image.removeprefix(f"/{shown.handle.name}"))
+    assert (status, headers["content-type"], body.encode()) == (200, "image/jpeg", IMAGE)
+    box = {
+        name: await first.locator(".touched").get_attribute(name) for name in ("x", "y", "width", "height")
+    }
+    assert [float(value or 0) for value in box.values()] == [10 - 3, 20 - 3, 50 + 6, 30 + 6]
+    status, _, _ = await shown.get(f"/episodes/{EPISODE}/pictures/{digest_hex(b'of somebody else')}")
+    assert status == 404
 
 
 async def test_what_pages_and_models_wrote_is_text(shown: Shown, page: Page) -> None:

@@ -1,18 +1,70 @@
-"""One episode: its task, its steps, what judges said, and what was trained on it."""
+"""One episode: its task, its film strip, its steps, what judges said, and what was trained on it."""
 
 import msgspec
 
 from app.page.asking import Ask
-from storage.readmodel.answers import EpisodeDetail
+from core.screen import Box
+from events.envelope import BlobRef
+from storage.blobs import BlobStore
+from storage.readmodel.answers import EpisodeDetail, ScreenshotRow, StepRow
 from storage.readmodel.queries import show_episode
+
+
+class Frame(msgspec.Struct, frozen=True, kw_only=True):
+    """One image of the film strip."""
+
+    step: int | None
+    """None: of the page that the episode ended on."""
+    shows: str
+    """The page `before` the step, or `after` it."""
+    sha256: str | None
+    """None: there is no image, see `missing`."""
+    missing: str
+    width: int
+    height: int
+    touched: tuple[float, float, float, float] | None
+    """Left, top, width and height of what the step acted upon, in pixels of the image."""
 
 
 class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     detail: EpisodeDetail
+    frames: list[Frame]
+    """In order of time."""
 
 
 def episode(ask: Ask) -> Episode:
     """The episode that the address names. Raises NotInReadModel."""
-    return Episode(detail=show_episode(ask.connection, ask.parts["episode"], as_of=ask.position))
+    detail = show_episode(ask.connection, ask.parts["episode"], as_of=ask.position)
+    steps = {step.step: step for step in detail.steps}
+    return Episode(
+        detail=detail,
+        frames=[
+            _frame(row, None if row.step is None else steps.get(row.step), ask.run.blobs)
+            for row in detail.screenshots
+        ],
+    )
+
+
+def _frame(row: ScreenshotRow, step: StepRow | None, blobs: BlobStore) -> Frame:
+    gone = "" if row.released is None else f"let go of at position {row.released}"
+    if row.sha256 and not gone and not blobs.has(BlobRef(row.sha256, row.size_bytes or 0)):
+        gone = "its image is not among the blobs of this home"
+    return Frame(
+        step=row.step,
+        shows=row.shows,
+        sha256=None if gone else row.sha256,
+        missing=gone or row.missing or "",
+        width=row.width or 0,
+        height=row.height or 0,
+        touched=_touched(row, step),
+    )
+
+
+def _touched(row: ScreenshotRow, step: StepRow | None) -> tuple[float, float, float, float] | None:
+    """In pixels of the image; what was touched is shown where it was before."""
+    if step is None or step.touched is None or row.shows != "before" or not row.scale:
+        return None
+    box = msgspec.json.decode(step.touched, type=Box)
+    return (box.x * row.scale, box.y * row.scale, box.width * row.scale, box.height * row.scale)
