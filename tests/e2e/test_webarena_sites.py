@@ -289,6 +289,14 @@ async def test_an_evaluation_plays_each_task_once_and_prints_success_per_site(
     given = settings(sites, webarena_steps=1).model_dump(exclude_defaults=True)
     texts = {key: value if isinstance(value, str) else describe_value(value) for key, value in given.items()}
     named = [part for key, text in texts.items() for part in ("--set", f"sites.{key}={text}")]
+    patient = {
+        "page_timeout_s": 60,
+        "action_timeout_s": 60,
+        "generate_timeout_s": 240,
+        "episode_timeout_s": 500,
+    }
+    named += [part for key, limit in patient.items() for part in ("--set", f"actors.{key}={limit}")]
+    named += ["--set", "curriculum.lease_s=600"]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-c", "from app.cli import main; main()"),
         *("eval", "--suite", "webarena", "--json"),
