@@ -204,7 +204,8 @@ class _JudgeRole:
                 causation=recorded.envelope.id,
                 correlation=ended.episode,
             )
-            return Opinion(judgment=too_slow(judge, timeout_s))
+            asking = isinstance(judge, Reader | Asker)  # a model may be quicker later; rules never are
+            return Opinion(judgment=too_slow(judge, timeout_s), may_pass=asking)
 
     async def _task(self, recorded: Recorded, ended: EpisodeEnded) -> Task | None:
         stalled_s = self._settings.log.append_timeout_s

@@ -28,9 +28,10 @@ from app.cli import app as cli
 from app.configuration import resolve
 from core.action import Action
 from core.errors import SettingsError
+from core.evidence import Judgment
 from core.observation import Node, Page
 from core.settings import Settings, SiteSettings
-from events.catalogue import EpisodeEnded, EpisodeJudged
+from events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Fact
 from events.log import EventLog
@@ -205,6 +206,29 @@ def test_an_outage_that_stays_is_undecided_in_the_end_and_holds_up_no_other_judg
     ]
     assert said[1].judgment.reason == "outage: nobody there"  # type: ignore[attr-defined]
     assert MAX_TRIES > 2, "the last try is given up unseen, the one before is recorded"
+
+
+class SlowAtFirst(OutOfReach):
+    """A judge whose first answer takes too long."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    async def read(self, story: Story) -> Opinion:
+        self.asked += 1
+        await asyncio.sleep(1000 if self.asked == 1 else 0)
+        return Opinion(judgment=Judgment(outcome="success", reward=1.0, reason="at last"))
+
+
+def test_a_model_that_takes_too_long_is_asked_again_and_the_wait_stands_in_the_log(
+    visits: list[Visit], tmp_path: Path
+) -> None:
+    facts = facts_of(visits[0], "ep_a", BlobStore(tmp_path))
+    waited, said = judge_all(*facts, judges={"far": SlowAtFirst()})  # type: ignore[dict-item]
+    assert isinstance(waited, WaitExceeded)
+    assert waited.setting == "judge.timeout_s"
+    assert isinstance(said, EpisodeJudged)
+    assert said.judgment.reason == "at last"
 
 
 def by_goal(visits: Sequence[Visit]) -> Any:
