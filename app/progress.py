@@ -3,6 +3,7 @@
 import msgspec
 
 from actors.environments.web.starts import Starts
+from core.states import POLICY
 from core.statistics import wilson
 from events.catalogue import (
     ControlRequested,
@@ -22,6 +23,11 @@ from events.envelope import Recorded
 
 VERSIONS_KEPT = 16
 """Policy versions whose success is remembered, the newest: older ones are not spoken of any more."""
+
+
+def _update_of(fact: UpdateApplied | UpdateSkipped) -> str:
+    """Which one: of the policy, or of a model beside it."""
+    return f"update {fact.update}" if fact.model == POLICY else f"{fact.model} update {fact.update}"
 
 
 class Tally(msgspec.Struct):
@@ -76,14 +82,17 @@ class Progress(msgspec.Struct):
                 self._lose(fact.episode)
             case EpisodeJudged() as fact:
                 return self._judged(fact)
-            case UpdateApplied(model="policy") as fact:
-                self.updates = fact.update
+            case UpdateApplied() as fact:
+                if fact.model == POLICY:
+                    self.updates = fact.update
                 loss = fact.metrics.get("loss", float("nan"))
-                return f"update {fact.update} · loss {loss:+.4f} · {fact.duration_ms / 1000:.1f} s"
+                return f"{_update_of(fact)} · loss {loss:+.4f} · {fact.duration_ms / 1000:.1f} s"
             case UpdateSkipped() as fact:
-                return f"update {fact.update} skipped: {fact.reason}"
+                return f"{_update_of(fact)} skipped: {fact.reason}"
             case WeightsPublished(model="policy", version=version) if version > 0:
                 return f"policy {version} published · {self.curve(version - 1)}"
+            case WeightsPublished(model=model, version=version) if model != POLICY:
+                return f"{model} {version} published"
             case WaitExceeded() as fact:
                 return f"{recorded.envelope.producer} waited longer than {fact.setting} = {fact.limit_s} s for {fact.waited_for}"
             case ControlRequested(command="pause") as fact:

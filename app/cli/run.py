@@ -103,6 +103,13 @@ def _print_summary(summary: RunSummary) -> None:
             ("steps", summary.steps),
             ("batches", summary.batches),
             ("updates", f"{summary.updates} ({summary.skipped_updates} skipped)"),
+            *(
+                (
+                    f"updates of {one.model}",
+                    f"{one.updates} ({one.skipped_updates} skipped), version {one.version}",
+                )
+                for one in summary.beside
+            ),
             ("newest policy", summary.policy_version),
             ("sampling from", summary.sampling_from),
             ("checkpoint at update", summary.checkpoint_update),

@@ -37,6 +37,7 @@ def as_line(view: View) -> str:
             f"success {success}",
             f"policy {_number(learner.policy_version)}",
             f"{learner.updates} updates, {_loss(learner)}",
+            *(f"{count} of the {model}" for model, count in learner.beside.items()),
             f"{view.running} episodes running, {view.episodes_per_minute:.1f}/min",
             view.bottleneck,
         )
@@ -89,6 +90,7 @@ def _learner(view: View) -> RenderableType:
     lines = (
         f"{learner.updates} updates, {learner.updates_per_minute:.1f}/min, the last {seconds(learner.quiet_s)} ago",
         f"{_loss(learner)}, newest policy {_number(learner.policy_version)}",
+        *(f"{count} updates of the {model}" for model, count in learner.beside.items()),
         f"computes {learner.busy:.0%} of the time; {view.agreed:.0%} of the groups agreed",
     )
     return Panel("\n".join(lines), title="learner", title_align="left")

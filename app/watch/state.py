@@ -10,6 +10,7 @@ from app.watch.health import bottleneck
 from app.watch.spans import Spans, covered_ns, total_ns
 from app.watch.view import ActorView, EpisodeView, LearnerView, RateView, View
 from core.arrays import unpack_ids
+from core.states import POLICY
 from core.statistics import wilson
 from events.catalogue import (
     BatchPlanned,
@@ -87,6 +88,8 @@ class Watch:
         self._updates: deque[int] = deque()
         self._update: UpdateApplied | None = None
         self._update_ns: int | None = None
+        self._beside: dict[str, int] = {}
+        """Updates of the models beside the policy."""
         self._published: int | None = None
         self._planned_ns: int | None = None
         self._minibatches = 0
@@ -168,17 +171,20 @@ class Watch:
             case BatchPlanned() as fact:
                 self._end_batch(at_ns)
                 self._planned_ns, self._minibatches = at_ns, len(unpack_ids(fact.minibatches))
-                self._trained.append(
-                    (at_ns, len({part.group for part in fact.episodes if not part.rehearsed}))
-                )
-                self._trim(self._trained)
-            case UpdateApplied(model="policy") as fact:
-                self._update, self._update_ns = fact, at_ns
-                self._updates.append(at_ns)
-                while self._updates[0] < at_ns - self._window_ns:
-                    self._updates.popleft()
+                if fact.model == POLICY:
+                    groups = {part.group for part in fact.episodes if not part.rehearsed}
+                    self._trained.append((at_ns, len(groups)))
+                    self._trim(self._trained)
+            case UpdateApplied() as fact:
+                if fact.model == POLICY:
+                    self._update, self._update_ns = fact, at_ns
+                    self._updates.append(at_ns)
+                    while self._updates[0] < at_ns - self._window_ns:
+                        self._updates.popleft()
+                else:
+                    self._beside[fact.model] = fact.update
                 self._end_minibatch(at_ns)
-            case UpdateSkipped(model="policy"):
+            case UpdateSkipped():
                 self._end_minibatch(at_ns)
             case WeightsPublished(model="policy", version=version):
                 self._published = version
@@ -283,6 +289,7 @@ class Watch:
         metrics = self._update.metrics if self._update else {}
         return LearnerView(
             updates=self._update.update if self._update else 0,
+            beside=dict(sorted(self._beside.items())),
             policy_version=self._published,
             loss=metrics.get("loss"),
             staleness=metrics.get("staleness_mean"),

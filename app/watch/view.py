@@ -43,9 +43,11 @@ class RateView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LearnerView(msgspec.Struct, frozen=True, kw_only=True):
-    """The learner."""
+    """The learner. Figures are those of the policy unless named otherwise."""
 
     updates: int
+    beside: dict[str, int]
+    """Updates of the other models that it trains, by name."""
     policy_version: int | None
     """Newest published."""
     loss: float | None

@@ -278,6 +278,16 @@ class RecipeChange(msgspec.Struct, frozen=True, kw_only=True):
     """Who changed what, and why."""
 
 
+class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A model beside the policy, such as a critic."""
+
+    model: str
+    updates: int
+    skipped_updates: int
+    version: int
+    """Newest published; 0: none."""
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as of a position."""
 
@@ -309,6 +319,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     batches: int
     updates: int
     skipped_updates: int
+    beside: tuple[ModelSummary, ...]
+    """The other models that were trained, by name; `updates` and `policy_version` are the policy's."""
     policy_version: int | None
     """Newest published."""
     sampling_from: dict[str, int]

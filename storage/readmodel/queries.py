@@ -40,6 +40,7 @@ from storage.readmodel.asking import (
     sampling_from,
     success_of,
 )
+from storage.readmodel.beside import models_beside
 from storage.readmodel.forgetting import retention
 from storage.readmodel.rates import throughput
 from storage.readmodel.screenshots import screenshots_of
@@ -361,6 +362,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         batches=count_rows(connection, batches, position),
         updates=applied.get("applied", 0),
         skipped_updates=applied.get("skipped", 0),
+        beside=models_beside(connection, position),
         policy_version=connection.scalar(published),
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),

@@ -2,12 +2,15 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
 from synthetic_run import recorded_run
 
 from app.progress import VERSIONS_KEPT, Progress
 from app.progress_note import EVERY_EVENTS, FILE, ProgressNote
+from events.catalogue import UpdateApplied, WeightsPublished
 from events.envelope import Recorded
 
 
@@ -60,3 +63,20 @@ async def test_a_note_is_written_now_and_then_and_not_at_every_event(tmp_path: P
 async def test_success_is_remembered_of_the_newest_policies_alone(tmp_path: Path) -> None:
     _, history = await recorded_run(3, groups=60)
     assert len(folded(history).by_version) <= VERSIONS_KEPT
+
+
+async def test_a_line_says_of_which_model_an_update_was() -> None:
+    _, history = await recorded_run(3)
+    progress = Progress()
+    applied = next(r for r in history if isinstance(r.fact, UpdateApplied))
+    weights = next(r for r in history if isinstance(r.fact, WeightsPublished) and r.fact.version > 0)
+
+    def said(recorded: Recorded, **fields: Any) -> str:
+        fact = msgspec.structs.replace(recorded.fact, **fields)
+        return progress.apply(msgspec.structs.replace(recorded, fact=fact)) or ""
+
+    assert said(applied, model="critic", update=7).startswith("critic update 7 · loss ")
+    assert progress.updates == 0, "a goal counts those of the policy"
+    assert said(applied, update=2).startswith("update 2 · loss ")
+    assert progress.updates == 2
+    assert said(weights, model="orm", version=3) == "orm 3 published"

@@ -16,14 +16,18 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    RunStarted,
     StepTaken,
     UpdateApplied,
     UpdateSkipped,
+    WeightsPublished,
 )
+from events.catalogue.training import SampleReport
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Recorded
 from events.memory import MemoryLog
 from events.reader import read
+from storage.readmodel.answers import ModelSummary
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
@@ -38,6 +42,8 @@ from storage.readmodel.queries import (
 )
 from storage.readmodel.rates import throughput
 from storage.readmodel.tables import batches
+
+NO_SAMPLES = SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b"")
 
 
 @pytest.fixture
@@ -251,6 +257,35 @@ def test_the_summary_adds_up(asked: Connection, recordeds: list[Recorded]) -> No
     assert summary.policy_version == types["weights.published"]
     assert summary.sampling_from == {"actor.1": summary.policy_version, "actor.2": summary.policy_version}
     assert summary.notices["wait.exceeded"] == 1
+
+
+async def test_the_models_beside_the_policy_are_counted_apart(recordeds: list[Recorded], url: str) -> None:
+    """The run's own updates, told once more of a critic and of a model that was only skipped."""
+    log = MemoryLog("tale")
+    applied = [r.fact for r in recordeds if isinstance(r.fact, UpdateApplied)]
+    skipped = UpdateSkipped(update=1, model="orm", batch=0, minibatch=0, reason="nan", state="")
+    critic = [msgspec.structs.replace(fact, model="critic", samples=NO_SAMPLES) for fact in applied]
+    weights = [
+        msgspec.structs.replace(r.fact, model="critic", version=2)
+        for r in recordeds
+        if isinstance(r.fact, WeightsPublished)
+    ][:1]
+    told = [r.fact for r in recordeds if isinstance(r.fact, RunStarted)]
+    await record(log, [Told("learner.1", "x", fact) for fact in (*told, *critic, skipped, *weights)], seed=1)
+    model = ReadModel(url, run="tale")
+    model.prepare()
+    with model.writing() as connection:
+        apply(connection, [recorded async for recorded in read(log)])
+    with model.reading() as connection:
+        summary = run_summary(connection)
+        before = run_summary(connection, as_of=1)
+    model.close()
+    assert (summary.updates, summary.skipped_updates, summary.policy_version) == (0, 0, 0)
+    assert summary.beside == (
+        ModelSummary(model="critic", updates=len(applied), skipped_updates=0, version=2),
+        ModelSummary(model="orm", updates=0, skipped_updates=1, version=0),
+    )
+    assert before.beside == ()
 
 
 def test_throughput_counts_what_happened_in_the_window(asked: Connection, recordeds: list[Recorded]) -> None:

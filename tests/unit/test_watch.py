@@ -107,7 +107,7 @@ class Story:
         judgment = Judgment(outcome=outcome, reward=float(outcome == "success"), reason="r")  # type: ignore[arg-type]
         self.tell(at_s, "judge.1", EpisodeJudged(episode=name, task_id="t", judge=judge, judgment=judgment))
 
-    def plan(self, at_s: float, updates: int) -> None:
+    def plan(self, at_s: float, updates: int, *, model: str = "policy") -> None:
         episodes = tuple(
             PlannedEpisode(
                 episode=name, group=group, reward=1.0, advantage=1.0, samples=1, rehearsed=group == "old"
@@ -130,14 +130,15 @@ class Story:
             proximal_version=None,
             critic_version=None,
             config_digest="",
+            model=model,
         )
         self.tell(at_s, "learner.1", fact)
 
-    def update(self, at_s: float, number: int) -> None:
+    def update(self, at_s: float, number: int, *, model: str = "policy") -> None:
         none = pack_floats([])
         fact = UpdateApplied(
             update=number,
-            model="policy",
+            model=model,
             batch=0,
             minibatch=0,
             before="",
@@ -209,6 +210,20 @@ def test_a_learner_computes_from_a_plan_to_the_last_of_its_updates(story: Story)
     learner = story.view(110).learner
     assert learner.busy == pytest.approx(30 / 100)
     assert (learner.updates, learner.loss, learner.staleness, learner.quiet_s) == (2, 0.5, 1.25, 70.0)
+
+
+def test_updates_of_other_models_are_counted_apart_and_computing_them_is_computing(story: Story) -> None:
+    story.plan(10, updates=2, model="critic")
+    story.update(20, 1, model="critic")
+    story.update(30, 2, model="critic")
+    view = story.view(60)
+    learner = view.learner
+    assert (learner.updates, learner.beside, learner.loss) == (0, {"critic": 2}, None)
+    assert learner.busy == pytest.approx(20 / 100)
+    assert "2 of the critic" in as_line(view)
+    story.plan(70, updates=1)
+    story.update(80, 1)
+    assert (story.view(80).learner.updates, story.view(80).learner.beside) == (1, {"critic": 2})
 
 
 def test_a_restart_ends_what_was_under_way(story: Story) -> None:
