@@ -146,7 +146,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 """Every question to the read model, by its name."""
 
 HOW_IT_IS_FOLDED_AND_ASKED = {
-    "answers", "asking", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
+    "answers", "asking", "beside", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
     "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows",
 }  # fmt: skip
 """Modules without a question of their own: parts of questions, and what makes the tables."""
