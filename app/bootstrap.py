@@ -62,6 +62,7 @@ def control_token(home: Path) -> str:
 
 def task_sources(settings: Settings) -> dict[str, TaskSource]:
     """Every environment's tasks, by name."""
+    from actors.environments.browsergym.tasks import BrowsergymTasks
     from actors.environments.miniwob.tasks import MiniwobTasks
     from actors.environments.store.tasks import StoreTasks
     from actors.environments.web.tasks import WebTasks
@@ -75,6 +76,8 @@ def task_sources(settings: Settings) -> dict[str, TaskSource]:
         sources.append(WebArenaTasks(settings.sites))
     if (webshop := webshop_tasks(settings.sites)) is not None:
         sources.append(webshop)
+    if settings.sites.browsergym_python:
+        sources.append(BrowsergymTasks(settings.sites))
     return {source.name: source for source in sources}
 
 

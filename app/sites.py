@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+from actors.environments.browsergym.world import Browsergym
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.site import Venue
 from actors.environments.store.site import StoreSite
@@ -36,6 +37,8 @@ def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) ->
         sites.append(WebArenaSite(settings.sites, trusted=trusted))
     if (webshop := webshop_site(settings.sites, store.base_url)) is not None:
         sites.append(webshop)
+    if settings.sites.browsergym_python:
+        sites.append(Browsergym(settings))
     return {site.name: site for site in sites}
 
 

@@ -29,13 +29,13 @@ def read_browsergym(name: str, arguments: Arguments) -> Action | None:
     return None if read is None else read(arguments)
 
 
-def write_browsergym(action: Action) -> str:
-    """The call that `read_browsergym` reads as this action.
+def write_browsergym(action: Action, *, bid: str | None = None) -> str:
+    """The call that `read_browsergym` reads as this action; with `bid` for BrowserGym itself, the element by its own id.
 
     >>> write_browsergym(Action(name="Type", element=5, argument="brass lamp"))
     'fill("5", "brass lamp")'
     """
-    element = "" if action.element is None else f'"{action.element}"'
+    element = "" if action.element is None else quoted(str(action.element) if bid is None else bid)
     text = "" if action.argument is None else quoted(action.argument)
     match action.name:
         case "Right Click":

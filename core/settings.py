@@ -10,6 +10,7 @@ from pydantic import Field
 
 from core.acting import ActorSettings as ActorSettings
 from core.endpoint import EndpointSettings as EndpointSettings
+from core.gym import BrowsergymSettings
 from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
@@ -25,7 +26,7 @@ class RunSettings(Section):
     """Every other seed derives from this one."""
 
 
-class SiteSettings(WebArenaSettings, WebshopSettings):
+class SiteSettings(WebArenaSettings, WebshopSettings, BrowsergymSettings):
     """The embedded store, and where WebArena and WebShop are."""
 
     products: Annotated[int, Field(ge=20, le=100_000)] = 400

@@ -6,6 +6,7 @@ A re-score is a replay: evaluators are pure functions of task and evidence. Wher
 
 from collections.abc import Callable, Mapping
 
+from actors.environments.browsergym.evaluators import evaluate as evaluate_browsergym
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.store.evaluators import evaluate as evaluate_store
 from actors.environments.web.evaluators import evaluate as evaluate_web
@@ -24,6 +25,7 @@ EVALUATORS: dict[str, Evaluate] = {
     "web": evaluate_web,
     "webarena": evaluate_webarena,
     "webshop": evaluate_webshop,
+    "browsergym": evaluate_browsergym,
 }
 """By environment."""
 

@@ -7,12 +7,14 @@ reset, and an observation of five parts of which a setting can only leave out al
 
 import asyncio
 import json
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import miniwob
 import msgspec
 
+from actors.environments.browsergym.child import DRIVER as BRIDGE
 from actors.environments.chromium import find_browser
 from app.bench.actor_plays import Play, Tally
 from app.bench.peers import PeerUnavailable
@@ -78,6 +80,7 @@ async def _drive(
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(BRIDGE.parent)},
     )
     try:
         async with asyncio.timeout(limit_s):

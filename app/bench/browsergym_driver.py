@@ -15,17 +15,9 @@ os.environ["MINIWOB_URL"] = orders["pages"]
 
 import browsergym.miniwob  # type: ignore[import-not-found]  # noqa: E402, F401  (registers the tasks; reads the address)
 import gymnasium  # noqa: E402
-from playwright.sync_api import BrowserType  # noqa: E402
+from driver import use_browser  # type: ignore[import-not-found]  # noqa: E402  (of the environment `browsergym`)
 
-launch = BrowserType.launch
-
-
-def launch_given(self: BrowserType, **options: Any) -> Any:
-    """The chat's browser takes no settings; both start the one that was given."""
-    return launch(self, **{"executable_path": orders["browser"], **options})
-
-
-BrowserType.launch = launch_given  # type: ignore[method-assign]
+use_browser(orders["browser"])
 
 
 def click(at: list[float]) -> str:

@@ -1,0 +1,126 @@
+"""The process that plays BrowserGym's tasks: asked a line, answers a line, each within its time, killed by its group.
+
+Consumes orders; waits for each answer as long as the caller says; produces what was seen, or EnvironmentFailed.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.errors import EnvironmentFailed
+
+DRIVER = Path(__file__).parent / "driver.py"
+MAX_LINE_BYTES = 8 * 2**20
+CLOSE_S = 5.0
+"""How long it may take to let go of its browsers before it is killed."""
+WORDS_CHARS = 600
+"""Of its standard error, the end, in a message."""
+
+
+class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A node of BrowserGym's accessibility tree, as driver.py tells it."""
+
+    role: str
+    name: str
+    value: Any
+    checked: Any
+    disabled: bool
+    bid: str | None
+    acts: bool
+    depth: int
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer."""
+
+    goal: str
+    url: str
+    tabs: tuple[str, ...]
+    active: int
+    error: str
+    nodes: tuple[SeenNode, ...]
+    reward: float
+    """Earned by the calls of this order."""
+    ended: bool
+
+
+class Child:
+    """One such process. `start` makes it, `close` ends it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, words: Any) -> None:
+        self._process = process
+        self._words = words
+
+    @classmethod
+    async def start(cls, python: str, *, driver: Path, given: Mapping[str, str]) -> "Child":
+        """Start it, with these variables unless our own environment has them. Raises EnvironmentFailed."""
+        words = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        try:
+            process = await asyncio.create_subprocess_exec(
+                python,
+                str(driver),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=words,
+                limit=MAX_LINE_BYTES,
+                env={**given, **os.environ},
+                start_new_session=True,
+            )
+        except OSError as error:
+            words.close()
+            raise EnvironmentFailed(
+                f"sites.browsergym_python is {python!r}, which does not start: {error.strerror}"
+            ) from error
+        return cls(process, words)
+
+    async def ask(self, order: dict[str, Any], *, limit_s: float) -> Seen:
+        """The answer to an order. Raises EnvironmentFailed; the process is of no use afterwards."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            async with asyncio.timeout(limit_s):
+                self._process.stdin.write(json.dumps(order).encode() + b"\n")
+                await self._process.stdin.drain()
+                line = await self._process.stdout.readline()
+        except TimeoutError:
+            raise EnvironmentFailed(f"BrowserGym did not answer {order['do']} within {limit_s:g} s") from None
+        except (OSError, ValueError) as error:
+            raise EnvironmentFailed(f"BrowserGym could not be asked for {order['do']}: {error}") from error
+        if not line.endswith(b"\n"):
+            raise EnvironmentFailed(f"BrowserGym's process ended: {self._last_words()}")
+        try:
+            answer = msgspec.json.decode(line)
+            if isinstance(answer, dict) and "failed" in answer:
+                raise EnvironmentFailed(f"BrowserGym could not {order['do']}: {answer['failed']}")
+            return msgspec.convert(answer, Seen)
+        except msgspec.MsgspecError as error:
+            raise EnvironmentFailed(
+                f"BrowserGym answered {order['do']} with something else: {error}"
+            ) from error
+
+    async def close(self) -> None:
+        """Let it end, or kill it with whatever it started in its group. Never raises, bounded."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._process.wait()
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_S):
+                await self._process.wait()
+        self._words.close()
+
+    def _last_words(self) -> str:
+        self._words.seek(0)
+        return str(self._words.read().decode(errors="replace").strip()[-WORDS_CHARS:]) or "it said nothing"

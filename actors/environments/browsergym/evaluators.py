@@ -1,0 +1,19 @@
+"""The verdict on an episode of BrowserGym's, from its evidence alone: success is a reward above 0, as it counts itself."""
+
+from core.evidence import Evidence, Judgment
+from core.task import Task
+
+
+def evaluate(task: Task, evidence: Evidence) -> Judgment:
+    """What the task's own reward says. Undecided only when the evidence holds none."""
+    reward = evidence.probes.get("reward")
+    if not isinstance(reward, int | float):
+        return Judgment(
+            outcome="undecided", reward=0.0, reason=f"{task.family}: the evidence holds no reward"
+        )
+    words = f"{task.family}: BrowserGym's reward is {reward:g}"
+    if reward > 0:
+        return Judgment(outcome="success", reward=min(1.0, float(reward)), reason=words)
+    if not evidence.probes.get("ended"):
+        words = f"{task.family}: the task was not brought to an end"
+    return Judgment(outcome="failure", reward=0.0, reason=words)

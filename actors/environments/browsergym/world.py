@@ -1,0 +1,150 @@
+"""An episode of a BrowserGym task: our actions in its calls, its accessibility tree as our page, its reward as evidence.
+
+Each world has a process of its own (driver.py), from reset to close. Elements are numbered anew in every observation;
+which number is which `bid` is kept here, and what is no number of the present one is refused without asking.
+"""
+
+import time
+from pathlib import Path
+
+import miniwob
+
+from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
+from actors.environments.browsergym.child import DRIVER, Child, Seen
+from actors.environments.browsergym.pages import page_of
+from actors.environments.browsergym.tasks import ENVIRONMENT
+from actors.environments.chromium import find_browser
+from actors.environments.snapshot import observe
+from core.action import Action, ParseFailure
+from core.browsergym import INFEASIBLE, write_browsergym
+from core.errors import EnvironmentFailed
+from core.evidence import Evidence
+from core.observation import Observation
+from core.settings import Settings
+from core.task import Task
+from events.catalogue.episode import StepResult
+
+RESET_S = 90.0
+"""Starting Python, BrowserGym and its two browsers; 3 s where nothing else runs."""
+STEP_SLACK_S = 15.0
+"""BrowserGym has bounds of its own within a step; they come first."""
+WAIT_MS = 1000
+PAGES = Path(miniwob.__file__).parent / "html" / "miniwob"
+
+
+class Browsergym:
+    """BrowserGym as an environment that brings its own browser."""
+
+    name = ENVIRONMENT
+
+    def __init__(self, settings: Settings, *, driver: Path = DRIVER) -> None:
+        self._settings = settings
+        self._driver = driver
+
+    def open_world(self) -> EpisodeWorld:
+        """A world for one episode at a time."""
+        return BrowsergymWorld(self._settings, driver=self._driver)
+
+
+class BrowsergymWorld:
+    """An `EpisodeWorld`."""
+
+    def __init__(self, settings: Settings, *, driver: Path) -> None:
+        self._settings = settings
+        self._driver = driver
+        self._limit_s = settings.actors.page_timeout_s + STEP_SLACK_S
+        self._child: Child | None = None
+        self._bids: dict[int, str] = {}
+        self._reward = 0.0
+        self._ended = False
+        self._last: Seen | None = None
+
+    async def reset(self, task: Task) -> Start:
+        """Start the process and the task. Raises EnvironmentFailed."""
+        await self.close()
+        given = {"MINIWOB_URL": PAGES.as_uri() + "/"}  # a variable of the user's own counts more
+        browser = find_browser(self._settings.actors.browser_path)
+        self._child = await Child.start(
+            self._settings.sites.browsergym_python,
+            driver=self._driver,
+            given=given | ({"HINDCAST_BROWSER": browser} if browser else {}),
+        )
+        self._reward, self._ended = 0.0, False
+        seen = await self._child.ask(
+            {"do": "reset", "id": task.goal["id"], "seed": task.seed}, limit_s=RESET_S
+        )
+        return Start(instruction=task.instruction or seen.goal, observation=self._observe(seen))
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        """Carry out an action. Raises EnvironmentFailed where BrowserGym does not answer."""
+        began = time.perf_counter()
+        result, detail = await self._act(action)
+        acted = time.perf_counter()
+        assert self._last is not None
+        observation = self._observe(self._last)
+        return StepOutcome(
+            result=result,
+            detail=detail,
+            observation=observation,
+            done=self._ended,
+            act_ms=1000 * (acted - began),
+            observe_ms=1000 * (time.perf_counter() - acted),
+        )
+
+    async def picture(self) -> Picture:
+        """There is none: BrowserGym's browser is not ours."""
+        return Picture(missing="BrowserGym's browser is not photographed")
+
+    async def finish(self, answer: str | None) -> Evidence:
+        """What the task has given, after it was told the answer."""
+        if answer is not None and not self._ended:
+            await self._do([write_browsergym(Action(name="exit", argument=answer))])
+        assert self._last is not None
+        probes = {"reward": self._reward, "ended": self._ended, "infeasible": answer == INFEASIBLE}
+        return Evidence(answer=answer, final_url=self._last.url, probes=probes)
+
+    async def close(self) -> None:
+        """End the process. Never raises, bounded in time."""
+        child, self._child = self._child, None
+        if child is not None:
+            await child.close()
+
+    async def _act(self, action: Action | ParseFailure) -> tuple[StepResult, str]:
+        if isinstance(action, ParseFailure):
+            return "parse_failure", action.reason
+        if action.name == "exit":
+            return "exit", ""
+        bid = None if action.element is None else self._bids.get(action.element)
+        if action.element is not None and bid is None:
+            return "no_such_element", f"element {action.element} is not on the page that was shown"
+        error = await self._do(calls_of(action, bid))
+        return ("not_actionable", error.splitlines()[0][:300]) if error else ("ok", "")
+
+    async def _do(self, calls: list[str]) -> str:
+        """Have calls carried out; what BrowserGym says was wrong with them."""
+        if self._child is None:
+            raise EnvironmentFailed("The world was used before reset or after close.")
+        self._last = await self._child.ask({"do": "step", "calls": calls}, limit_s=self._limit_s)
+        self._reward += self._last.reward
+        self._ended = self._ended or self._last.ended
+        return self._last.error
+
+    def _observe(self, seen: Seen) -> Observation:
+        self._last = seen
+        page, self._bids = page_of(seen)
+        return observe(page, tabs=seen.tabs, active_tab=seen.active)
+
+
+def calls_of(action: Action, bid: str | None) -> list[str]:
+    """An action in BrowserGym's calls; what it has no function for takes two."""
+    if action.name == "Search":
+        return [
+            write_browsergym(Action(name="Type", element=0, argument=action.argument), bid=bid),
+            write_browsergym(Action(name="Press", element=0, argument="Enter"), bid=bid),
+        ]
+    if action.name == "New_tab" and action.argument:
+        goto = Action(name="Goto", argument=action.argument)
+        return [write_browsergym(Action(name="New_tab")), write_browsergym(goto)]
+    if action.name == "Wait":
+        return [f"noop({WAIT_MS})"]
+    return [write_browsergym(action, bid=bid)]
