@@ -22,6 +22,7 @@ from actors.scaffold.files import check_states
 from app import web_tasks
 from app.endpoint_conflicts import endpoint_conflicts
 from app.webarena_conflicts import webarena_conflicts
+from app.webshop_conflicts import webshop_conflicts
 from core.errors import SettingsError
 from core.phases import PHASED
 from core.settings import Settings
@@ -264,6 +265,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         found += _endpoint_conflicts(settings.telemetry.otlp_endpoint)
     found += endpoint_conflicts(settings)
     found += webarena_conflicts(settings)
+    found += webshop_conflicts(settings)
     for task in curriculum.tasks:
         family, _, seed = task.rpartition(":")
         if family.partition("/")[0] not in curriculum.environments or not seed.isdecimal():

@@ -23,6 +23,7 @@ from app.revision import code_revision
 from app.supervisor import home_folder
 from app.web_tasks import require_sound_groups
 from app.webarena_conflicts import require_sound_shared_groups
+from app.webshop_conflicts import require_webshop_data
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings import Settings
 from events.archive.manifest import is_archive
@@ -309,11 +310,12 @@ def plan_run(
     """The same, before anything of it is there. `ancestors`: runs of which it is a fork, wherever they are.
 
     Raises:
-        SettingsError: the name is taken or cannot be one, or groups would share a back end.
+        SettingsError: the name is taken or cannot be one, groups would share a back end, or WebShop's files cannot be read.
 
     """
     require_sound_groups(resolved.settings)
     require_sound_shared_groups(resolved.settings)
+    require_webshop_data(resolved.settings)
     home = home or home_folder()
     taken = set(list_runs(home))
     if name is None:

@@ -13,6 +13,8 @@ from actors.environments.webshop.goals import SPLITS, bounds_of, price_limit
 from actors.environments.webshop.products import read_products
 from actors.environments.webshop.shop import Shop, shop_of
 from actors.environments.webshop.tasks import MAX_STEPS, ServerTasks, WebshopTasks, webshop_tasks
+from app.configuration import resolve
+from app.webshop_conflicts import require_webshop_data
 from core.errors import SettingsError
 from core.settings import SiteSettings
 
@@ -96,9 +98,42 @@ def test_files_that_are_missing_damaged_or_of_another_shape_are_refused(tmp_path
         assert str(path) in str(refused.value)
 
 
-def test_a_missing_attribute_file_is_named(sites: SiteSettings) -> None:
-    with pytest.raises(SettingsError, match=r"sites\.webshop_instructions is empty"):
-        shop_of(sites.model_copy(update={"webshop_instructions": ""}))
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"webshop_items": "a.json"}, "need each other"),
+        ({"webshop_instructions": "a.json"}, "need each other"),
+        ({"webshop_human": "a.json"}, "webshop_human needs the products"),
+        (
+            {
+                "webshop_items": "a.json",
+                "webshop_instructions": "b.json",
+                "webshop_url": "http://127.0.0.1:3000",
+            },
+            "both set",
+        ),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(changes: dict[str, str], words: str) -> None:
+    with pytest.raises(SettingsError, match=words):
+        resolve(overrides=[f"sites.{name}={value}" for name, value in changes.items()])
+
+
+def test_the_environment_needs_data_and_a_run_reads_them_before_it_begins(
+    sites: SiteSettings, tmp_path: Path
+) -> None:
+    asked = "curriculum.environments=webshop"
+    with pytest.raises(SettingsError, match=r"docs/webshop\.md"):
+        resolve(overrides=[asked])
+    named = [
+        f"sites.webshop_{name}={getattr(sites, f'webshop_{name}')}" for name in ("items", "instructions")
+    ]
+    require_webshop_data(resolve(overrides=[asked, *named]).settings)
+    (tmp_path / "damaged.json").write_text("[{}]")
+    damaged = [named[0], f"sites.webshop_instructions={tmp_path / 'damaged.json'}"]
+    with pytest.raises(SettingsError, match="is an object by product"):
+        require_webshop_data(resolve(overrides=[asked, *damaged]).settings)
+    require_webshop_data(resolve(overrides=damaged).settings)
 
 
 def test_goals_are_the_same_in_every_process_and_their_digests_say_their_content(
@@ -190,5 +225,3 @@ def test_tasks_come_from_data_or_from_a_server_or_not_at_all(sites: SiteSettings
     assert tasks.task("test", 7).goal == {"session": "fixed_7"}
     assert tasks.task("dev", 7).goal == {"session": "fixed_507"}
     assert tasks.task("train", 0).goal == {"session": "fixed_1500"}
-    with pytest.raises(SettingsError, match="both set"):
-        webshop_tasks(sites.model_copy(update={"webshop_url": "http://127.0.0.1:3000"}))

@@ -15,7 +15,6 @@ from actors.environments.webshop.goals import (
 )
 from actors.environments.webshop.products import Product, read_products
 from actors.environments.webshop.search import SearchIndex
-from core.errors import SettingsError
 from core.ids import digest_hex
 from core.settings import SiteSettings
 
@@ -65,11 +64,6 @@ class Shop:
 
 def shop_of(settings: SiteSettings) -> Shop:
     """The shop that the settings name; the same object for the same files. Raises SettingsError."""
-    if not settings.webshop_instructions:
-        raise SettingsError(
-            f"sites.webshop_items is {settings.webshop_items}, and sites.webshop_instructions is empty: name the file "
-            "with the products' attributes, items_ins_v2_….json"
-        )
     return _load(
         settings.webshop_items,
         settings.webshop_instructions,

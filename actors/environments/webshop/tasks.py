@@ -16,11 +16,6 @@ MAX_STEPS = 15
 
 def webshop_tasks(settings: SiteSettings) -> TaskSource | None:
     """The tasks of the data or of the server that the settings name; None where they name neither."""
-    if settings.webshop_items and settings.webshop_url:
-        raise SettingsError(
-            "sites.webshop_items and sites.webshop_url are both set: tasks come from data files or from a running "
-            "server. Empty one of them"
-        )
     if settings.webshop_items:
         return WebshopTasks(settings)
     return ServerTasks(settings) if settings.webshop_url else None
