@@ -1,9 +1,11 @@
 """Plain HTTP calls to a user's back end, outside of the browser: resets and checks."""
 
 import asyncio
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -29,8 +31,18 @@ async def call(
     return await asyncio.to_thread(_call, url, method, dict(headers or {}), body)
 
 
+class _Stay(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: headers with secrets stay where they were sent, and the login page that a stranger is led to is no
+    success.
+    """
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        """None: the redirect itself is the answer."""
+        return
+
+
 def _call(url: str, method: str, headers: dict[str, str], body: bytes | None) -> Answer:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _Stay())
     try:
         request = urllib.request.Request(url, data=body, method=method, headers=headers)
         with opener.open(request, timeout=CALL_S) as response:
@@ -38,7 +50,7 @@ def _call(url: str, method: str, headers: dict[str, str], body: bytes | None) ->
     except urllib.error.HTTPError as error:
         with error:
             return _answer(error.code, error.read(MAX_ANSWER_BYTES))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         return Answer(error=f"{type(error).__name__}: {error}")
 
 

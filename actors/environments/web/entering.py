@@ -34,7 +34,7 @@ async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
         await _run(reset.command, name=name)
         return
     answer = await call(
-        secrets.put_in(reset.url),
+        secrets.put_in_address(reset.url),
         method=reset.method,
         headers={key: secrets.put_in(value) for key, value in reset.headers.items()},
         body=secrets.put_in(reset.body).encode() or None,
@@ -113,7 +113,7 @@ async def require_signed_in(page: Page, task: WebTask, login: Login) -> None:
 async def _do(page: Page, step: Step, start: str, secrets: Secrets) -> None:
     value = secrets.put_in(step.value)
     if step.goto:
-        await page.goto(urljoin(start, secrets.put_in(step.goto)), timeout=STEP_MS)
+        await page.goto(urljoin(start, secrets.put_in_address(step.goto)), timeout=STEP_MS)
     elif step.fill:
         await page.locator(step.fill).fill(value, timeout=STEP_MS)
     elif step.click:

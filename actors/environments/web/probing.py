@@ -69,7 +69,7 @@ async def _ask(task: WebTask, check: Check, secrets: Secrets) -> Found:
     answer = await call(urljoin(task.start, check.address), headers=headers)
     if answer.error or answer.status >= 500:
         return Found(error=secrets.take_out(answer.error or f"it answered {answer.status}"))
-    if answer.status >= 400:
+    if answer.status >= 300:
         return Found()
     text = answer.text
     if check.field:

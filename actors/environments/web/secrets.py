@@ -7,6 +7,9 @@ from urllib.parse import quote
 from actors.environments.web.definition import PLACEHOLDER
 from core.errors import EnvironmentFailed, SettingsError
 
+ADDRESS = ":/"
+"""Kept as they are in addresses: a secret may be the beginning of one."""
+
 
 class Secrets:
     """The secrets of one visit. Remembers those it gave out, so that no message repeats them."""
@@ -32,10 +35,15 @@ class Secrets:
             self._given[name] = value
         return PLACEHOLDER.sub(lambda match: self._given[match.group(1)], text)
 
+    def put_in_address(self, text: str) -> str:
+        """The same for an address: what cannot stand in one is escaped. Raises EnvironmentFailed."""
+        self.put_in(text)
+        return PLACEHOLDER.sub(lambda match: quote(self._given[match.group(1)], safe=ADDRESS), text)
+
     def take_out(self, text: str) -> str:
         """The text with every secret given out replaced by its placeholder, the longest first."""
         for name, value in sorted(self._given.items(), key=lambda item: -len(item[1])):
-            for spelled in filter(None, (value, quote(value, safe=""))):
+            for spelled in filter(None, (value, quote(value, safe=""), quote(value, safe=ADDRESS))):
                 text = text.replace(spelled, f"${{{name}}}")
         return text
 
