@@ -27,13 +27,13 @@ class _Choice(msgspec.Struct):
 
 
 class _Usage(msgspec.Struct):
-    prompt_tokens: int = 0
+    prompt_tokens: int | None = None
     completion_tokens: int | None = None
 
 
 class _Answer(msgspec.Struct):
     choices: list[_Choice]
-    model: str = ""
+    model: str | None = None
     usage: _Usage | None = None
 
 
@@ -67,9 +67,9 @@ def read_completion(content: bytes) -> Completion:
     message = choice.message
     completion = Completion(
         text=message.content or message.refusal or "",
-        model=answer.model,
+        model=answer.model or "",
         finish=choice.finish_reason or "",
-        prompt_tokens=max(0, usage.prompt_tokens),
+        prompt_tokens=max(0, usage.prompt_tokens or 0),
         answer_tokens=max(0, usage.completion_tokens or 0),
     )
     if message.refusal:

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,6 +84,20 @@ async def test_what_may_pass_is_tried_again(trouble: Reaction) -> None:
         answer = await ask(server)
     assert isinstance(answer, Answered)
     assert (answer.value, answer.consulted.tries, answer.consulted.prompt_tokens) == (7, 3, 100)
+
+
+async def test_servers_may_leave_out_what_they_do_not_count() -> None:
+    bare = b'{"choices": [{"message": {"content": "7"}}], "usage": {"prompt_tokens": null}, "model": null}'
+    with chatting(in_turn(Response(bare))) as server:
+        answer = await ask(server)
+    assert isinstance(answer, Answered)
+    assert (answer.value, answer.consulted.model, answer.consulted.prompt_tokens) == (7, "asked-for", 0)
+
+
+def test_the_package_is_loaded_by_what_asks_alone() -> None:
+    code = "import sys, app.judges, app.relabelers, actors.judge.endpoint; print('openai' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
 
 
 async def test_what_does_not_pass_is_an_outage_after_the_last_try() -> None:
