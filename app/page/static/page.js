@@ -13,6 +13,7 @@ document.addEventListener("toggle", async (event) => {
   try {
     const answer = await fetch(details.dataset.piece);
     place.innerHTML = answer.ok ? await answer.text() : "";
+    if (!answer.ok) delete place.dataset.loaded; // opened once more, it is asked for once more
     if (!answer.ok) place.textContent = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector("main p")?.textContent ?? answer.statusText;
   } catch (error) {
     delete place.dataset.loaded;
@@ -24,21 +25,30 @@ document.addEventListener("toggle", async (event) => {
 document.addEventListener("input", (event) => {
   if (event.target.name === "as_of") event.target.form.querySelector("output").textContent = event.target.value;
 });
+// a key moves it by one: whoever holds or repeats it is waited for
+const SETTLED_MS = 500;
+let moving = 0;
 document.addEventListener("change", (event) => {
-  if (event.target.name === "as_of" || event.target.tagName === "SELECT") event.target.form.requestSubmit();
+  if (event.target.name !== "as_of" && event.target.tagName !== "SELECT") return;
+  clearTimeout(moving);
+  moving = setTimeout(() => event.target.form.requestSubmit(), SETTLED_MS);
 });
 
 // a run that goes on: the page is asked for again, and what was opened in it stays open
 async function renew() {
   const answer = await fetch(location.href);
-  if (!answer.ok) return;
+  if (!answer.ok) throw new Error(answer.statusText);
   const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
   const opened = new Map([...main().querySelectorAll("details[open]")].map((one) => [key(one), one]));
   const here = document.querySelector(".here")?.id;
+  const focus = main().contains(document.activeElement) && document.activeElement !== main() ? mark(document.activeElement) : null;
   for (const details of fresh.querySelectorAll("main details")) {
     const before = opened.get(key(details));
-    if (before) details.replaceWith(document.adoptNode(before));
-    else if (details.dataset.piece === undefined && main().querySelector("details")) details.open = false;
+    if (before) {
+      details.open = true;
+      const loaded = before.querySelector(":scope > .piece");
+      if (loaded) details.querySelector(":scope > .piece").replaceWith(document.adoptNode(loaded));
+    } else if (details.dataset.piece === undefined && main().querySelector("details")) details.open = false;
   }
   main().replaceChildren(...fresh.getElementById("main").childNodes);
   document.querySelector("footer").replaceWith(fresh.querySelector("footer"));
@@ -50,23 +60,62 @@ async function renew() {
     range.form.querySelector("output").textContent = now.value;
   }
   if (here) document.getElementById(here)?.classList.add("here");
+  if (focus) alike(focus.name)[focus.place]?.focus({ preventScroll: true });
+  shown = fresh.body.dataset.position;
+}
+
+// what has the focus, so that its successor gets it: who reads with the keyboard is not sent back to the top
+function mark(element) {
+  const name = named(element);
+  return { name, place: alike(name).indexOf(element) };
+}
+
+function alike(name) {
+  return [...main().querySelectorAll("a, summary, button, [tabindex]")].filter((one) => named(one) === name);
+}
+
+function named(element) {
+  return element.tagName + (element.id || element.getAttribute("href") || element.textContent);
 }
 
 function key(details) {
   return details.dataset.piece ?? details.querySelector("summary").textContent;
 }
 
+// Nothing is missed: what could not be shown at once is shown when the reader lets go, or comes back. A tab that nobody
+// looks at holds no stream, since a browser opens no more than six to one server.
+const PAUSE_MS = 1000;
+let shown = document.body.dataset.position;
+
 function follow(address) {
-  let waiting = false;
-  const stream = new EventSource(address);
-  let first = true;
-  stream.onmessage = async () => {
-    if (first) { first = false; return; }
+  let stream = null;
+  let told = shown;
+  let busy = false;
+
+  async function show() {
     // a form under way, a marked text: nobody takes those away
-    if (waiting || document.hidden || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed) return;
-    waiting = true;
-    try { await renew(); } finally { setTimeout(() => { waiting = false; }, 1000); }
-  };
+    const held = main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
+    if (busy || told === shown || document.hidden || held) return;
+    busy = true;
+    const began = performance.now();
+    try { await renew(); } catch { /* the server is away or busy: the next try is soon */ }
+    // a page that takes long to make is asked for less often
+    setTimeout(() => { busy = false; show(); }, Math.max(PAUSE_MS, 4 * (performance.now() - began)));
+  }
+
+  function listen() {
+    if (document.hidden) {
+      stream?.close();
+      stream = null;
+    } else if (!stream || stream.readyState === EventSource.CLOSED) {
+      stream = new EventSource(address);
+      stream.onmessage = (event) => { told = event.data; show(); };
+    }
+  }
+
+  document.addEventListener("visibilitychange", listen);
+  setInterval(show, PAUSE_MS);
+  listen();
 }
 if (document.body.dataset.live) follow(document.body.dataset.live);
 
