@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from os import stat_result
 from pathlib import Path
 from threading import Lock
 from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from app.runs import RunHandle, list_runs, open_run
+from app.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
 from events.places import parse_place
 from storage.readmodel.asking import position_of
 from storage.readmodel.database import ReadModel
@@ -32,12 +33,16 @@ class AsOf(NamedTuple):
     """Whether somebody named the place; else it moves on with the run."""
 
 
+_Stamp = tuple[tuple[int, int] | None, tuple[int, int] | None, int | None]
+"""Which files a run was opened with: settings, whose fork it is, database."""
+
+
 class OpenRuns:
-    """Opened when somebody asks for them, closed together."""
+    """Opened when somebody asks for them, and again where their files became others; closed together."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
-        self._open: dict[str, OpenRun] = {}
+        self._open: dict[str, tuple[_Stamp, OpenRun]] = {}
         self._lock = Lock()
 
     def newest(self) -> str:
@@ -51,10 +56,27 @@ class OpenRuns:
     def open(self, name: str) -> OpenRun:
         """A run by its name. Raises NoSuchRun."""
         with self._lock:
-            if name not in self._open:
-                handle = open_run(name, home=self.home)
-                self._open[name] = OpenRun(handle, handle.read_model())
-            return self._open[name]
+            stamp, known = self._open.get(name, (None, None))
+            if known is not None:
+                if stamp == self._stamp(known):
+                    return known
+                del self._open[name]
+                known.model.close()
+            handle = open_run(name, home=self.home)
+            opened = OpenRun(handle, handle.read_model())
+            self._open[name] = (self._stamp(opened), opened)
+            return opened
+
+    def _stamp(self, run: OpenRun) -> _Stamp:
+        """A database that was deleted and folded anew has another file: an open connection would show the old one for good."""
+        folder = run_folder(self.home, run.handle.name)
+        settings, fork = (_status(folder / file) for file in (SETTINGS_FILE, FORK_FILE))
+        database = None if run.model.file is None else _status(run.model.file)
+        return (
+            settings and (settings.st_ino, settings.st_mtime_ns),
+            fork and (fork.st_ino, fork.st_mtime_ns),
+            database and database.st_ino,
+        )
 
     @contextmanager
     def asking(self, name: str, as_of: str | None) -> Iterator[tuple[OpenRun, Connection, AsOf]]:
@@ -73,6 +95,13 @@ class OpenRuns:
     def close(self) -> None:
         """Let go of every database."""
         with self._lock:
-            for one in self._open.values():
+            for _, one in self._open.values():
                 one.model.close()
             self._open.clear()
+
+
+def _status(file: Path) -> stat_result | None:
+    try:
+        return file.stat()
+    except FileNotFoundError:
+        return None
