@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
@@ -36,7 +37,7 @@ from app.page.views.settings import settings
 from app.page.views.tasks import curriculum
 from app.page.views.timeline import timeline
 from app.runs import NoSuchRun
-from core.errors import HindcastError, NoSuchPlace
+from core.errors import BlobMissing, HindcastError, NoSuchPlace
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.database import ReadModelUnavailable
 
@@ -135,22 +136,27 @@ class Pages:
         """One step in full: a piece of a page, or values."""
         run = self._runs.open(request.path_params["run"])
         found = await step_detail(run.handle, request.path_params["position"])
-        if request.url.path.endswith(".json"):
+        if request.scope["path"].endswith(".json"):
             return _json(found)
         text = self._templates.get_template("step.html").render(step=found)
         return HTMLResponse(text)
 
     def _page(self, view: View) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:
-            answer, chrome = await asyncio.to_thread(self._ask, view, request)
-            text = self._templates.get_template(f"{view.name}.html").render(told=answer, page=chrome)
-            return HTMLResponse(text)
+            return HTMLResponse(await asyncio.to_thread(written, request))
+
+        def written(request: Request) -> str:
+            answer, chrome = self._ask(view, request)
+            return self._templates.get_template(f"{view.name}.html").render(told=answer, page=chrome)
 
         return handler
 
     def _twin(self, view: View) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:
-            answer, chrome = await asyncio.to_thread(self._ask, view, request)
+            return await asyncio.to_thread(written, request)
+
+        def written(request: Request) -> Response:
+            answer, chrome = self._ask(view, request)
             return _json(
                 {"run": chrome["run"], "position": chrome["position"], **msgspec.to_builtins(answer)}
             )
@@ -175,7 +181,7 @@ class Pages:
             "runs": self._runs.names(),
             "views": VIEWS,
             "view": view,
-            "path": request.url.path,
+            "path": request.scope["path"],  # of the URL it would end at a question mark in a name
             "query": dict(request.query_params),
             "position": place.position,
             "reached": place.reached,
@@ -186,11 +192,18 @@ class Pages:
 
     async def worded(self, request: Request, error: Exception) -> Response:
         """What a person can use, with a status for programs."""
-        missing = isinstance(error, NotInReadModel | NoSuchRun | NoSuchPlace)
+        missing = isinstance(error, NotInReadModel | NoSuchRun | NoSuchPlace | BlobMissing)
         status = 404 if missing else 503 if isinstance(error, ReadModelUnavailable) else 400
-        if request.url.path.endswith(".json"):
-            return _json({"error": type(error).__name__, "message": str(error)}, status=status)
-        text = self._templates.get_template("trouble.html").render(message=str(error))
+        message = str(error)
+        if isinstance(error, HTTPException):
+            status, message = error.status_code, error.detail
+        if request.scope["path"].endswith(".json"):
+            return _json({"error": type(error).__name__, "message": message}, status=status)
+        title = {404: "Not there", 503: "Not there yet"}.get(status, "Not answered")
+        # a run that has just begun has its read model in a moment
+        text = self._templates.get_template("trouble.html").render(
+            message=message, title=title, passing=status == 503
+        )
         return HTMLResponse(text, status_code=status)
 
 
@@ -200,7 +213,7 @@ def create_app(runs: OpenRuns, *, host: str, token: str = "") -> Starlette:
     return Starlette(
         routes=pages.routes(),
         middleware=[Middleware(Guard, host=host, token=token)],
-        exception_handlers={HindcastError: pages.worded},
+        exception_handlers={HindcastError: pages.worded, HTTPException: pages.worded},
     )
 
 

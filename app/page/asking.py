@@ -1,5 +1,6 @@
 """One question of a visitor's: which run, as of where, and what the address says besides."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -8,6 +9,16 @@ from sqlalchemy import Connection
 from app.page.runs import OpenRuns
 from app.runs import RunHandle
 from core.errors import SettingsError
+
+_NUMBER = re.compile(r"-?[0-9]{1,19}")
+_LARGEST = 2**62
+"""Fits a column of every database, with room to reckon; a time in nanoseconds since 1970 is less than half of it."""
+
+
+def whole_number(text: str) -> int | None:
+    """A number that somebody wrote; None: it is none, or larger than any that was recorded."""
+    number = int(text) if _NUMBER.fullmatch(text) else None
+    return number if number is not None and abs(number) <= _LARGEST else None
 
 
 @dataclass(frozen=True)
@@ -31,11 +42,11 @@ class Ask:
         return self.query.get(name) or None
 
     def number(self, name: str) -> int | None:
-        """A whole number that was chosen. Raises SettingsError for anything else."""
+        """A whole number that was chosen. Raises SettingsError for anything else, and for one that no column holds."""
         text = self.word(name)
         if text is None:
             return None
-        try:
-            return int(text)
-        except ValueError:
-            raise SettingsError(f"{name}={text!r} in the address must be a whole number") from None
+        number = whole_number(text)
+        if number is None:
+            raise SettingsError(f"{name}={text[:40]!r} in the address must be a whole number")
+        return number

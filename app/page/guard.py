@@ -22,6 +22,7 @@ HEADERS = {
     ),
     "x-content-type-options": "nosniff",
     "referrer-policy": "no-referrer",
+    "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
 
@@ -59,7 +60,10 @@ class Guard:
     def _refusal(self, request: Request) -> Response | None:
         """Why a request is not let in, or the way in; None: it is."""
         # a name that somebody else's site resolves to this machine must not open it (DNS rebinding)
-        name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        try:
+            name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
+        except ValueError:  # an unclosed bracket
+            name = ""
         if not (is_loopback(name) or name == self._host or self._token):
             return PlainTextResponse(
                 f"This page answers under its own address only, not as {name!r}.\n", status_code=421

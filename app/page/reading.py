@@ -1,5 +1,6 @@
 """The log and the blobs behind a step: what the policy read, token by token, and the page that it was about."""
 
+import asyncio
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -20,6 +21,13 @@ from events.codec import decode
 from events.envelope import BlobRef
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.tables import screenshots
+
+FURTHEST = 2**63 - 1
+"""Position that a log can have."""
+
+
+class ModelFolderMissing(HindcastError):
+    """A run's model lies on another machine."""
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,15 +84,22 @@ async def step_detail(run: RunHandle, position: int) -> StepDetail:
 
     Raises:
         NotInReadModel: there is no step at that position.
+        ModelFolderMissing: its tokens cannot be written as text.
         HindcastError: the log cannot be read.
 
     """
+    if not 0 < position <= FURTHEST:
+        raise NotInReadModel(f"there is no position {position} in the log of run {run.name}")
     async with run.connect_log() as log:
         stored = await log.read(after=position - 1, limit=1)
     recorded = decode(stored[0], strict=False) if stored and stored[0].position == position else None
     if recorded is None or not isinstance(recorded.fact, StepTaken):
         raise NotInReadModel(f"there is no step at position {position} of run {run.name}")
-    fact = recorded.fact
+    # a tokenizer takes a second to load, and a page of a megabyte as long to write: other visitors do not wait for that
+    return await asyncio.to_thread(_told, run, position, recorded.fact)
+
+
+def _told(run: RunHandle, position: int, fact: StepTaken) -> StepDetail:
     page, missing = _page(run, fact)
     tokenizer = _tokenizer(policy_folder(run.settings.policy.base))
     ids = unpack_ids(fact.prompt_ids).tolist()
@@ -121,10 +136,18 @@ def _page(run: RunHandle, fact: StepTaken) -> tuple[str, str]:
         page = msgspec.msgpack.decode(run.blobs.get(fact.observation), type=Page)
     except HindcastError as error:
         return "", str(error)
+    except msgspec.MsgspecError as error:
+        return "", f"what was recorded is no page that this version reads: {error}"
     return render_lines(page), ""
 
 
 @lru_cache(maxsize=4)
 def _tokenizer(folder: Path) -> Tokenizer:
-    """Without transformers, which takes seconds and 300 MB to load, and torch."""
-    return Tokenizer.from_file(str(folder / "tokenizer.json"))
+    """Without transformers, which takes seconds and 300 MB to load, and torch. Raises ModelFolderMissing."""
+    file = folder / "tokenizer.json"
+    if not file.is_file():
+        raise ModelFolderMissing(
+            f"the tokens of this step were written with {file}, which is not on this machine. Put the folder of the run's "
+            "policy.base there"
+        )
+    return Tokenizer.from_file(str(file))

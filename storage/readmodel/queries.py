@@ -369,12 +369,12 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         notices=count_by(connection, notices.c.type, notices, position),
         success=tuple(_curve(judged)),
         retention=retention(connection, position, judge),
-        changes=_changes(connection, position),
+        changes=recipe_changes(connection, position),
         throughput=throughput(connection, as_of=position),
     )
 
 
-def _changes(connection: Connection, position: int) -> tuple[RecipeChange, ...]:
+def recipe_changes(connection: Connection, position: int) -> tuple[RecipeChange, ...]:
     """Of the recipe, in order."""
     told = select(notices.c.position, notices.c.text).where(
         holding(notices, position), notices.c.type == "recipe.changed"

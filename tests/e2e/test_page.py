@@ -291,9 +291,46 @@ async def test_trouble_is_worded_for_people_and_programs(shown: Shown) -> None:
     assert "must be a whole number" in text
 
 
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/episodes.json?policy=99999999999999999999", 400),
+        ("/timeline.json?seconds=-5", 200),
+        ("/timeline.json?until=99999999999999999999999", 400),
+        ("/lineage/update/99999999999999999999.json", 404),
+        ("/lineage/update/%C2%B2.json", 404),
+        ("/steps/99999999999999999999.json", 404),
+        ("/steps/0.json", 404),
+        ("/settings.json?as_of=0", 404),
+        ("/overview.json?as_of=0", 404),
+        ("/no/such/page.json", 404),
+    ],
+)
+async def test_no_address_makes_it_fail(shown: Shown, path: str, expected: int) -> None:
+    status, _, text = await shown.get(path)
+    assert status == expected, text
+    told = json.loads(text)
+    assert expected == 200 or told["message"]
+
+
+async def test_a_link_keeps_the_position_and_the_filters(shown: Shown, page: Page) -> None:
+    at = EARLIER // 2
+    await page.goto(f"{shown.base}/?as_of={at}")
+    links = await page.eval_on_selector_all(".chart a", "all => all.map(one => one.href.baseVal)")
+    assert links
+    for link in links:
+        asked = parse_qs(urlsplit(link).query)
+        assert asked["as_of"] == [str(at)]
+        assert asked["origin"] == ["online"]
+    await page.goto(f"{shown.base}/episodes?outcome=success&as_of={at}")
+    now = await page.locator("a.now").get_attribute("href")
+    assert now == f"/{shown.handle.name}/episodes?outcome=success"
+
+
 async def test_only_this_machines_names_open_it_and_others_need_the_token(shown: Shown) -> None:
-    status, headers, _ = await shown.get("/", Host="evil.example")
-    assert status == 421
+    for host in ("evil.example", "[::1", "localhost.evil.example", "127.0.0.1@evil.example", ""):
+        status, headers, _ = await shown.get("/", Host=host)
+        assert status == 421, host
     assert "content-security-policy" in headers
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     serving = asyncio.create_task(
@@ -324,6 +361,7 @@ async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
         settings = shown.handle.settings.storage
         projecting = asyncio.create_task(run_projector(log, shown.handle.database_url, settings))
         await page.locator("footer", has_text=f"of {len(FACTS)}").wait_for()
+        assert await page.evaluate("document.activeElement.classList.contains('here')")
         projecting.cancel()
         await asyncio.gather(projecting, return_exceptions=True)
     assert await page.locator(".step .piece .tokens").count() == 1

@@ -42,7 +42,7 @@ def episode_table(ask: Ask) -> Episodes:
         version=ask.number("policy"),
         outcome=ask.word("outcome"),
         before=ask.number("before"),
-        limit=PAGE,
+        limit=PAGE + 1,
     )
     kinds = (
         select(episodes.c.environment, episodes.c.family)
@@ -50,8 +50,8 @@ def episode_table(ask: Ask) -> Episodes:
         .distinct()
     )
     return Episodes(
-        episodes=found,
+        episodes=found[:PAGE],
         filters=chosen,
         families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
-        before=found[-1].requested_position if len(found) == PAGE else None,
+        before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
     )

@@ -2,8 +2,9 @@
 
 import msgspec
 
-from app.page.asking import Ask
+from app.page.asking import Ask, whole_number
 from core.errors import SettingsError
+from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.lineage.answers import Lineage
 from storage.readmodel.lineage.walking import lineage
 
@@ -24,6 +25,9 @@ def lineage_of(ask: Ask) -> LineagePage:
     kind, name = ask.parts["kind"], ask.parts["name"]
     if kind not in KINDS:
         raise SettingsError(f"there is no lineage of a {kind!r}; there is one of: {', '.join(KINDS)}")
+    number = name.rpartition("/")[2]
+    if number.isdigit() and whole_number(number) is None:
+        raise NotInReadModel(f"there is no {kind} {name[:40]!r}")
     return LineagePage(
         lineage=lineage(ask.connection, kind, name, as_of=ask.position, depth=DEPTH, limit=MOST)
     )

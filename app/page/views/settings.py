@@ -7,8 +7,8 @@ from sqlalchemy import select
 
 from app.page.asking import Ask
 from storage.readmodel.answers import RecipeChange
-from storage.readmodel.asking import holding, of_this_run
-from storage.readmodel.queries import run_summary
+from storage.readmodel.asking import NotInReadModel, holding, of_this_run
+from storage.readmodel.queries import recipe_changes
 from storage.readmodel.tables import notices, runs
 
 NOTICES = 50
@@ -39,8 +39,10 @@ class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def settings(ask: Ask) -> SettingsPage:
-    """As recorded in the run's first event."""
-    row = ask.connection.execute(of_this_run(select(runs), ask.position)).mappings().one()
+    """As recorded in the run's first event. Raises NotInReadModel where that is not there yet."""
+    row = ask.connection.execute(of_this_run(select(runs), ask.position)).mappings().one_or_none()
+    if row is None:
+        raise NotInReadModel(f"the read model knows nothing of the run as of position {ask.position} yet")
     resolved = json.loads(row["settings"] or "{}")
     told = (
         select(notices.c.position, notices.c.type, notices.c.text, notices.c.producer)
@@ -53,7 +55,7 @@ def settings(ask: Ask) -> SettingsPage:
         settings={section: _shown(values) for section, values in resolved.items()},
         fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
         packages=_shown(json.loads(row["packages"] or "{}")),
-        changes=run_summary(ask.connection, as_of=ask.position).changes,
+        changes=recipe_changes(ask.connection, ask.position),
         notices=[Notice(**one) for one in ask.connection.execute(told).mappings()],
     )
 

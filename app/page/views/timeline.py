@@ -31,7 +31,7 @@ class Bar(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Published(msgspec.Struct, frozen=True, kw_only=True):
-    """A policy version's publication, and the first episode that began with it."""
+    """A policy version's publication, and the first episode that began with it by the end of the window."""
 
     version: int
     at_s: float
@@ -53,7 +53,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 def timeline(ask: Ask) -> Timeline:
     """The stretch before the newest thing recorded, or before `until` (nanoseconds since 1970)."""
-    window_s = min(float(ask.number("seconds") or WINDOW_S), LONGEST_S)
+    window_s = min(max(float(ask.number("seconds") or WINDOW_S), 1.0), LONGEST_S)
     until = ask.number("until") or _newest(ask)
     since = until - int(window_s * SECOND_NS)
     played, cut = _episodes(ask, since, until)
@@ -172,32 +172,49 @@ def _stack(spans: list[Span], since: int) -> tuple[list[Bar], int]:
 
 
 def _published(ask: Ask, since: int, until: int) -> list[Published]:
-    found = ask.connection.execute(
-        select(weights.c.version, weights.c.occurred_ns)
-        .where(
-            holding(weights, ask.position),
-            weights.c.model == "policy",
-            weights.c.occurred_ns > since,
-            weights.c.occurred_ns <= until,
-        )
-        .order_by(weights.c.version)
-    ).all()
-    told = []
-    for version, at in found:
-        first = ask.connection.execute(
-            select(episodes.c.actor, episodes.c.started_ns)
+    found = dict(
+        ask.connection.execute(
+            select(weights.c.version, weights.c.occurred_ns)
             .where(
-                holding(episodes, ask.position), episodes.c.version_low == version, episodes.c.started_ns > at
+                holding(weights, ask.position),
+                weights.c.model == "policy",
+                weights.c.occurred_ns > since,
+                weights.c.occurred_ns <= until,
             )
-            .order_by(episodes.c.started_ns)
-            .limit(1)
-        ).one_or_none()
+            .order_by(weights.c.version)
+        ).all()
+    )
+    first: dict[int, tuple[str | None, int]] = {}
+    for version, lane, began in _began_with(ask, list(found), since, until):
+        if began > found[version]:  # one that was under way may go on with it
+            first.setdefault(version, (lane, began))
+    told = []
+    for version, at in found.items():
+        lane, began_ns = first.get(version, (None, None))
         told.append(
             Published(
                 version=version,
                 at_s=(at - since) / SECOND_NS,
-                first_lane=first[0] if first else None,
-                first_s=(first[1] - since) / SECOND_NS if first else None,
+                first_lane=lane,
+                first_s=None if began_ns is None else (began_ns - since) / SECOND_NS,
             )
         )
     return told
+
+
+def _began_with(ask: Ask, versions: list[int], since: int, until: int) -> list[tuple[int, str | None, int]]:
+    """Version, actor and beginning of the window's episodes of these versions, in order; all in one look at the table."""
+    if not versions:
+        return []
+    statement = (
+        select(episodes.c.version_low, episodes.c.actor, episodes.c.started_ns)
+        .where(
+            holding(episodes, ask.position),
+            episodes.c.version_low.between(min(versions), max(versions)),
+            episodes.c.started_ns > since,
+            episodes.c.started_ns <= until,
+        )
+        .order_by(episodes.c.started_ns)
+    )
+    known = set(versions)
+    return [(v, lane, at) for v, lane, at in ask.connection.execute(statement) if v in known]
