@@ -99,7 +99,10 @@ def pool_metric(values: Sequence[tuple[int, float]], *, most: int = MOST_COLUMNS
 
 
 def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Markup:
-    """Success by policy version with its band; every point leads to its episodes: `link` with `{version}` in it."""
+    """Success by policy version with its band; every point leads to its episodes: `link` with `{version}` in it.
+
+    Of pooled versions that is the first and the last, `3-7`.
+    """
     if not points:
         return Markup("")
     place = _Plane(WIDE, points[0].first, points[-1].last, 0.0, 1.0)
@@ -118,7 +121,9 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
                 '<a href="{href}"><line class="whisker" x1="{x}" x2="{x}" y1="{high}" y2="{low}"/>'
                 '<circle class="dot" cx="{x}" cy="{y}" r="3.5"><title>{title}</title></circle></a>'
             ).format(
-                href=link.format(version=point.first),
+                href=link.format(
+                    version=point.first if point.first == point.last else f"{point.first}-{point.last}"
+                ),
                 x=f"{x:.1f}",
                 y=f"{y:.1f}",
                 high=f"{place.y(point.high):.1f}",

@@ -137,11 +137,15 @@ def list_episodes(
     task: str | None = None,
     group: str | None = None,
     version: int | None = None,
+    last_version: int | None = None,
     outcome: str | None = None,
     before: int | None = None,
     limit: int = 50,
 ) -> list[EpisodeRow]:
-    """Episodes, the latest request first. `before`: only those requested before this position, to page on."""
+    """Episodes, the latest request first. `before`: only those requested before this position, to page on.
+
+    `last_version`: those of `version` and the ones after it, up to this one.
+    """
     position = position_of(connection, as_of)
     said = first_verdicts(position, training_judge(connection, as_of=position))
     wanted = {
@@ -151,12 +155,14 @@ def list_episodes(
         episodes.c.origin: origin,
         episodes.c.task: task,
         episodes.c.group_id: group,
-        episodes.c.version_low: version,
         said.c.outcome: outcome,
     }
     statement = episode_rows(position, said).where(
         *(c == value for c, value in wanted.items() if value is not None)
     )
+    if version is not None:
+        last = version if last_version is None else last_version
+        statement = statement.where(episodes.c.version_low.between(version, last))
     if before is not None:
         statement = statement.where(episodes.c.requested_position < before)
     ordered = statement.order_by(episodes.c.requested_position.desc().nulls_last(), episodes.c.episode).limit(

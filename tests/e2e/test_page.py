@@ -295,6 +295,7 @@ async def test_trouble_is_worded_for_people_and_programs(shown: Shown) -> None:
     ("path", "expected"),
     [
         ("/episodes.json?policy=99999999999999999999", 400),
+        ("/episodes.json?policy=1-99999999999999999999", 400),
         ("/timeline.json?seconds=-5", 200),
         ("/timeline.json?until=99999999999999999999999", 400),
         ("/lineage/update/99999999999999999999.json", 404),
@@ -322,6 +323,14 @@ async def test_a_link_keeps_the_position_and_the_filters(shown: Shown, page: Pag
         asked = parse_qs(urlsplit(link).query)
         assert asked["as_of"] == [str(at)]
         assert asked["origin"] == ["online"]
+    one, two, both = [
+        {
+            row["episode"]
+            for row in (await shown.twin(f"/episodes.json?policy={chosen}&as_of={at}"))["episodes"]
+        }
+        for chosen in ("0", "1", "0-1")
+    ]
+    assert one | two == both != one
     await page.goto(f"{shown.base}/episodes?outcome=success&as_of={at}")
     now = await page.locator("a.now").get_attribute("href")
     assert now == f"/{shown.handle.name}/episodes?outcome=success"

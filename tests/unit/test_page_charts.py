@@ -63,6 +63,13 @@ def test_a_version_without_verdicts_is_a_gap_in_the_line() -> None:
     assert 'href="/r/episodes?policy=3"' in drawn
 
 
+def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> None:
+    points = pool_versions([(3, 1, 2), (4, 1, 2), (5, 0, 2)], most=2)
+    drawn = str(success_chart(points, link="/r/episodes?policy={version}", label="success"))
+    assert 'href="/r/episodes?policy=3-4"' in drawn
+    assert 'href="/r/episodes?policy=5"' in drawn
+
+
 @pytest.mark.parametrize("label", ["<script>x</script>", '" onload="x'])
 def test_what_is_written_in_a_chart_is_text(label: str) -> None:
     drawn = str(metric_chart(pool_metric([(1, 0.5), (2, 1.0)]), label=label))

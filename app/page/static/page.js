@@ -131,7 +131,7 @@ document.addEventListener("keydown", (event) => {
     next.classList.add("here");
     if (next.tabIndex >= 0) next.focus({ preventScroll: true });
     next.scrollIntoView({ block: "nearest" });
-  } else if (event.key === "o" && now >= 0) {
+  } else if (now >= 0 && (event.key === "o" || event.key === "Enter" && event.target === items[now])) {
     const details = items[now].querySelector("details");
     if (details) details.open = !details.open;
     else items[now].querySelector("a")?.click();

@@ -3,9 +3,9 @@
 import msgspec
 
 from app.page.asking import Ask
+from app.runs import NoSuchRun, RunHandle
 from core.screen import Box
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
 from storage.readmodel.answers import EpisodeDetail, ScreenshotRow, StepRow
 from storage.readmodel.queries import show_episode
 
@@ -41,16 +41,16 @@ def episode(ask: Ask) -> Episode:
     return Episode(
         detail=detail,
         frames=[
-            _frame(row, None if row.step is None else steps.get(row.step), ask.run.blobs)
+            _frame(row, None if row.step is None else steps.get(row.step), ask.run)
             for row in detail.screenshots
         ],
     )
 
 
-def _frame(row: ScreenshotRow, step: StepRow | None, blobs: BlobStore) -> Frame:
+def _frame(row: ScreenshotRow, step: StepRow | None, run: RunHandle) -> Frame:
     gone = "" if row.released is None else f"let go of at position {row.released}"
-    if row.sha256 and not gone and not blobs.has(BlobRef(row.sha256, row.size_bytes or 0)):
-        gone = "its image is not among the blobs of this home"
+    if row.sha256 and not gone:
+        gone = _why_gone(run, BlobRef(row.sha256, row.size_bytes or 0))
     return Frame(
         step=row.step,
         shows=row.shows,
@@ -60,6 +60,15 @@ def _frame(row: ScreenshotRow, step: StepRow | None, blobs: BlobStore) -> Frame:
         height=row.height or 0,
         touched=_touched(row, step),
     )
+
+
+def _why_gone(run: RunHandle, image: BlobRef) -> str:
+    """Why an image cannot be shown; empty: it can be."""
+    try:
+        there = run.blobs.has(image)
+    except NoSuchRun as error:  # the parent of a fork
+        return str(error)
+    return "" if there else "its image is not among the blobs of this home"
 
 
 def _touched(row: ScreenshotRow, step: StepRow | None) -> tuple[float, float, float, float] | None:

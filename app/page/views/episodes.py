@@ -1,9 +1,12 @@
 """Episodes in a table that can be filtered; the filters stand in the address."""
 
+import re
+
 import msgspec
 from sqlalchemy import select
 
-from app.page.asking import Ask
+from app.page.asking import Ask, whole_number
+from core.errors import SettingsError
 from storage.readmodel.answers import EpisodeRow
 from storage.readmodel.asking import holding
 from storage.readmodel.queries import list_episodes
@@ -29,6 +32,7 @@ class Episodes(msgspec.Struct, frozen=True, kw_only=True):
 def episode_table(ask: Ask) -> Episodes:
     """The latest episodes that fit."""
     chosen = {name: word for name in FILTERS if (word := ask.word(name))}
+    first, last = _versions(ask)
     environment, _, family = chosen.get("family", "").rpartition("/")
     found = list_episodes(
         ask.connection,
@@ -39,7 +43,8 @@ def episode_table(ask: Ask) -> Episodes:
         origin=ask.word("origin"),
         task=ask.word("task"),
         group=ask.word("group"),
-        version=ask.number("policy"),
+        version=first,
+        last_version=last,
         outcome=ask.word("outcome"),
         before=ask.number("before"),
         limit=PAGE + 1,
@@ -55,3 +60,14 @@ def episode_table(ask: Ask) -> Episodes:
         families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
         before=found[PAGE - 1].requested_position if len(found) > PAGE else None,
     )
+
+
+def _versions(ask: Ask) -> tuple[int | None, int | None]:
+    """The first and the last policy version: `7`, or `3-7` as a point of a curve leads to them."""
+    several = re.fullmatch(r"([0-9]+)-([0-9]+)", ask.word("policy") or "")
+    if several is None:
+        return ask.number("policy"), None
+    first, last = (whole_number(one) for one in several.groups())
+    if first is None or last is None:
+        raise SettingsError(f"policy={ask.word('policy')!r} in the address: there are no versions that high")
+    return first, last
