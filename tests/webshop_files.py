@@ -60,7 +60,9 @@ def written(folder: Path, *, mode: str = "text") -> SiteSettings:
 def small_set() -> tuple[list[dict[str, Any]], dict[str, Any], dict[str, Any]]:
     """Products, attributes with generated instructions, instructions by people: always the same."""
     random = Random(7)
-    products, attributes, human = [], {}, {}
+    products: list[dict[str, Any]] = []
+    attributes: dict[str, Any] = {}
+    human: dict[str, Any] = {}
     prices: list[Any] = ["$12.50", "$10.00 to $20.50", [34.0], [5.0, 15.0], None, ""]
     named = list(combinations(KINDS, MAKERS, ("Classic", "Deluxe", "Mini")))
     for number, (kind, maker, line) in enumerate(named):
@@ -106,7 +108,7 @@ def _options(number: int) -> Any:
 
 def _by_people(kind: str, attribute: str, number: int) -> dict[str, Any]:
     return {
-        "instruction": f"i am looking for a {kind} that is {attribute}.",
+        "instruction": f"i am looking for a {kind} that is {attribute}{', well-made' * (20 if number % 8 == 0 else 0)}.",
         "instruction_attributes": [attribute],
         "instruction_options": ["rose gold"] if number % 4 == 0 else [],
     }

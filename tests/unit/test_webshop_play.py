@@ -232,6 +232,15 @@ def test_pages_over_http_are_those_of_the_text_mode(tasks: WebshopTasks, tmp_pat
     assert client.get(f"/webshop/{'0' * 16}").status_code == 404
 
 
+def test_long_texts_are_cut_between_words_alone() -> None:
+    text = "eco-friendly, non-slip " * 20
+    parts = parts_of(text)
+    assert " ".join(parts) == text.strip()
+    assert max(map(len, parts)) <= 190
+    assert parts_of("") == [""]
+    assert [len(part) for part in parts_of("x" * 300)] == [190, 110]
+
+
 def test_there_are_pages_only_where_data_are_named_and_shown_in_a_browser(sites: SiteSettings) -> None:
     assert webshop_routes(SiteSettings()) == []
     assert webshop_routes(sites) == []

@@ -74,7 +74,7 @@ def _address(request: Request) -> str:
 
 def parts_of(text: str) -> list[str]:
     """A text in pieces of at most `PART_CHARS`, cut between words where there are any."""
-    return wrap(text, PART_CHARS) or [""]
+    return wrap(text, PART_CHARS, break_on_hyphens=False) or [""]
 
 
 def _groups(view: View) -> list[Group]:

@@ -43,7 +43,9 @@ class WebshopSite:
         """Load the search page of the task's goal. Raises EnvironmentFailed when the shop has no such goal."""
         goal = _goal_of(task)
         shown = await _open(page, f"{self._base}{path_of(Place(goal=goal.digest))}", task)
-        if task.goal.get("shop") != self._shop.digest or _folded(shown) != _folded(goal.instruction):
+        if task.goal.get("shop") != self._shop.digest or "".join(shown.split()) != "".join(
+            goal.instruction.split()
+        ):
             raise EnvironmentFailed(
                 f"task {task.id} was made from other data of WebShop's than {self._base} shows: use the same "
                 "sites.webshop_items and sites.webshop_instructions for tasks and shop"
@@ -76,7 +78,7 @@ class WebshopServerSite:
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the search page of the session and return the instruction that stands there."""
         shown = await _open(page, f"{self._base}/{task.goal['session']}", task)
-        instruction = _folded(shown).removeprefix("Instruction:").strip()
+        instruction = " ".join(shown.split()).removeprefix("Instruction:").strip()
         if not instruction:
             raise EnvironmentFailed(f"{self._base} shows no instruction: is it a WebShop server?")
         return instruction
@@ -119,7 +121,3 @@ def _goal_of(task: Task) -> Goal:
         return msgspec.convert(task.goal.get("wanted"), Goal)
     except msgspec.ValidationError as error:
         raise EnvironmentFailed(f"task {task.id} holds no goal of WebShop's: {error}") from error
-
-
-def _folded(text: str) -> str:
-    return " ".join(text.split())
