@@ -9,6 +9,7 @@ import msgspec
 import typer
 
 from actors.environments.base import TaskSource
+from actors.environments.browsergym.tasks import ENVIRONMENT as BROWSERGYM
 from actors.environments.web.tasks import ENVIRONMENT
 from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from actors.environments.webarena.tasks import WebArenaTasks
@@ -35,6 +36,7 @@ SUITES = {
     "miniwob-all": "miniwob",
     "webarena": "webarena",
     "webshop": "webshop",
+    "browsergym": "browsergym",
 }
 """Suite -> site. A suite has the site's usual families, `-all` every one; that of WebArena each task of its file once,
 that of WebShop the goals of its test part."""
@@ -43,6 +45,7 @@ TASK_FILES = {
     WEBARENA: "a task file: set sites.webarena_tasks and sites.webarena_sites (docs/webarena.md)",
     WEBSHOP: "its data or a running server: set sites.webshop_items and sites.webshop_instructions, or sites.webshop_url "
     "(docs/webshop.md)",
+    BROWSERGYM: "a Python that has its tasks: set sites.browsergym_python and sites.browsergym_tasks (docs/browsergym.md)",
 }
 """Site that is offered only where settings name its tasks -> what to set."""
 
@@ -59,7 +62,7 @@ def evaluate_policy(
     suite: Annotated[
         str,
         typer.Option(
-            help="Which tasks: store, miniwob, miniwob-all, webarena, webshop, or your own task file: all of them."
+            help="Which tasks: store, miniwob, miniwob-all, webarena, webshop, browsergym, or your own task file: all of them."
         ),
     ] = "store",
     episodes: Annotated[
