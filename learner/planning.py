@@ -14,6 +14,7 @@ from events.catalogue import BatchPlanned, SamplesSwept
 from learner.episodes import Episode
 from learner.planners import BEFORE, clones_before, planner_due, planners_due
 from learner.planners.base import Planner
+from learner.planners.pairs import PAIRS, any_demonstrated
 from learner.state import BufferState
 
 
@@ -76,6 +77,12 @@ def missing(state: BufferState, settings: Settings) -> str:
         return (
             f"a demonstration to imitate: all {state.shown} were played, and none that succeeded is left. Fork the run with "
             "more curriculum.demonstrations or other families"
+        )
+    shown = state.shown >= settings.curriculum.demonstrations
+    if planner_due(state, settings.learner).name == PAIRS and shown and not any_demonstrated(state):
+        return (
+            f"a demonstration to prefer: none of the {state.shown} that were played is left, as in a fork of a run that had "
+            "given them up. Fork the run with more curriculum.demonstrations"
         )
     return f"a batch of version {state.version}; {len(state.complete)} groups are complete"
 

@@ -48,6 +48,24 @@ class Planner(Protocol):
         ...
 
 
+class GivesNothingUp:
+    """The half of a planner of a model beside the policy: it keeps and gives up none of the policy's episodes."""
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """What is trained on is followed apart, or is the policy's."""
+        return False
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """The policy's planner says."""
+        return None
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """Likewise."""
+        return {}
+
+
 class Entry(NamedTuple):
     """One episode as it is planned."""
 

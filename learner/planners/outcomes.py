@@ -3,33 +3,19 @@
 from math import ceil
 
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
+from core.settings import Settings
 from core.states import ORM
 from events.catalogue import BatchPlanned
 from learner.episodes import Episode
-from learner.planners.base import Entry, as_fact
+from learner.planners.base import Entry, GivesNothingUp, as_fact
 from learner.state import BufferState
 
 
-class LabelledOutcomes:
+class LabelledOutcomes(GivesNothingUp):
     """See `learner.planners.base.Planner`."""
 
     name = ORM
     model = ORM
-
-    def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """It follows episodes of its own (`learner.outcomes`), and keeps none from the policy."""
-        return False
-
-    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """It gives up nothing of the policy's."""
-        return None
-
-    def groups_swept(
-        self, state: BufferState, swept: set[str], settings: LearnerSettings
-    ) -> dict[str, list[str]]:
-        """Nobody is compared with anybody."""
-        return {}
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """Mini-batches of `orm_batch` episodes, half of them successes, once `orm_every` were labelled since the last batch.

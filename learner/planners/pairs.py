@@ -12,6 +12,7 @@ from learner.planners.base import Entry, as_fact, cut, too_old, why_unusable
 from learner.settling import drop
 from learner.state import BufferState
 
+PAIRS = "dpo"
 DEMONSTRATION = "demonstration"
 PREFERRED, OTHER = 1.0, -1.0
 """Planned advantages of a pair's two episodes."""
@@ -20,7 +21,7 @@ PREFERRED, OTHER = 1.0, -1.0
 class Pairs:
     """See `learner.planners.base.Planner`."""
 
-    name = "dpo"
+    name = PAIRS
     model = POLICY
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
@@ -73,6 +74,17 @@ class Pairs:
         """Failures are used once; demonstrations stay."""
         for name in dict.fromkeys(one.episode for one in fact.episodes if one.advantage == OTHER):
             drop(state, state.episodes[name])
+
+
+def any_demonstrated(state: BufferState) -> bool:
+    """Whether a demonstration that may be preferred is there, or may still come of one under way."""
+    return any(
+        one.origin == DEMONSTRATION
+        and not one.swept
+        and one.gone is None
+        and one.outcome in (None, "success")
+        for one in state.episodes.values()
+    )
 
 
 def _demonstrations(state: BufferState, task: str) -> list[Episode]:

@@ -15,7 +15,7 @@ from core.states import CRITIC, POLICY
 from events.catalogue import BatchPlanned
 from learner.episodes import Episode
 from learner.phases import collected, in_phases, replayed, store_earlier, unscored, valued
-from learner.planners.base import Entry, as_fact, cut, why_unusable
+from learner.planners.base import Entry, GivesNothingUp, as_fact, cut, why_unusable
 from learner.settling import drop
 from learner.state import BufferState
 
@@ -64,25 +64,11 @@ class Phases:
         state.phase = []
 
 
-class CriticOfPhase:
+class CriticOfPhase(GivesNothingUp):
     """The critic's part of a phase, before the policy's."""
 
     name = CRITIC
     model = CRITIC
-
-    def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """Only what the policy is trained on."""
-        return False
-
-    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """The policy's planner says."""
-        return None
-
-    def groups_swept(
-        self, state: BufferState, swept: set[str], settings: LearnerSettings
-    ) -> dict[str, list[str]]:
-        """Likewise."""
-        return {}
 
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The critic's batch of the phase that is due."""

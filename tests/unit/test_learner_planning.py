@@ -14,7 +14,7 @@ from core.advantages import group_advantages
 from core.arrays import pack_ids, unpack_ids, unpack_positions
 from core.errors import CorruptEvent
 from core.settings import Settings
-from events.catalogue import BatchPlanned, EpisodeJudged, EpisodeRequested, WeightsPublished
+from events.catalogue import BatchPlanned, EpisodeJudged, EpisodeRequested, SamplesSwept, WeightsPublished
 from events.chain import RollingDigest
 from events.memory import MemoryLog
 from learner.buffer import ReplayBuffer
@@ -296,6 +296,16 @@ class TestFewDemonstrations:
         state = await folded(log)
         assert plan(state, settings) is None
         assert "none that succeeded is left" in missing(state, settings)
+
+
+async def test_pairs_without_a_demonstration_left_say_so(tmp_path: Path, policy: Path) -> None:
+    settings = settings_with(algorithm="dpo")
+    shown = Member(1.0, 2, origin="demonstration")
+    log = await log_with(tmp_path, policy, settings, (shown,))
+    assert missing(await folded(log), settings).startswith("a batch of version 0")
+    past = SamplesSwept(episodes=("ep_group_0_0",), reason="past", version=0)
+    await tell(log, [Told("learner", "samples", past)])
+    assert missing(await folded(log), settings).startswith("a demonstration to prefer: none of the 1")
 
 
 async def test_verdicts_decide_the_advantages(tmp_path: Path, policy: Path) -> None:
