@@ -193,9 +193,9 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def secrets_named(task: WebTask) -> set[str]:
-    """The environment variables that a definition names."""
-    return set(PLACEHOLDER.findall(msgspec.json.encode(task).decode()))
+def secrets_named(definition: Definition) -> set[str]:
+    """The environment variables that a definition, or a part of one, names."""
+    return set(PLACEHOLDER.findall(msgspec.json.encode(definition).decode()))
 
 
 def _place(message: str) -> tuple[str, str]:
@@ -287,13 +287,8 @@ def _check_check(key: str, check: Check) -> None:
             raise Wrong(f"{key}.regex", f"{check.regex!r} is no regular expression: {error}") from error
     if check.tolerance and check.number is None:
         raise Wrong(f"{key}.tolerance", "belongs to number")
-    for name in secrets_named_in(msgspec.structs.replace(check, headers={})):
+    for name in secrets_named(msgspec.structs.replace(check, headers={})):
         raise Wrong(key, f"${{{name}}}: only headers of a check name secrets: all else is recorded")
-
-
-def secrets_named_in(check: Check) -> set[str]:
-    """The environment variables that a check names."""
-    return set(PLACEHOLDER.findall(msgspec.json.encode(check).decode()))
 
 
 def _check_reset(task: WebTask) -> None:
