@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+import msgspec
+
 import actors.curriculum.requests as requests
 import actors.curriculum.role as curriculum_role
 import actors.judge.role as judge_role
@@ -23,7 +25,7 @@ from actors.leases import LeaseBook
 from core.evidence import Judgment
 from core.ids import digest_hex
 from events.appending import Committed, Repeated, Unknown, append_once
-from events.catalogue import WeightsPublished
+from events.catalogue import SamplesSwept, WeightsPublished
 from events.envelope import BlobRef, Fact
 from events.joined import JoinedLog
 from events.publisher import Publisher
@@ -212,6 +214,13 @@ def _resolved_by_attempt(state: Any, episode_id: str) -> bool:
         tries = state.settings.curriculum.max_attempts
         return bool(episode.gone == "cancelled" or episode.attempt + 1 >= tries)
     return bool(episode.swept or (episode.ended and episode.outcome is not None))
+
+
+_sweep = planning.sweep
+
+
+def _sweep_as_of_nowhere(state: Any, settings: Any) -> list[SamplesSwept]:
+    return [msgspec.structs.replace(fact, as_of=None) for fact in _sweep(state, settings)]
 
 
 class _Unlimited:
@@ -427,8 +436,11 @@ SABOTAGES = (
         ("Broken: adopted is not published",),
     ),
     Sabotage(
-        "the learner counts tries that nobody started (found by seed 5)",
-        lambda: [patch.object(settling, "_is_resolved", _resolved_by_attempt)],
+        "the learner counts tries that nobody started, and its sweeps do not say up to where they read",
+        lambda: [
+            patch.object(settling, "_is_resolved", _resolved_by_attempt),
+            patch.object(loop, "sweep", _sweep_as_of_nowhere),
+        ],
         ("Broken: no effects in replay",),
     ),
     Sabotage(
