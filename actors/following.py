@@ -17,6 +17,9 @@ from events.envelope import Recorded, Stored
 from events.log import EventLog
 from events.subjects import family_of
 
+LOOK_BACK_EVENTS = 500
+"""Events that are looked through at once, backwards."""
+
 
 class Followed(msgspec.Struct, frozen=True):
     """Some events of the families asked for, and how far the log has been read."""
@@ -71,3 +74,23 @@ async def read_families(
             yield followed
             if followed.position >= end:
                 return
+
+
+async def look_back(log: EventLog, *, until: int, families: Collection[str]) -> tuple[list[Recorded], int]:
+    """Events of `families` in the last stretch of the log up to `until`, oldest first; and where that stretch begins.
+
+    The latter is the position to go on looking back from; 0: there is nothing before, be it that the log begins later.
+    """
+    first = position = max(0, until - LOOK_BACK_EVENTS)
+    found: list[Recorded] = []
+    while position < until:
+        batch = await log.read(after=position, limit=until - position)
+        if not batch or batch[0].position > position + 1:
+            first = 0
+        for stored in batch:
+            if stored.position <= until and family_of(stored.subject) in families:
+                event = decode(stored, strict=False)
+                if event is not None:
+                    found.append(event)
+        position = batch[-1].position if batch else until
+    return found, first

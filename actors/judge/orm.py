@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from actors.following import follow
+from actors.following import follow, look_back
 from actors.judge.base import NO_PAGE, Opinion, Reader, undecided
 from actors.judge.story import Story, read_story
 from core.arrays import pack_ids
@@ -31,16 +31,12 @@ from core.states import ORM
 from core.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
 from events.catalogue import EpisodeEnded, WeightsPublished
 from events.catalogue.verdict import JudgeIdentity, Reading
-from events.codec import decode
-from events.envelope import Recorded, Stored
+from events.envelope import Recorded
 from events.log import EventLog
-from events.subjects import family_of
 from storage.blobs import BlobStore
 
 FORMAT_VERSION = "1"
 FAMILY = "learner"
-LOOK_BACK_EVENTS = 1000
-"""Events that are looked through at once for the newest published version."""
 
 logger = structlog.get_logger(__name__)
 
@@ -201,25 +197,8 @@ async def find_newest_orm(log: EventLog, *, until: int) -> WeightsPublished | No
 
     A run that trains one publishes it again and again, so that the look is short.
     """
-    end = until
-    while end > 0:
-        first = max(0, end - LOOK_BACK_EVENTS)
-        stretch = await _read_between(log, first, end)
-        learned = [decode(stored, strict=False) for stored in stretch if family_of(stored.subject) == FAMILY]
-        found = newest_orm(recorded for recorded in learned if recorded is not None)
-        if found is not None or not stretch or stretch[0].position > first + 1:
-            return found  # before where the log begins there is nothing
-        end = first
-    return None
-
-
-async def _read_between(log: EventLog, after: int, until: int) -> list[Stored]:
-    """The events that follow `after`, up to `until`."""
-    found: list[Stored] = []
-    while after < until:
-        batch = await log.read(after=after, limit=until - after)
-        if not batch:
-            break
-        found += [stored for stored in batch if stored.position <= until]
-        after = batch[-1].position
-    return found
+    newest, end = None, until
+    while newest is None and end > 0:
+        stretch, end = await look_back(log, until=end, families={FAMILY})
+        newest = newest_orm(stretch)
+    return newest

@@ -12,17 +12,13 @@ tasks that a judge meets and not with its episodes.
 import asyncio
 from contextlib import aclosing
 
-from actors.following import follow
+from actors.following import follow, look_back
 from core.task import Task
 from events.catalogue import EpisodeRequested
-from events.codec import decode
 from events.envelope import Recorded
 from events.log import EventLog
-from events.subjects import family_of
 
 FAMILY = "request"
-LOOK_BACK_EVENTS = 500
-"""Events that are looked through at once."""
 
 
 class TaskMemory:
@@ -53,8 +49,8 @@ class TaskMemory:
             self.position = position
             self._grown.notify_all()
 
-    def _take(self, recorded: Recorded | None) -> None:
-        if recorded is not None and isinstance(recorded.fact, EpisodeRequested):
+    def _take(self, recorded: Recorded) -> None:
+        if isinstance(recorded.fact, EpisodeRequested):
             task = recorded.fact.task
             self._tasks[task.id] = task
 
@@ -76,13 +72,6 @@ class TaskMemory:
 
     async def _look_back(self) -> None:
         """Take in the stretch before what is known."""
-        first = position = max(0, self._after - LOOK_BACK_EVENTS)
-        while position < self._after:
-            batch = await self._log.read(after=position, limit=self._after - position)
-            if not batch or batch[0].position > position + 1:
-                first = 0  # the log begins later: there is nothing before
-            for stored in batch:
-                if family_of(stored.subject) == FAMILY and stored.position <= self._after:
-                    self._take(decode(stored, strict=False))
-            position = batch[-1].position if batch else self._after
-        self._after = first
+        found, self._after = await look_back(self._log, until=self._after, families={FAMILY})
+        for recorded in found:
+            self._take(recorded)

@@ -8,8 +8,7 @@ what was not, since another relabeler takes it, the latest are kept (`ENDED_KEPT
 import asyncio
 from contextlib import aclosing
 
-from actors.following import follow
-from actors.judge.tasks import LOOK_BACK_EVENTS
+from actors.following import follow, look_back
 from actors.relabel.base import PlayedEpisode
 from events.catalogue import (
     EpisodeAbandoned,
@@ -19,10 +18,8 @@ from events.catalogue import (
     EpisodeStarted,
     StepTaken,
 )
-from events.codec import decode
 from events.envelope import Fact, Recorded
 from events.log import EventLog
-from events.subjects import family_of
 
 FAMILIES = frozenset({"request", "episode", "step", "episode_end"})
 
@@ -133,16 +130,8 @@ class EpisodeMemory:
         found = _Gathered()
         end = before - 1
         while found.request is None and end > 0:
-            first = position = max(0, end - LOOK_BACK_EVENTS)
-            while position < end:
-                batch = await self._log.read(after=position, limit=end - position)
-                if not batch or batch[0].position > position + 1:
-                    first = 0  # the log begins later: there is nothing before
-                for stored in batch:
-                    if stored.position <= end and family_of(stored.subject) in FAMILIES:
-                        recorded = decode(stored, strict=False)
-                        if recorded is not None and getattr(recorded.fact, "episode", "") == name:
-                            found.take(recorded.fact)
-                position = batch[-1].position if batch else end
-            end = first
+            stretch, end = await look_back(self._log, until=end, families=FAMILIES)
+            for recorded in stretch:
+                if getattr(recorded.fact, "episode", "") == name:
+                    found.take(recorded.fact)
         return found

@@ -16,8 +16,8 @@ from watched_reads import watch_reads
 
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.projection import CurriculumProjection
+from actors.following import LOOK_BACK_EVENTS
 from actors.judge.role import run_judge
-from actors.judge.tasks import LOOK_BACK_EVENTS
 from core.settings import Settings
 from events.catalogue import (
     ControlRequested,
