@@ -58,6 +58,8 @@ class View(NamedTuple):
     """May raise HindcastError."""
     title: str
     """In the navigation; empty: it is reached from elsewhere."""
+    of_now: bool = False
+    """Whether it shows this moment, whatever position is asked about."""
 
 
 VIEWS = (
@@ -68,8 +70,8 @@ VIEWS = (
     View("curriculum", "curriculum", curriculum, "Curriculum"),
     View("policies", "policies", policies, "Policies"),
     View("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
-    View("compare", "compare", compare, "Compare"),
-    View("consumers", "consumers", consumers, "Consumers"),
+    View("compare", "compare", compare, "Compare", of_now=True),
+    View("consumers", "consumers", consumers, "Consumers", of_now=True),
     View("settings", "settings", settings, "Settings"),
 )
 

@@ -54,7 +54,7 @@ async function renew() {
   document.querySelector("footer").replaceWith(fresh.querySelector("footer"));
   const range = document.querySelector("input[name=as_of]");
   const now = fresh.querySelector("input[name=as_of]");
-  if (document.activeElement !== range) {
+  if (range && document.activeElement !== range) {
     range.max = now.max;
     range.value = now.value;
     range.form.querySelector("output").textContent = now.value;

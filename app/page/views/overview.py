@@ -62,14 +62,21 @@ def overview(ask: Ask) -> Overview:
     ]
     return Overview(
         summary=summary,
-        health=health(summary),
+        health=health(summary, going_on=ask.runs.is_going_on(ask.run.name)),
         curve=pool_versions(sorted(online)),
         metrics=_metrics(ask.connection, ask.position),
     )
 
 
-def health(summary: RunSummary) -> str:
-    """What the newest stretch of the run says about who waits for whom."""
+def health(summary: RunSummary, *, going_on: bool) -> str:
+    """What the newest stretch of the run says about who waits for whom, and whether anything goes on now."""
+    said = _in_words(summary)
+    if going_on or summary.state == "finished":
+        return said
+    return f"nothing goes on now (hindcast start --run {summary.run}); at this position: {said}"
+
+
+def _in_words(summary: RunSummary) -> str:
     speed = summary.throughput
     if summary.paused:
         return f"paused by {summary.paused}"
