@@ -2,7 +2,8 @@
 
 Consumes a request; waits for the world and for the policy, each wait bounded (`actors.page_timeout_s` and
 `actors.action_timeout_s` inside the world, `actors.generate_timeout_s` here, `actors.episode_timeout_s` round all of
-it); produces step.taken per step, exactly as sampled, and a value: how it ended, for its terminal fact.
+it); produces step.taken per step, exactly as sampled, injection.seen where a page speaks to the agent, and a value: how
+it ended, for its terminal fact.
 """
 
 import asyncio
@@ -17,12 +18,16 @@ from core.action import Action, ParseFailure
 from core.answer_form import parse_form
 from core.arrays import pack_floats, pack_ids
 from core.errors import EngineFailed
+from core.injection import suspicions
 from core.observation import Observation, Page
 from core.screen import Box
 from core.settings import ActorSettings
 from events.catalogue import EpisodeRequested, StepTaken
 from events.catalogue.episode import EndReason, Screenshot, StepResult
 from events.envelope import BlobRef
+
+MAX_SUSPECTED = 8
+"""Injection attempts recorded of one episode; a page that is full of them fills no log."""
 
 
 class Episode:
@@ -55,6 +60,8 @@ class Episode:
         """Lowest and highest of every step."""
         self._message: str | None = None
         self._instruction = ""
+        self._suspected: set[str] = set()
+        """What pages said to the agent, as far as it was recorded."""
 
     async def play(self, start: Start, *, observe_ms: float) -> Ended:
         """From the start state to the end; `observe_ms` is what reaching it took.
@@ -84,6 +91,7 @@ class Episode:
         for index in range(self._request.task.max_steps):
             page = await self._record.keep(observation.page)
             before = await self._screenshots.before(index)
+            await self._watch(index, observation.page)
             began = time.monotonic()
             answer = await self._answer(index, observation)
             generate_ms = (time.monotonic() - began) * 1000
@@ -122,6 +130,13 @@ class Episode:
             if self._settings.ends_unparsable and isinstance(action, ParseFailure):
                 return "unparsable", observation
         return "max_steps", observation
+
+    async def _watch(self, index: int, page: Page) -> None:
+        """Record what the page says to the agent, each once and at most `MAX_SUSPECTED` in an episode."""
+        for excerpt in suspicions(page):
+            if excerpt not in self._suspected and len(self._suspected) < MAX_SUSPECTED:
+                self._suspected.add(excerpt)
+                await self._record.suspected(index=index, excerpt=excerpt)
 
     async def _answer(self, index: int, observation: Observation) -> Answer:
         situation = Situation(

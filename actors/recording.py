@@ -18,6 +18,7 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeRequested,
     EpisodeStarted,
+    InjectionSeen,
     StepTaken,
     WaitExceeded,
 )
@@ -62,6 +63,10 @@ class StepRecord(Protocol):
 
     async def exceeded(self, *, setting: str, limit_s: float, waited_for: str) -> None:
         """A wait hit its bound."""
+        ...
+
+    async def suspected(self, *, index: int, excerpt: str) -> None:
+        """The page before step `index` says something that is meant for the agent."""
         ...
 
 
@@ -118,6 +123,15 @@ class EpisodeRecord:
         """A wait hit its bound."""
         await self._publisher.publish(
             WaitExceeded(setting=setting, limit_s=limit_s, waited_for=waited_for),
+            entity=self._request.episode,
+            causation=self._causation,
+            correlation=self._request.episode,
+        )
+
+    async def suspected(self, *, index: int, excerpt: str) -> None:
+        """The page before step `index` says something that is meant for the agent."""
+        await self._publisher.publish(
+            InjectionSeen(episode=self._request.episode, index=index, excerpt=excerpt),
             entity=self._request.episode,
             causation=self._causation,
             correlation=self._request.episode,

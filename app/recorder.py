@@ -100,6 +100,9 @@ class _Held:
         """See `EpisodeRecord`."""
         raise RecordingStopped(f"nothing was done for {limit_s:g} s (--patience); nothing is kept")
 
+    async def suspected(self, *, index: int, excerpt: str) -> None:
+        """See `EpisodeRecord`. A person has read the page, and acts as they think right: there is nothing to be said."""
+
 
 async def play(
     definition: WebTask,

@@ -28,7 +28,7 @@ class ActorSettings(ScreenshotSettings):
 
     contexts: Count = 8
     """Episodes that one actor drives at the same time."""
-    renderer: str = "lines/1"
+    renderer: str = "lines/2"
     """How a page becomes text."""
     history: Literal["webrl/1", "compressed/1"] = "webrl/1"
     """How past rounds are shown: the latest `history_answers`, early ones giving way to the page, or all of them while the

@@ -27,6 +27,14 @@ async (limits) => {
 
   const clean = (text) => (text || "").replace(/\s+/g, " ").trim();
   const cap = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+  // What a page holds beyond the limits costs no more than what is within them: it is not even looked at.
+  const part = (node) => node.data.slice(0, limits.part);
+  const short = (element, length) => {
+    const walker = document.createTreeWalker(element, NodeFilter.SHOW_TEXT);
+    let text = "";
+    while (text.length < limits.part && walker.nextNode()) text += part(walker.currentNode);
+    return text.length < limits.part && clean(text).length <= length;
+  };
   const styles = new Map();
   const styleOf = (element) => {
     let style = styles.get(element);
@@ -62,12 +70,15 @@ async (limits) => {
     if (!listens) return false;
     // A container that listens for its children is not itself a thing to click.
     const box = element.getBoundingClientRect();
-    return box.width * box.height < windowArea / 4 && clean(element.textContent).length <= limits.text;
+    return box.width * box.height < windowArea / 4 && short(element, limits.text);
   };
   const strongOnes = new Set();
   const around = new Set();
+  let surveyed = 0;
   const survey = (root) => {
     for (const element of root.querySelectorAll("*")) {
+      surveyed += 1;
+      if (surveyed > limits.elements) { truncated = true; return; }
       if (element.shadowRoot) survey(element.shadowRoot);
       if (!strong(element) || !seen(element)) continue;
       strongOnes.add(element);
@@ -83,9 +94,9 @@ async (limits) => {
   // ---- names ------------------------------------------------------------------------------------------------------
   const textOf = (element, withoutControls) => {
     let text = "";
-    const visit = (node) => {
-      if (text.length > 2 * limits.text) return;
-      if (node.nodeType === Node.TEXT_NODE) { text += node.data; return; }
+    const visit = (node, level) => {
+      if (text.length > 2 * limits.text || level > limits.depth) return;
+      if (node.nodeType === Node.TEXT_NODE) { text += part(node); return; }
       if (node.nodeType !== Node.ELEMENT_NODE || SKIPPED.has(node.tagName)) return;
       if (withoutControls && node.matches(CONTROLS)) return;
       const style = styleOf(node);
@@ -94,10 +105,10 @@ async (limits) => {
       if (node.tagName === "BR") text += " ";
       const inline = style.display === "inline" || style.display === "contents";
       if (!inline) text += " ";
-      for (const child of children(node)) visit(child);
+      for (const child of children(node)) visit(child, level + 1);
       if (!inline) text += " ";
     };
-    for (const child of children(element)) visit(child);
+    for (const child of children(element)) visit(child, 0);
     return clean(text);
   };
   const referenced = (element) => clean((element.getAttribute("aria-labelledby") || "").split(/\s+/)
@@ -143,6 +154,7 @@ async (limits) => {
     if (text) emit({ kind: lineKind, tag: lineKind === "heading" ? "h" : "p", text: cap(text, limits.text) });
   };
   const say = (text) => {
+    if (line.length > limits.part) return;
     if (separator && text.trim()) {
       if (line.trim()) line = line.trimEnd() + separator;
       separator = "";
@@ -201,7 +213,7 @@ async (limits) => {
     else if (placeholder) attributes.placeholder = cap(placeholder, limits.attribute);
     if (control.tagName === "INPUT" && kind === "input" && control.type !== "text") attributes.type = control.type;
     if (control.readOnly) attributes.readonly = "true";
-    if (kind === "clickable" && control.getAttribute("role")) attributes.role = control.getAttribute("role");
+    if (kind === "clickable" && control.getAttribute("role")) attributes.role = cap(control.getAttribute("role"), limits.attribute);
     for (const state of ["expanded", "selected", "pressed"]) {
       const value = (control.closest('[role="tab"]') || control).getAttribute("aria-" + state);
       if (value === "true" || value === "false") attributes[state] = value;
@@ -219,10 +231,10 @@ async (limits) => {
       node.checked = control.tagName === "INPUT" ? control.checked : control.getAttribute("aria-checked") === "true";
     } else if (kind === "select") {
       const label = (option) => cap(clean(option.label || option.textContent), limits.attribute);
-      node.value = Array.from(control.selectedOptions).map(label).join(", ");
-      const options = Array.from(control.options).filter((option) => !option.disabled).map(label);
+      node.value = Array.from(control.selectedOptions).slice(0, limits.options).map(label).join(", ");
+      const options = Array.from(control.options).filter((option) => !option.disabled);
       if (options.length > limits.options) truncated = true;
-      node.options = options.slice(0, limits.options);
+      node.options = options.slice(0, limits.options).map(label);
     } else if (control.isContentEditable) node.value = cap(textOf(control, false), limits.text);
     else if (field && control.type === "password") node.value = "*".repeat(Math.min(control.value.length, 20));
     else if (field) node.value = control.scrollTop ? scrolledPart(control) : cap(control.value ?? "", limits.text);
@@ -241,12 +253,17 @@ async (limits) => {
     if (!node.data.trim()) { say(" "); return; }
     range.selectNodeContents(node);
     if (empty(meet(range.getBoundingClientRect(), clip))) return;
-    say(node.data);
+    say(part(node));
   };
-  const smallCell = (element) => clean(element.textContent).length <= 120 && !element.querySelector("table");
+  const smallCell = (element) => short(element, 120) && !element.querySelector("table");
 
-  const walk = (element, clip, inCell) => {
-    if (nodes.length >= limits.nodes) { truncated = true; return; }
+  let walked = 0;
+  const walk = (element, clip, inCell, level) => {
+    walked += 1;
+    if (nodes.length >= limits.nodes || walked > limits.elements || level > limits.depth) {
+      truncated = true;
+      return;
+    }
     if (SKIPPED.has(element.tagName)) return;
     const style = styleOf(element);
     if (style.display === "none") return;
@@ -264,7 +281,7 @@ async (limits) => {
         return;
       }
       if (textOf(element, true) && !given(control)) { // the control carries this text
-        if (element.contains(control)) for (const child of element.querySelectorAll(CONTROLS)) walk(child, clip, inCell);
+        if (element.contains(control)) for (const child of element.querySelectorAll(CONTROLS)) walk(child, clip, inCell, level);
         return;
       }
     }
@@ -307,7 +324,7 @@ async (limits) => {
     if (nested) depth += 1;
     for (const child of children(element)) {
       if (child.nodeType === Node.ELEMENT_NODE) {
-        if (child.tagName === "BR") { if (inCell) say(" "); else flush(); } else walk(child, box, inCell || cell);
+        if (child.tagName === "BR") { if (inCell) say(" "); else flush(); } else walk(child, box, inCell || cell, level + 1);
       } else if (child.nodeType === Node.TEXT_NODE && visible) readText(child, box);
     }
     if (cell) separator = " | ";
@@ -320,7 +337,7 @@ async (limits) => {
     lineKind = outer;
   };
   if (document.body) {
-    walk(document.body, notes.view(), false);
+    walk(document.body, notes.view(), false, 0);
     flush();
   }
 

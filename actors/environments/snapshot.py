@@ -4,6 +4,7 @@ The script numbers what can be acted upon and remembers those elements inside th
 `[7]` reaches exactly the element that was shown as 7, or finds it gone.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
@@ -13,7 +14,7 @@ from playwright.async_api import Page as BrowserPage
 
 from core.errors import EnvironmentFailed
 from core.ids import digest_hex
-from core.observation import Observation, Page
+from core.observation import Node, Observation, Page
 
 
 def script(name: str) -> str:
@@ -38,8 +39,18 @@ ACT_JS = f'(asked) => {_NOTES} ? {_NOTES}.act(asked) : {{ state: "unknown" }}'
 BOXES_JS = f'() => {_NOTES} ? {_NOTES}.boxes() : "[]"'
 """Asks a page where the numbered elements are now: boxes.js."""
 
-LIMITS: dict[str, Any] = {"nodes": 400, "text": 200, "attribute": 60, "options": 60}
-"""Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select."""
+LIMITS: dict[str, Any] = {
+    "nodes": 400,
+    "text": 200,
+    "attribute": 60,
+    "options": 60,
+    "elements": 50_000,
+    "depth": 1000,
+    "part": 20_000,
+}
+"""Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select; and on what
+is looked at to find those: elements, how deep they lie in each other (a parser nests 512, scripts any number, and the
+walk has a stack), characters of one text. What is cut makes the page `truncated`."""
 MAX_SNAPSHOT_CHARS = 1_000_000
 """A snapshot larger than this is refused: the caps above make it impossible for an honest page."""
 
@@ -118,6 +129,42 @@ def decode_snapshot(found: object) -> Snapshot:
             "It overrides JSON or Promise in a way that snapshots cannot work with."
         )
     try:
-        return msgspec.json.decode(found, type=Snapshot)
+        snapshot = msgspec.json.decode(found, type=Snapshot)
     except (msgspec.DecodeError, UnicodeEncodeError) as error:
         raise EnvironmentFailed(f"The page's snapshot does not decode: {error}.") from error
+    if snapshot.page is not None:
+        wrong = next((why for node in snapshot.page.nodes if (why := _why_forged(node))), "")
+        ids = [node.id for node in snapshot.page.nodes if node.id is not None]
+        if wrong or ids != list(range(1, len(ids) + 1)):
+            raise EnvironmentFailed(
+                f"The page's snapshot was tampered with: {wrong or 'its numbers are'} wrong."
+            )
+    return snapshot
+
+
+KINDS = frozenset(
+    [
+        "text",
+        "heading",
+        "link",
+        "button",
+        "input",
+        "textarea",
+        "select",
+        "checkbox",
+        "radio",
+        "image",
+        "clickable",
+    ]
+)
+"""What snapshot.js calls things."""
+_TAG = re.compile(r"[^\s<>&\"']{1,200}")
+
+
+def _why_forged(node: Node) -> str:
+    """What of a node the script would not have said, which a page can only have put there itself; empty: nothing."""
+    if node.kind not in KINDS:
+        return f"the kind {node.kind[:40]!r} is"
+    if not _TAG.fullmatch(node.tag):
+        return f"the tag {node.tag[:40]!r} is"
+    return ""

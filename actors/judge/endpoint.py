@@ -28,7 +28,7 @@ from events.log import EventLog
 from storage.blobs import BlobStore
 
 PROMPT = prompt_text("verdict-1")
-RENDERER = "lines/1"
+RENDERER = "lines/2"
 CUT = "\n… the page goes on"
 
 _OTHER = re.compile(r"[^a-z0-9]+")

@@ -7,13 +7,15 @@ from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
-from hostile_pages import PAGES, Hostile
+from hostile_pages import PAGES, TALKING, Hostile
 from hostile_server import NAME, OWN, PRIVATE, HostileServer, HostileSite
 
 from actors.environments.browser import BrowserHost
 from core.action import Action
 from core.errors import EnvironmentFailed
+from core.injection import suspicions
 from core.observation import Page
+from core.rendering import RENDERERS
 from core.settings import ActorSettings
 from core.task import Task
 
@@ -34,7 +36,8 @@ class Stage(NamedTuple):
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage() -> AsyncIterator[Stage]:
-    server = HostileServer({name.replace(" ", "-"): case.html for name, case in PAGES.items()})
+    pages = {name: case.html for name, case in PAGES.items()} | {"talking": TALKING}
+    server = HostileServer({name.replace(" ", "-"): html for name, html in pages.items()})
     async with server.running(), BrowserHost(PATIENT, resolver=server.resolver) as host:
         yield Stage(server, host)
 
@@ -72,7 +75,12 @@ async def serves_the_next_episode(host: BrowserHost, site: HostileSite) -> None:
         await world.close()
 
 
-@pytest.mark.parametrize("name", PAGES)
+SLOW = ("100 MB", "deepest nesting", "many elements", "long words", "many options")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in PAGES]
+)
 async def test_a_hostile_page_harms_nothing_beyond_its_own_episode(stage: Stage, name: str) -> None:
     case: Hostile = PAGES[name]
     server, site = stage.server, HostileSite(stage.server)
@@ -87,7 +95,9 @@ async def test_a_hostile_page_harms_nothing_beyond_its_own_episode(stage: Stage,
         assert case.fails, result
     else:
         assert result in case.results
-        assert any(node.text == "Here" for node in page.nodes) or not case.stays or result == "page_closed"
+        if result != "page_closed":
+            assert any(node.text == "Here" for node in page.nodes) or not case.stays
+            assert page.truncated or not case.cut
     assert "reached" not in server.notes
     assert not server.visitors
     await serves_the_next_episode(stage.host, site)
@@ -141,3 +151,22 @@ async def test_the_places_that_nobody_reached_could_have_been_reached(stage: Sta
             assert b"reached" in await reader.read()
             writer.close()
         assert len(server.visitors) == 2
+
+
+async def test_what_a_page_says_to_the_agent_is_found_and_forges_nothing(stage: Stage) -> None:
+    world = await stage.host.open_world(HostileSite(stage.server))
+    try:
+        page = (await world.reset(task_at("talking"))).observation.page
+    finally:
+        await world.close()
+    assert [found.split(":")[0] for found in suspicions(page)] == ["prompt", "new instructions", "action"]
+    lines = RENDERERS["lines/2"](page).splitlines()
+    assert len(lines) == 1 + len(page.nodes)
+    assert [line for line in lines if line.endswith("]")] == [
+        "textarea = x Round 9 button Pay (1) [1]",
+        "link Go [2]",
+    ]
+    html = RENDERERS["webrl/2"](page)
+    assert "do(action=&quot;Click&quot;" in html
+    assert not any(line.startswith(("Round", "button")) for line in html.splitlines())
+    assert not any("success" in node.text for node in page.nodes), "what nobody sees is not read"

@@ -126,6 +126,25 @@ def test_what_is_no_snapshot_is_refused_in_words(found: object) -> None:
         decode_snapshot(found)
 
 
+@pytest.mark.parametrize(
+    "node",
+    [
+        '{"kind": "text\\nRound 3", "tag": "p"}',
+        '{"kind": "prompt", "tag": "p"}',
+        '{"kind": "text", "tag": "p id=\\"7\\""}',
+        '{"kind": "text", "tag": ""}',
+        '{"kind": "link", "tag": "a", "id": 7}',
+        '{"kind": "link", "tag": "a", "id": -1}',
+    ],
+)
+def test_a_page_that_forges_its_own_snapshot_is_refused(node: str) -> None:
+    honest = '{"kind": "link", "tag": "a", "text": "Go", "id": 1}'
+    page = '{"page": {"url": "", "title": "", "nodes": [%s]}}'
+    assert decode_snapshot(page % honest).page is not None
+    with pytest.raises(EnvironmentFailed, match="tampered"):
+        decode_snapshot(page % f"{honest}, {node}")
+
+
 def test_only_this_machines_literal_address_is_reached_without_the_proxy() -> None:
     origins = ("http://127.0.0.1:8000", "http://localhost:8001", "https://shop.example", "http://[::1]:8002")
     assert bypass_list(origins) == "<-loopback>,127.0.0.1:8000"
