@@ -103,6 +103,8 @@ def record(
             defaults=read_defaults(known) if known else {"max_steps": RECORDED_STEPS},
         )
     )
+    if known is not None and task is None and definition.name in {one.name for one in entries}:
+        raise SettingsError(f"{known} has a task {definition.name!r} already: choose another --name")
     if handle is None:
         require_sound_groups(with_task(settings, definition))
     siblings = [one.name for one in entries if one.family == definition.family]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from actors.environments.web.definition import Check, WebTask, plain
 from actors.environments.web.evaluators import Found, Report, evaluate
 from actors.environments.web.files import read_tasks
+from actors.environments.web.probing import MAX_CHARS, MAX_TEXTS, bounded
 from actors.environments.web.secrets import Secrets, require_secrets
 from actors.environments.web.tasks import WebTasks, as_task, definition_of
 from app.configuration import Resolved, resolve, to_toml
@@ -182,6 +183,31 @@ def test_of_several_elements_one_is_enough_and_of_none_nothing_holds() -> None:
     assert judged(check, found=(Found(texts=("bread", "oat milk")),))[0] == "failure"
     assert "there is no text .note" in judged(check)[1]
     assert judged(Check(of="url", regex=r"/done\?"))[0] == "success"
+
+
+def test_what_goes_on_beyond_the_evidence_decides_only_where_it_is_found() -> None:
+    check = Check(of="text", selector="body", contains="milk")
+    assert judged(check, found=(Found(texts=("bread",), cut=True),))[0] == "undecided"
+    assert judged(check, found=(Found(texts=("milk and",), cut=True),))[0] == "success"
+    number = Check(of="text", selector="body", number=3)
+    assert judged(number, found=(Found(texts=("3 of",), cut=True),))[0] == "undecided"
+
+
+def test_what_is_stored_is_bounded_and_says_so() -> None:
+    found = bounded([Found(texts=("x" * (MAX_CHARS + 1), "y")), Found(texts=("\ud800",)), Found(error="gone")])
+    assert [one.cut for one in found] == [True, False, False]
+    assert (len(found[0].texts[0]), found[0].texts[1], found[1].texts) == (MAX_CHARS, "y", ("?",))
+    assert [one.cut for one in bounded([Found(texts=("a",) * (MAX_TEXTS + 1))])] == [True]
+
+
+def test_a_number_with_a_unit_behind_its_fraction_is_not_its_whole_part() -> None:
+    assert judged(Check(of="answer", number=12), answer="12.5kg")[0] == "failure"
+
+
+def test_secrets_that_a_command_sees_are_taken_out_of_what_it_says() -> None:
+    secrets = Secrets({"KEY": "open sesame"})
+    secrets.learn(("KEY", "MISSING"))
+    assert secrets.take_out("+ curl open sesame") == "+ curl ${KEY}"
 
 
 def test_all_and_any_of_several_checks() -> None:

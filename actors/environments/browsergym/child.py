@@ -111,15 +111,17 @@ class Child:
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._process.wait()
+        finally:  # whoever waits may be cancelled; its group ends all the same
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._words.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._process.wait()
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(CLOSE_S):
-                await self._process.wait()
-        self._words.close()
 
     def _last_words(self) -> str:
         self._words.seek(0)

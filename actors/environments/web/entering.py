@@ -31,7 +31,7 @@ SIGNED_IN_MS = 8_000.0
 async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
     """Bring the back end into its first state. Raises EnvironmentFailed when that fails."""
     if reset.command:
-        await _run(reset.command, name=name)
+        await _run(reset.command, secrets, name=name)
         return
     answer = await call(
         secrets.put_in_address(reset.url),
@@ -40,11 +40,12 @@ async def reset_site(reset: Reset, secrets: Secrets, *, name: str) -> None:
         body=secrets.put_in(reset.body).encode() or None,
     )
     if answer.error or not 200 <= answer.status < 300:
-        told = answer.error or f"{answer.status} {answer.text[:SHOWN_CHARS]}"
+        # taken out before it is cut: half a secret would not be found
+        told = answer.error or f"{answer.status} {secrets.take_out(answer.text)[:SHOWN_CHARS]}"
         raise EnvironmentFailed(secrets.take_out(f"the reset of {name} at {reset.url} failed: {told}"))
 
 
-async def _run(command: tuple[str, ...], *, name: str) -> None:
+async def _run(command: tuple[str, ...], secrets: Secrets, *, name: str) -> None:
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
@@ -65,7 +66,7 @@ async def _run(command: tuple[str, ...], *, name: str) -> None:
         await process.wait()
         raise
     if process.returncode != 0:
-        told = said.decode("utf-8", "replace")[-SHOWN_CHARS:].strip()
+        told = secrets.take_out(said.decode("utf-8", "replace"))[-SHOWN_CHARS:].strip()
         raise EnvironmentFailed(
             f"the reset of {name} ended with {process.returncode}: {command[0]}: {told or 'it said nothing'}"
         )

@@ -9,7 +9,7 @@ from actors.environments.web.tasks import definition_of
 from core.evidence import Evidence, Judgment
 from core.task import Task
 
-NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w])")
+NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w|\.\d)")
 SHOWN_CHARS = 80
 
 
@@ -18,6 +18,8 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
     texts: tuple[str, ...] = ()
     """One per element; empty: nothing is there."""
+    cut: bool = False
+    """Whether there is more than is stored."""
     error: str = ""
     """Why nobody could look."""
 
@@ -51,6 +53,9 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
             unknown = unknown or texts
             continue
         holds, last = any(_meets(check, text) for text in texts), _say(check, texts)
+        if found.cut and (not holds or check.number is not None):
+            unknown = unknown or f"{_place(check)} is longer than what is stored of it"
+            continue
         if holds == wanted:  # decides, whatever the others say
             return _decided(holds, last)
     if unknown:

@@ -1,9 +1,13 @@
 """What a user's site shows at the end of an episode, where its task's checks look."""
 
+import asyncio
 import json
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urljoin
 
+import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
@@ -14,12 +18,18 @@ from actors.environments.web.evaluators import Found
 from actors.environments.web.secrets import Secrets
 from core.ids import digest_hex
 
-MAX_TEXTS = 50
+MAX_TEXTS = 200
 """Elements whose texts are kept of one check."""
-MAX_CHARS = 2000
+MAX_CHARS = 20_000
 """Of one text."""
+MAX_ALL_BYTES = 300_000
+"""Kept of all texts of an episode, so that its end fits into one event."""
 LOOK_MS = 10_000.0
 """Opening a page to look at."""
+CLOSE_S = 2.0
+"""Closing it; what does not close goes with its context."""
+ABSENT = (404, 410)
+"""Answers that say that nothing is there; all others but 2xx say that nobody could look."""
 
 _TEXTS = "(elements, most) => elements.slice(0, most).map(element => element.innerText ?? element.textContent ?? '')"
 _VALUES = (
@@ -42,9 +52,30 @@ async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Fou
             await beside.goto(urljoin(task.start, check.at), timeout=LOOK_MS)
             return await _read(beside, check)
         finally:
-            await beside.close()
+            with suppress(PlaywrightError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await beside.close()
     except PlaywrightError as error:
         return Found(error=secrets.take_out(first_line(error)))
+
+
+def bounded(found: Sequence[Found]) -> tuple[Found, ...]:
+    """What is stored of what was found. Texts beyond the bounds are cut, and say so."""
+    left, kept = MAX_ALL_BYTES, []
+    for one in found:
+        texts = []
+        for text in one.texts[:MAX_TEXTS]:
+            # a page may hold half a surrogate pair, which no event can
+            stored = text[:MAX_CHARS].encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
+            left -= len(stored.encode())
+            texts.append(stored)
+        cut = len(texts) < len(one.texts) or any(map(_is_shorter, texts, one.texts))
+        kept.append(msgspec.structs.replace(one, texts=tuple(texts), cut=cut))
+    return tuple(kept)
+
+
+def _is_shorter(stored: str, text: str) -> bool:
+    return len(stored) < len(text)
 
 
 async def fingerprint(page: Page, selector: str) -> str:
@@ -60,17 +91,18 @@ async def _read(page: Page, check: Check) -> Found:
     found = page.locator(check.selector)
     if check.of == "count":
         return Found(texts=(str(await found.count()),))
-    texts = await found.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS)
-    return Found(texts=tuple(str(text)[:MAX_CHARS] for text in texts))
+    # one more than is kept, so that `bounded` sees that there is more
+    texts = await found.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS + 1)
+    return Found(texts=tuple(map(str, texts)))
 
 
 async def _ask(task: WebTask, check: Check, secrets: Secrets) -> Found:
     headers = {name: secrets.put_in(value) for name, value in check.headers.items()}
     answer = await call(urljoin(task.start, check.address), headers=headers)
-    if answer.error or answer.status >= 500:
-        return Found(error=secrets.take_out(answer.error or f"it answered {answer.status}"))
-    if answer.status >= 300:
+    if answer.status in ABSENT:
         return Found()
+    if answer.error or not 200 <= answer.status < 300:
+        return Found(error=secrets.take_out(answer.error or f"it answered {answer.status}"))
     text = answer.text
     if check.field:
         try:
@@ -80,7 +112,7 @@ async def _ask(task: WebTask, check: Check, secrets: Secrets) -> Found:
         if value is None:
             return Found()
         text = _as_text(value)
-    return Found(texts=(secrets.take_out(text)[:MAX_CHARS],))
+    return Found(texts=(secrets.take_out(text),))
 
 
 def _part(value: Any, path: str) -> Any:
@@ -95,4 +127,4 @@ def _part(value: Any, path: str) -> Any:
 
 
 def _as_text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

@@ -18,6 +18,12 @@ class Secrets:
         self._environment = os.environ if environment is None else environment
         self._given: dict[str, str] = {}
 
+    def learn(self, names: Iterable[str]) -> None:
+        """Take these out of what is told, too: a command sees them though they are not put in."""
+        for name in names:
+            if value := self._environment.get(name):
+                self._given[name] = value
+
     def put_in(self, text: str) -> str:
         """The text with its placeholders replaced.
 

@@ -16,7 +16,7 @@ from actors.environments.site import SiteTraits
 from actors.environments.web.definition import WebTask, origin_of, secrets_named
 from actors.environments.web.entering import STEP_MS, first_line, log_in, require_signed_in, reset_site
 from actors.environments.web.evaluators import Report
-from actors.environments.web.probing import fingerprint, look
+from actors.environments.web.probing import bounded, fingerprint, look
 from actors.environments.web.secrets import Secrets
 from actors.environments.web.tasks import ENVIRONMENT, definition_of
 from core.errors import EnvironmentFailed
@@ -56,6 +56,7 @@ class WebSite:
         definition, secrets = self._definition(task), Secrets()
         if not self._trusted:
             _require_harmless(definition)
+        secrets.learn(secrets_named(definition))
         try:
             await page.set_viewport_size({"width": definition.viewport[0], "height": definition.viewport[1]})
             await self._reset(definition, secrets)
@@ -82,7 +83,7 @@ class WebSite:
         """What the checks find, in plain values: see `evaluators.Report`."""
         definition, secrets = self._definition(task), Secrets()
         found = [await look(page, definition, check, secrets) for check in definition.checks]
-        report = Report(found=tuple(found), start=self._starts.get(page.context, ""))
+        report = Report(found=bounded(found), start=self._starts.get(page.context, ""))
         as_stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
         return as_stored
 

@@ -5,6 +5,7 @@ order yet, no such member), the text is empty here, so that the check fails and 
 """
 
 import asyncio
+import http.client
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
@@ -114,7 +115,7 @@ class Helpers:
             # what it says may repeat what it was told, a password among it
             error.close()
             raise EnvironmentFailed(f"the shop at {self._shop} answered {error.code} to {path}") from None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
             raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {path}: {error}") from error
 
 

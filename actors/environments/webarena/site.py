@@ -143,5 +143,7 @@ class WebArenaSite:
         hook = Reset(url=how) if how.startswith(WEB) else Reset(command=tuple(shlex.split(how)))
         async with self._resetting[site]:
             if self._settings.webarena_resets == "per_episode" or site not in self._was_reset:
-                await reset_site(hook, Secrets(), name=site)
+                secrets = Secrets()
+                secrets.learn(name for names in self._settings.webarena_accounts.values() for name in names)
+                await reset_site(hook, secrets, name=site)
                 self._was_reset.add(site)
