@@ -267,6 +267,7 @@ def test_what_a_page_does_not_offer_is_a_result_and_changes_nothing(tasks: Websh
         (Action(name="Go_backward"), "not_actionable"),
         (Action(name="Goto", argument="http://example.org/webshop/x"), "navigation_blocked"),
         (Action(name="Goto", argument="/webshop/done/x/y"), "navigation_blocked"),
+        (Action(name="Goto", argument="http://[x"), "navigation_blocked"),
         (Action(name="exit", argument="done"), "exit"),
         (ParseFailure(reason="no call"), "parse_failure"),
     ):

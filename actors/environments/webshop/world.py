@@ -153,7 +153,7 @@ class TextWorld:
         )
 
     def _go_to(self, address: str) -> Result:
-        place = None if urlsplit(address).netloc else place_at(address)
+        place = None if _has_host(address) else place_at(address)
         if place is None or view_of(self._shop, place) is None:
             return "navigation_blocked", f"{address[:200]} is no page of the shop"
         return self._visit(place)
@@ -188,6 +188,13 @@ class TextWorld:
         view = self._view()
         page = page_of(view, address_of(self._place()), typed=self._typed, looked_at=self._looked_at)
         return observe(page, tabs=(view.title,))
+
+
+def _has_host(address: str) -> bool:
+    try:
+        return bool(urlsplit(address).netloc)
+    except ValueError:  # a policy may write anything
+        return True
 
 
 def page_of(view: View, address: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()) -> Page:
