@@ -111,6 +111,12 @@ def require_actors(settings: Settings, actors: int) -> None:
             f"--actors {actors} plays several episodes at once, and the reset of {alone[0]} would wipe the others' state: leave "
             "it at 1, or say parallel = true in the task file if the reset concerns an episode alone"
         )
+    batches = [task.name for task in tasks_of(settings.web.tasks) if task.resets == "per_batch"]
+    if batches:
+        raise SettingsError(
+            f"--actors {actors}: each resets the site of {batches[0]} before its first episode (resets = 'per_batch'), and would "
+            "wipe what the others have begun: leave it at 1"
+        )
 
 
 def _refusal(shared: list[WebTask], group_size: int) -> str:

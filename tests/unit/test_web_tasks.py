@@ -294,6 +294,9 @@ def test_a_reset_of_the_whole_site_leaves_one_episode_at_a_time(tmp_path: Path) 
     path = written(tmp_path, {**ENTRY, "resets": "per_episode", "reset": RESET, "parallel": True})
     assert settled(path).actors.contexts > 1
     require_actors(settled(path), 2)
+    path = written(tmp_path, {**ENTRY, "resets": "per_batch", "reset": RESET, "parallel": True})
+    with pytest.raises(SettingsError, match="before its first episode"):
+        require_actors(settled(path), 2)
 
 
 def test_a_judge_that_a_task_leaves_its_verdict_to_must_be_the_one_that_training_uses(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from actors.environments.web.definition import Check, WebTask
 from actors.environments.web.entering import first_line
 from actors.environments.web.evaluators import Found
 from actors.environments.web.secrets import Secrets
+from actors.environments.window import MAX_TABS
 from core.ids import digest_hex
 
 MAX_TEXTS = 200
@@ -47,6 +48,8 @@ async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Fou
             return await _ask(task, check, secrets)
         if not check.at:
             return await _read(page, check)
+        if len(page.context.pages) >= MAX_TABS:  # an agent must not escape a check by leaving no room to look
+            await next(other for other in page.context.pages if other is not page).close()
         beside = await page.context.new_page()
         try:
             await beside.goto(urljoin(task.start, check.at), timeout=LOOK_MS)
