@@ -48,7 +48,8 @@
 
   // way === "option"
   if (element.tagName !== "SELECT") return say("no dropdown");
-  const fold = (text) => (text || "").replace(/\s+/g, " ").trim().toLowerCase();
+  // Prompts show a number in square brackets, which means an element there, in round ones.
+  const fold = (text) => (text || "").replace(/\s+/g, " ").trim().toLowerCase().replace(/\[(\s*\d+\s*)\]/g, "($1)");
   const options = Array.from(element.options).filter((one) => !one.disabled);
   const label = (one) => fold(one.label || one.textContent);
   const wanted = fold(option);

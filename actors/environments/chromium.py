@@ -128,16 +128,20 @@ class Chromium:
         Raises Playwright's errors, and OSError when the proxy cannot listen.
         """
         self._proxies.add(await proxy.start())
-        context = await self.browser.new_context(
-            viewport={"width": viewport[0], "height": viewport[1]},
-            service_workers="block",
-            accept_downloads=False,
-            locale="en-US",
-            timezone_id="UTC",
-            color_scheme="light",
-            reduced_motion="reduce",
-            proxy={"server": proxy.url, "bypass": bypass_list(origins)},
-        )
+        try:
+            context = await self.browser.new_context(
+                viewport={"width": viewport[0], "height": viewport[1]},
+                service_workers="block",
+                accept_downloads=False,
+                locale="en-US",
+                timezone_id="UTC",
+                color_scheme="light",
+                reduced_motion="reduce",
+                proxy={"server": proxy.url, "bypass": bypass_list(origins)},
+            )
+        except BaseException:
+            self._close_proxy(proxy)
+            raise
         context.on("close", lambda _: self._close_proxy(proxy))
         await context.grant_permissions([])  # which denies every one that is not named
         return context

@@ -30,7 +30,10 @@ def is_allowed(url: str, origins: tuple[str, ...]) -> bool:
 
 
 def _within(url: str, origin: str) -> bool:
-    parts, wanted = urlsplit(url), urlsplit(origin)
+    try:
+        parts, wanted = urlsplit(url), urlsplit(origin)
+    except ValueError:  # no address at all, such as http://[x
+        return False
     if parts.scheme != wanted.scheme:
         return False
     if wanted.scheme == "file":
@@ -48,8 +51,18 @@ def _port(url: str) -> int | None:
 
 
 def resolve(address: str, *, current: str) -> str:
-    """The absolute address of what an agent typed: full, relative to the current page, or a bare host."""
+    """The absolute address of what an agent typed: full, relative to the current page, or a bare host.
+
+    What is no address at all comes back as it is, and lies within no origins.
+    """
     address = address.strip()
+    try:
+        return _resolved(address, current)
+    except ValueError:
+        return address
+
+
+def _resolved(address: str, current: str) -> str:
     if urlsplit(address).scheme in ("http", "https", "file", "about"):
         return address
     if address.startswith(("/", "?", "#", "./", "../")):

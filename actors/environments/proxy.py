@@ -236,6 +236,7 @@ async def _answer(from_site: asyncio.StreamReader, to_client: asyncio.StreamWrit
             # a response may be announced by others (100, 103), each a head of its own
             heads = head[8:10] == b" 1"
             to_client.write(head if heads else closing(head))
+            await to_client.drain()
         await _pump(from_site, to_client, limit_bytes=CONNECTION_BYTES)
 
 

@@ -167,4 +167,6 @@ def _why_forged(node: Node) -> str:
         return f"the kind {node.kind[:40]!r} is"
     if not _TAG.fullmatch(node.tag):
         return f"the tag {node.tag[:40]!r} is"
+    if not 0 <= node.depth <= LIMITS["depth"] + 1:  # a renderer that indents would write as many blanks
+        return "a depth is"
     return ""

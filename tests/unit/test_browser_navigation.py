@@ -34,6 +34,8 @@ REFUSED = (
     "blob:http://evil.example/1",
     "chrome-error://chromewebdata/",
     "about:version",
+    "http://[x",
+    "//[x",
 )
 
 
@@ -102,6 +104,8 @@ def test_what_an_agent_types_becomes_an_address() -> None:
         ("shop.example/x", "http://shop.example/x"),
         ("127.0.0.1:8000/x", "http://127.0.0.1:8000/x"),
         ("https://shop.example", "https://shop.example"),
+        ("http://[x", "http://[x"),
+        (" //[x ", "//[x"),
     ):
         assert resolve(typed, current=here) == url
 
@@ -135,6 +139,8 @@ def test_what_is_no_snapshot_is_refused_in_words(found: object) -> None:
         '{"kind": "text", "tag": ""}',
         '{"kind": "link", "tag": "a", "id": 7}',
         '{"kind": "link", "tag": "a", "id": -1}',
+        '{"kind": "text", "tag": "p", "depth": 1000000000}',
+        '{"kind": "text", "tag": "p", "depth": -1}',
     ],
 )
 def test_a_page_that_forges_its_own_snapshot_is_refused(node: str) -> None:
