@@ -198,12 +198,8 @@ async def _close_tab(window: Window, action: Action) -> None:
 
 
 def _address(window: Window, address: str) -> str:
-    try:
-        url = resolve(address, current=window.tab.page.url)
-        allowed = is_allowed(url, window.origins)
-    except ValueError as error:
-        raise Refused("not_actionable", f"{address[:200]!r} is no address: {error}") from None
-    if not allowed:
+    url = resolve(address, current=window.tab.page.url)
+    if not is_allowed(url, window.origins):
         raise Refused("navigation_blocked", f"{url[:200]} is outside {', '.join(window.origins)}")
     return url
 

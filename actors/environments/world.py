@@ -35,6 +35,8 @@ POPUP_WAIT_S = 2.0
 """How long a tab that a page asked for may take to appear."""
 LAST_LOOK_S = 1.0
 """A page whose reading ran out of time gets one more look at what is there by now."""
+TROUBLE_S = 10.0
+"""How long getting out of trouble may take, at least: its end is the end of a browser that others use, too."""
 
 
 _KEPT_IN = ("ERR_ABORTED", "ERR_UNSAFE_REDIRECT")
@@ -328,7 +330,7 @@ class BrowserWorld:
     async def _bounded(self, window: Window, call: Callable[[], Awaitable[object]]) -> None:
         """A call that gets the world out of trouble. When it hangs, so does the browser: kill it."""
         try:
-            async with asyncio.timeout(self._settings.action_timeout_s):
+            async with asyncio.timeout(max(TROUBLE_S, self._settings.action_timeout_s)):
                 await call()
         except TimeoutError as error:
             await self._windows.discard(window)

@@ -194,7 +194,9 @@ def test_what_goes_on_beyond_the_evidence_decides_only_where_it_is_found() -> No
 
 
 def test_what_is_stored_is_bounded_and_says_so() -> None:
-    found = bounded([Found(texts=("x" * (MAX_CHARS + 1), "y")), Found(texts=("\ud800",)), Found(error="gone")])
+    found = bounded(
+        [Found(texts=("x" * (MAX_CHARS + 1), "y")), Found(texts=("\ud800",)), Found(error="gone")]
+    )
     assert [one.cut for one in found] == [True, False, False]
     assert (len(found[0].texts[0]), found[0].texts[1], found[1].texts) == (MAX_CHARS, "y", ("?",))
     assert [one.cut for one in bounded([Found(texts=("a",) * (MAX_TEXTS + 1))])] == [True]
