@@ -375,13 +375,14 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         notices=count_by(connection, notices.c.type, notices, position),
         success=tuple(_curve(judged)),
         retention=retention(connection, position, judge),
-        changes=recipe_changes(connection, position),
+        changes=recipe_changes(connection, as_of=position),
         throughput=throughput(connection, as_of=position),
     )
 
 
-def recipe_changes(connection: Connection, position: int) -> tuple[RecipeChange, ...]:
+def recipe_changes(connection: Connection, *, as_of: int | None = None) -> tuple[RecipeChange, ...]:
     """Of the recipe, in order."""
+    position = position_of(connection, as_of)
     told = select(notices.c.position, notices.c.text).where(
         holding(notices, position), notices.c.type == "recipe.changed"
     )

@@ -19,12 +19,12 @@ from actors.environments.webarena.evaluators import evaluate, questions
 from actors.environments.webarena.probes import looks_of
 from actors.environments.webarena.site import WebArenaSite
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from app.configuration import describe_value
 from core.action import Action
 from core.errors import EnvironmentFailed
 from core.evidence import Evidence, Outcome
 from core.settings import SiteSettings
 from core.task import Task
+from core.toml import as_toml
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -287,7 +287,7 @@ async def test_an_evaluation_plays_each_task_once_and_prints_success_per_site(
     sites: WebArenaSites, tmp_path: Path
 ) -> None:
     given = settings(sites, webarena_steps=1).model_dump(exclude_defaults=True)
-    texts = {key: value if isinstance(value, str) else describe_value(value) for key, value in given.items()}
+    texts = {key: value if isinstance(value, str) else as_toml(value) for key, value in given.items()}
     named = [part for key, text in texts.items() for part in ("--set", f"sites.{key}={text}")]
     patient = {
         "page_timeout_s": 60,

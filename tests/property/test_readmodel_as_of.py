@@ -29,6 +29,7 @@ from storage.readmodel.queries import (
     list_episodes,
     list_policies,
     list_tasks,
+    recipe_changes,
     run_summary,
     show_episode,
     success_by_version,
@@ -140,6 +141,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "list_phases": lambda connection, as_of: list_phases(connection, as_of=as_of),
     "list_policies": lambda connection, as_of: list_policies(connection, as_of=as_of),
     "throughput": lambda connection, as_of: throughput(connection, as_of=as_of),
+    "recipe_changes": lambda connection, as_of: recipe_changes(connection, as_of=as_of),
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
     "lineage": ask_lineage,
 }

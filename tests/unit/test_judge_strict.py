@@ -98,5 +98,7 @@ def test_what_the_rules_cannot_decide_stays_undecided() -> None:
 
 def test_judges_are_told_apart_by_their_names() -> None:
     assert {name: judge.identity.name for name, judge in JUDGES.items()} == {name: name for name in JUDGES}
-    with pytest.raises(SettingsError, match="no judge 'oracle'; there are: endpoint, orm, rules, strict"):
+    with pytest.raises(
+        SettingsError, match="no judge 'oracle'; there are: endpoint, fuzzy, orm, rules, strict"
+    ):
         judge_named("oracle")

@@ -55,7 +55,7 @@ def settings(ask: Ask) -> SettingsPage:
         settings={section: _shown(values) for section, values in resolved.items()},
         fingerprint=_shown(json.loads(row["fingerprint"] or "{}")),
         packages=_shown(json.loads(row["packages"] or "{}")),
-        changes=recipe_changes(ask.connection, ask.position),
+        changes=recipe_changes(ask.connection, as_of=ask.position),
         notices=[Notice(**one) for one in ask.connection.execute(told).mappings()],
     )
 
