@@ -100,14 +100,26 @@ class Endpoint:
         self._environment = os.environ if environment is None else environment
         self._sleep = sleep
         self._random = random or Random()
+        self._key = ""
         self._client: Any = None
         self._pace: Pace | None = None
 
     async def __aenter__(self) -> Self:
-        """Ready to ask; loads the package `openai`."""
+        """Ready to ask; loads the package `openai`.
+
+        Raises:
+            SettingsError: the key cannot be sent.
+
+        """
         from openai import AsyncOpenAI
 
         settings = self.settings
+        # a line's end behind it, as files leave one, can be sent by nobody, and who refuses it shows the whole header
+        self._key = self._environment.get(settings.key_variable, "").strip()
+        if not (self._key.isascii() and self._key.isprintable()):
+            raise SettingsError(
+                f"the key in {settings.key_variable} (endpoint.key_variable) holds characters that no header can"
+            )
         self._pace = Pace(
             at_once=settings.at_once,
             per_minute=settings.requests_per_minute,
@@ -116,7 +128,7 @@ class Endpoint:
         )
         self._client = AsyncOpenAI(
             base_url=settings.base_url,
-            api_key=self._environment.get(settings.key_variable) or NO_KEY,
+            api_key=self._key or NO_KEY,
             timeout=settings.timeout_s,
             max_retries=0,  # ours count the tries, keep the pace and stop everybody where the server asks for peace
         )
@@ -223,9 +235,9 @@ class Endpoint:
                 return completion
             if further == settings.retries or (wait_s is not None and wait_s > LONGEST_HOLD_S):
                 break
-            if wait_s is not None:
+            if wait_s:
                 self._pace.hold(wait_s)
-            else:
+            else:  # also where the server says that it may be asked at once: it was, in vain
                 await self._sleep(settings.backoff_s * 2**further * self._random.uniform(0.5, 1.0))
         raise _Failed(
             "outage", f"{settings.base_url} was asked {bill.tries} times in vain, at last: {reason}"
@@ -252,7 +264,10 @@ class Endpoint:
     def _said_no(self, error: Any) -> Exception:
         """What a status other than success means."""
         status, code = int(error.status_code), error.code
-        words = f"{status}: {str(error.message)[:MOST_SHOWN]}"
+        said = str(error.message)
+        if self._key:
+            said = said.replace(self._key, "…")
+        words = f"{status}: {said[:MOST_SHOWN]}"
         if code == REFUSING:
             return _Failed("refusal", f"the provider's filter held the question back ({words})")
         if status in (401, 403):

@@ -83,6 +83,10 @@ def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
     found: dict[str, AchievedGoal] = {}
     for goal in msgspec.json.decode(json_in(text), type=_Said).goals:
         instruction = goal.instruction.strip()
+        if not 1 <= goal.step <= steps:  # before anything of that length is made
+            raise ValueError(
+                f"the goal {instruction!r} is achieved by step {goal.step}, and there are 1 to {steps}"
+            )
         outside = [step for step in goal.relevant if not 1 <= step <= goal.step]
         if goal.step not in goal.relevant or outside:
             raise ValueError(

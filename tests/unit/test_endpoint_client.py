@@ -67,12 +67,35 @@ async def test_the_key_comes_from_the_variable_that_is_named_and_from_no_other(
     assert server.keys == ["bearer secret", "bearer none"]
 
 
+async def test_a_key_with_a_line_end_is_sent_without_it_and_one_that_cannot_be_sent_is_not_shown() -> None:
+    with chatting(in_turn(says("7"))) as server:
+        settings = settings_for(server, key_variable="MINE")
+        async with Endpoint(settings, environment={"MINE": "secret\r\n"}) as endpoint:
+            assert isinstance(await endpoint.ask(HELLO, int), Answered)
+        with pytest.raises(SettingsError, match="MINE") as refused:
+            async with Endpoint(settings, environment={"MINE": "sec\nret"}):
+                pass
+    assert server.keys == ["bearer secret"]
+    assert "sec" not in str(refused.value)
+
+
+async def test_a_server_that_repeats_the_key_is_not_quoted_with_it() -> None:
+    with chatting(in_turn(fails(400, message="no such key: secret"))) as server:
+        settings = settings_for(server, key_variable="MINE")
+        async with Endpoint(settings, environment={"MINE": "secret"}) as endpoint:
+            answer = await endpoint.ask(HELLO, int)
+    assert isinstance(answer, Unanswered)
+    assert "no such key" in answer.reason
+    assert "secret" not in answer.reason
+
+
 @pytest.mark.parametrize(
     "trouble",
     [
         fails(500),
         fails(503),
         fails(429, Retry_After="0.01"),
+        fails(429, Retry_After="0"),
         fails(408),
         Drops(),
         Response(b"<html>"),

@@ -155,6 +155,11 @@ def test_every_goal_that_is_taken_is_one_and_every_other_answer_is_told_what_is_
     assert len(found) == len({text.strip().casefold() for text, _, _ in goals})
 
 
+def test_a_step_far_beyond_the_episode_is_no_goal_and_takes_no_memory() -> None:
+    with pytest.raises(ValueError, match="there are 1 to 3"):
+        goals_of(named(("Go.", 10**15, [10**15])), steps=3)
+
+
 def test_a_relabeler_that_could_never_speak_is_refused_before_anything_starts() -> None:
     with pytest.raises(SettingsError, match=r"relabeler\.kind asks the endpoint"):
         resolve(environment={}, overrides=["relabeler.kind=endpoint"])
