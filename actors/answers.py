@@ -6,6 +6,7 @@ the policy would sample it (text and end token), with log-probability 0 and vers
 sampled, so there is no behaviour distribution to correct for.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -207,7 +208,7 @@ class PolicyAnswerer:
         )
 
 
-class _ShownAnswerer:
+class _ShownAnswerer(ABC):
     """Answers that somebody shows, whoever they are: encoded as the policy would sample them."""
 
     def __init__(
@@ -226,8 +227,9 @@ class _ShownAnswerer:
             request, tokenizer=tokenizer, settings=settings, scaffold=scaffold, run_seed=run_seed
         )
 
+    @abstractmethod
     async def _next(self, situation: Situation) -> Action:
-        raise NotImplementedError
+        """What is shown next."""
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
