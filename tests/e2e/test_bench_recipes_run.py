@@ -11,6 +11,7 @@ reported_seeds = [5]
 tuning_seeds = [1]
 episodes = 8
 points = 1
+edition = 1
 minutes = 8.0
 families = ["miniwob/click-tab-2", "miniwob/click-collapsible-2"]
 

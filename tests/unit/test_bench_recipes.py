@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -68,6 +69,23 @@ def test_a_table_that_does_not_hold_together_is_refused(
     (tmp_path / "table.toml").write_text(text.replace(*change, 1))
     with pytest.raises(SettingsError, match=words):
         load_table(tmp_path / "table.toml")
+
+
+def test_a_rows_identity_is_what_it_sets_the_base_policy_and_the_edition(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table = load_table()
+    row = table.row("sft")
+    known = identity_of(table, row)
+    others = {
+        identity_of(table, msgspec.structs.replace(row, set=(*row.set, "learner.learning_rate=9e-9"))),
+        identity_of(msgspec.structs.replace(table, edition=table.edition + 1), row),
+        identity_of(msgspec.structs.replace(table, episodes=table.episodes + 1), row),
+    }
+    as_by_default = msgspec.structs.replace(table, set=(*table.set, "judge.timeout_s=30"))
+    assert identity_of(as_by_default, row) == known, "a setting at its default says nothing"
+    monkeypatch.setattr("app.bench.recipes.running.policy_folder", lambda _name: Path(__file__).parent)
+    assert len({known, identity_of(table, row), *others}) == 5
 
 
 def test_a_result_is_found_under_its_own_settings_alone(tmp_path: Path) -> None:

@@ -48,6 +48,8 @@ class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Of each measurement."""
     points: int
     """Versions measured along the way, the last included."""
+    edition: int
+    """Raised when a default that rows rest on changes: results of an earlier edition are others'."""
     minutes: float
     """After which a training is given up."""
     families: tuple[str, ...]
@@ -102,7 +104,11 @@ def load_table(path: Path | None = None) -> Table:
 
 
 def identity(table: Table, row: Row, resolved: bytes) -> str:
-    """Digest of all that decides a row's result but the seed; `resolved`: its settings as they come out, encoded."""
+    """Digest of all that decides a row's result but the seed.
+
+    `resolved`: its base policy and those of its settings that are not the defaults, encoded. So a setting that is new, and
+    by default changes nothing, leaves the results of days standing; a changed default raises the table's edition.
+    """
     return digest_hex(
         msgspec.json.encode(
             {
@@ -110,6 +116,7 @@ def identity(table: Table, row: Row, resolved: bytes) -> str:
                 "resolved": resolved,
                 "episodes": table.episodes,
                 "points": table.points,
+                "edition": table.edition,
                 "families": table.families,
             },
             order="sorted",

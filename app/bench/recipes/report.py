@@ -25,7 +25,7 @@ def report(table: Table, results: Measured, seeds: Sequence[int]) -> str:
 
 
 _PAIRS = ("claim", "ours", "theirs", "ratio", "95 %", "paper", "seeds", "higher in", "verdict")
-_ROWS = ("row", "seed", "success", "95 %", "n", "lost", "updates", "minutes", "episodes", "log")
+_ROWS = ("row", "seed", "success", "95 %", "n", "lost", "updates", "minutes", "episodes", "code", "log")
 
 
 def _finding(finding: Finding, seeds: Sequence[int]) -> tuple[str, ...]:
@@ -74,6 +74,7 @@ def _row(name: str, results: Measured, seeds: Sequence[int]) -> Iterable[tuple[s
             str(result.updates),
             f"{result.minutes:.1f}",
             str(result.training_episodes),
+            result.revision or "-",
             f"`{result.log_digest[:16]}`" if result.log_digest else "-",
         )
 

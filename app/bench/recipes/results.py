@@ -39,6 +39,8 @@ class Result(Struct, frozen=True, kw_only=True):
     """Rolling sha256 over the run's log; empty where nothing was trained."""
     home: str = ""
     """Folder of the run beside the results: `HINDCAST_HOME` for `hindcast verify`."""
+    revision: str = ""
+    """Of the code that measured it."""
 
     @property
     def rate(self) -> float:

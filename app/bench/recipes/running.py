@@ -18,6 +18,8 @@ from app.bench.recipes.results import Result, Results
 from app.bootstrap import task_sources
 from app.configuration import resolve
 from app.evaluation import Tally, play
+from app.revision import code_revision
+from core.ids import digest_hex
 from core.models.folders import policy_folder
 from core.settings import Settings
 from core.statistics import wilson
@@ -42,9 +44,12 @@ def settings_of(table: Table, row: Row, *, seed: int) -> Settings:
 
 
 def identity_of(table: Table, row: Row) -> str:
-    """Of a row as its recipe stands now: a changed recipe is another row."""
-    resolved = settings_of(table, row, seed=0)
-    return identity(table, row, msgspec.json.encode(resolved.model_dump(mode="json"), order="sorted"))
+    """Of a row as its recipe stands now: a changed recipe, or base policy, is another row."""
+    settings = settings_of(table, row, seed=0)
+    set_otherwise = settings.model_dump(mode="json", exclude_defaults=True)
+    weights = sorted(policy_folder(settings.policy.base).glob("*.safetensors"))
+    decides = (set_otherwise, [digest_hex(path.read_bytes()) for path in weights])
+    return identity(table, row, msgspec.json.encode(decides, order="sorted"))
 
 
 async def run_row(
@@ -112,6 +117,7 @@ async def run_row(
         events=events,
         log_digest=digest,
         home="" if row.updates == 0 else str(home.relative_to(folder)),
+        revision=code_revision(),
     )
     results.keep(result)
     return result
