@@ -1,22 +1,24 @@
 """`hindcast watch`."""
 
 import asyncio
+import os
 import sys
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.live import Live
 
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs import RunHandle, open_run
+from app.watch.asking import Counts, Model
 from app.watch.following import look
 from app.watch.rendering import as_line, as_screen
 from app.watch.view import View
+from storage.readmodel.database import ReadModelUnavailable
 
 app = typer.Typer()
 
@@ -36,34 +38,40 @@ def watch_run(
 ) -> None:
     """Look at a run while it goes: actors, success, learner, consumers with their lag, and what holds it up, in words.
 
-    Plain lines where the output is no terminal; with --json one document per look. Ctrl-C leaves; the run goes on.
+    On a terminal: `[` and `]` lead to the pages beside, j and k move, o opens an episode and a step, q leaves; the run
+    goes on. Plain lines where the output is no terminal; with --json one document per look, until Ctrl-C.
 
     Example: hindcast watch --once --json
     """
     handle = open_run(run)
-    on_screen = sys.stdout.isatty() and not as_json and not once
-    every_s = interval_s or (SCREEN_S if on_screen else LINES_S)
+    if _is_terminal() and not as_json and not once:
+        _watch_on_screen(handle, interval_s or SCREEN_S)
+        return
     with suppress(KeyboardInterrupt):
-        _watch(handle, every_s, once=once, on_screen=on_screen, as_json=as_json)
+        _watch_in_lines(handle, interval_s or LINES_S, once=once, as_json=as_json)
 
 
-def _watch(handle: RunHandle, every_s: float, *, once: bool, on_screen: bool, as_json: bool) -> None:
-    with ExitStack() as stack:
-        bar = stack.enter_context(progress_bar(as_json=as_json))
+def _is_terminal() -> bool:
+    """Whether there is a screen that can be drawn on, and keys."""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _watch_on_screen(handle: RunHandle, every_s: float) -> None:
+    from app.watch.screens.terminal import WatchTerminal
+
+    ended_by = WatchTerminal(handle, interval_s=every_s).run()
+    if ended_by is not None:
+        raise ended_by
+
+
+def _watch_in_lines(handle: RunHandle, every_s: float, *, once: bool, as_json: bool) -> None:
+    curve = _curve(handle) if once and not as_json else []
+    with progress_bar(as_json=as_json) as bar:
         reading = bar.add_task("reading the log", total=None)
-        live: Live | None = None
 
         def show(view: View) -> bool:
-            nonlocal live
             bar.stop()
-            if not on_screen:
-                _print(view, once=once, as_json=as_json)
-            elif live is None:
-                live = stack.enter_context(
-                    Live(as_screen(view), console=Console(), auto_refresh=False, screen=True)
-                )
-            else:
-                live.update(as_screen(view), refresh=True)
+            _print(view, curve, once=once, as_json=as_json)
             return not once
 
         def on_catching_up(done: int, total: int) -> None:
@@ -72,12 +80,23 @@ def _watch(handle: RunHandle, every_s: float, *, once: bool, on_screen: bool, as
         asyncio.run(look(handle, show, interval_s=every_s, on_catching_up=on_catching_up))
 
 
-def _print(view: View, *, once: bool, as_json: bool) -> None:
+def _curve(handle: RunHandle) -> list[Counts]:
+    """Success over the whole run; none where there is no read model yet."""
+    model = Model(handle)
+    try:
+        return asyncio.run(model.curve())
+    except ReadModelUnavailable:
+        return []
+    finally:
+        model.close()
+
+
+def _print(view: View, curve: list[Counts], *, once: bool, as_json: bool) -> None:
     """One look as JSON, as tables when it is the only one, else as a line."""
     if as_json:
         print_json(view)
     elif once:
-        Console(highlight=False).print(as_screen(view))
+        Console(highlight=False).print(as_screen(view, curve))
     else:
         print_text(f"[{time.strftime('%H:%M:%S')}] {as_line(view)}")
     sys.stdout.flush()

@@ -1,15 +1,19 @@
-"""A view as a line, and as what fills a terminal."""
+"""A view as a line, and as what fills a terminal of 80 columns: the same for one look and for the live view."""
 
-from rich.columns import Columns
+from collections.abc import Sequence
+
 from rich.console import Group, RenderableType
-from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from app.watch.asking import Counts
+from app.watch.sparkline import sparkline
 from app.watch.view import LearnerView, RateView, View
+from core.printable import one_line
 
 EPISODES = 4
 """Episodes shown of one actor."""
+CURVE_WIDTH = 40
 
 
 def seconds(value: float | None) -> str:
@@ -44,69 +48,83 @@ def as_line(view: View) -> str:
     )
 
 
-def as_screen(view: View) -> RenderableType:
-    """Tables for a terminal."""
-    head = Text(f"run {view.run}  position {view.position}  ", style="bold")
-    head.append(view.bottleneck, style="bold yellow")
-    figures = Text(
-        f"{view.requested} requested  {view.running} running  {view.unjudged} unjudged  "
-        f"{view.episodes_per_minute:.1f} episodes/min  {view.steps_per_second:.1f} steps/s  over {view.window_s:.0f} s"
-    )
-    parts: list[RenderableType] = [head, figures, _actors(view), Columns((_success(view), _learner(view)))]
+def as_screen(view: View, curve: Sequence[Counts] = ()) -> RenderableType:
+    """Everything in one look. `curve`: success by version over the whole run, where the read model tells it."""
+    parts: list[RenderableType] = [
+        Text(
+            f"run {view.run} · position {view.position} · policy {_number(view.learner.policy_version)}",
+            "bold",
+        ),
+        Text(view.bottleneck, "bold"),
+        Text(""),
+        _success(view, curve),
+        _learner(view),
+        Text(""),
+        _actors(view),
+    ]
     if view.consumers:
-        parts.append(_consumers(view))
-    parts += [Text(notice, style="red") for notice in view.notices]
-    return Group(*parts)
+        parts += [Text(""), _consumers(view)]
+    return Group(*parts, *(Text(f"! {one_line(notice)}") for notice in view.notices))
 
 
-def _actors(view: View) -> RenderableType:
-    table = Table(
-        "actor", "policy", "idle", "now", "task", "step", "for", title="actors", title_justify="left"
-    )
-    for actor in view.actors:
-        state = f"idle {seconds(actor.idle_s)}" if not actor.episodes else f"{len(actor.episodes)} episodes"
-        lines = actor.episodes[:EPISODES]
-        table.add_row(
-            actor.name,
-            _number(actor.policy_version),
-            f"{actor.idle:.0%}",
-            state,
-            "\n".join(one.family for one in lines),
-            "\n".join(str(one.step) for one in lines),
-            "\n".join(seconds(one.age_s) for one in lines),
-        )
+def _columns(*heads: str) -> Table:
+    """Columns without lines, which a narrow terminal has no room for; one row is one line."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="underline")
+    for head in heads:
+        table.add_column(head, no_wrap=True, overflow="ellipsis")
     return table
 
 
-def _success(view: View) -> RenderableType:
-    table = Table("success", "rate", "95 %", "n")
-    for rate in view.success:
-        table.add_row(rate.of, f"{rate.rate:.0%}", f"[{rate.low:.0%}, {rate.high:.0%}]", str(rate.n))
+def _named(rows: Sequence[tuple[str, str]]) -> RenderableType:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, told in rows:
+        table.add_row(name, Text(told))
     return table
+
+
+def _success(view: View, curve: Sequence[Counts]) -> RenderableType:
+    rows = []
+    if curve:
+        drawn = sparkline(curve, width=CURVE_WIDTH)
+        rows.append(("success", f"{drawn}  policies {curve[0][0]} to {curve[-1][0]}, ▁ 0 % to █ 100 %"))
+    rows += [(rate.of, rate_in_words(rate)) for rate in view.success]
+    return _named(rows or [("success", "no verdict on an online episode yet")])
 
 
 def _learner(view: View) -> RenderableType:
     learner = view.learner
-    lines = (
-        f"{learner.updates} updates, {learner.updates_per_minute:.1f}/min, the last {seconds(learner.quiet_s)} ago",
-        f"{_loss(learner)}, newest policy {_number(learner.policy_version)}",
-        *(f"{count} updates of the {model}" for model, count in learner.beside.items()),
-        f"computes {learner.busy:.0%} of the time; {view.agreed:.0%} of the groups agreed",
+    said = f"{learner.updates} updates, {learner.updates_per_minute:.1f}/min, the last {seconds(learner.quiet_s)} ago; {_loss(learner)}"
+    busy = f"computes {learner.busy:.0%} of the time; {view.agreed:.0%} of the groups agreed"
+    beside = "".join(f"; {count} updates of the {model}" for model, count in learner.beside.items())
+    episodes = (
+        f"{view.requested} requested, {view.running} running, {view.unjudged} unjudged; {view.episodes_per_minute:.1f}/min, "
+        f"{view.steps_per_second:.1f} steps/s over {view.window_s:.0f} s"
     )
-    return Panel("\n".join(lines), title="learner", title_align="left")
+    return _named((("learner", said), ("", busy + beside), ("episodes", episodes)))
+
+
+def _actors(view: View) -> RenderableType:
+    if not view.actors:
+        return Text("no actor has recorded anything since the last start")
+    table = _columns("actor", "policy", "idle", "task", "step", "for")
+    for actor in view.actors:
+        head = (actor.name, _number(actor.policy_version), f"{actor.idle:.0%}")
+        if not actor.episodes:
+            table.add_row(*head, "no episode", "", seconds(actor.idle_s))
+        for place, one in enumerate(actor.episodes[:EPISODES]):
+            table.add_row(*(("", "", "") if place else head), one.family, str(one.step), seconds(one.age_s))
+        if len(actor.episodes) > EPISODES:
+            table.add_row("", "", "", f"and {len(actor.episodes) - EPISODES} more", "", "")
+    return table
 
 
 def _consumers(view: View) -> RenderableType:
-    table = Table("consumer", "state", "lag", "events", "set aside", "detail")
+    table = _columns("consumer", "state", "lag", "events", "set aside", "detail")
     for row in view.consumers:
-        table.add_row(
-            row.name,
-            row.state,
-            seconds(row.lag_s),
-            _number(row.lag_events),
-            str(row.dead_letters),
-            Text(row.detail, overflow="ellipsis", no_wrap=True),
-        )
+        told = (row.name, row.state, seconds(row.lag_s), _number(row.lag_events), str(row.dead_letters))
+        table.add_row(*told, Text(one_line(row.detail)))
     return table
 
 

@@ -1,0 +1,91 @@
+"""The app behind `hindcast watch` on a terminal.
+
+    log ── look ──> View ──> Overview
+    read model ── Model ──> Episodes, EpisodeScreen
+    log, blobs ── step_detail ──> StepScreen
+
+Consumes what the run records; produces nothing. Works at 80 by 24, over ssh, in the terminal's own colours, and without any
+(NO_COLOR): nothing is told by a colour alone.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from app.runs import RunHandle
+from app.watch.asking import Model
+from app.watch.following import look
+from app.watch.screens.episodes import Episodes
+from app.watch.screens.overview import Overview
+from app.watch.view import View
+
+PAGES: tuple[str, ...] = ("overview", "episodes")
+"""In the order of `[` and `]`."""
+
+
+class WatchTerminal(App[Exception | None]):
+    """A run, live. Returns what ended it, or None where somebody left."""
+
+    ENABLE_COMMAND_PALETTE = False
+    MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {
+        "overview": Overview,
+        "episodes": Episodes,
+    }
+    DEFAULT_MODE = "overview"
+    CSS: ClassVar[str] = "#status, #what { height: auto; }"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("left_square_bracket", "beside(-1)", "page before", key_display="["),
+        Binding("right_square_bracket", "beside(1)", "next page", key_display="]"),
+        Binding("q,ctrl+c", "quit", "leave", key_display="q", priority=True),
+    ]
+
+    def __init__(self, handle: RunHandle, *, interval_s: float) -> None:
+        """`interval_s`: between looks."""
+        super().__init__(ansi_color=True)
+        self.handle = handle
+        self.run_name = handle.name
+        self.interval_s = interval_s
+        self.model = Model(handle)
+        self.view: View | None = None
+        self.caught_up = (0, 0)
+        """Events read of those that there were."""
+        self._following: asyncio.Task[None] | None = None
+
+    def on_mount(self) -> None:
+        """Begin to follow the log."""
+        self.theme = "ansi-dark"
+        self._following = asyncio.create_task(self._follow())
+
+    async def _follow(self) -> None:
+        try:
+            await look(self.handle, self._show, interval_s=self.interval_s, on_catching_up=self._catching_up)
+        except (
+            Exception
+        ) as error:  # the task boundary: whoever started the app raises it, behind a restored terminal
+            self.exit(error)
+
+    def _show(self, view: View) -> bool:
+        first, self.view = self.view is None, view
+        if first and isinstance(self.screen, Overview):
+            self.screen.ask()
+        return True
+
+    def _catching_up(self, done: int, total: int) -> None:
+        self.caught_up = (done, total)
+
+    def action_beside(self, by: int) -> None:
+        """The neighbouring page."""
+        place = PAGES.index(self.current_mode) + by
+        if 0 <= place < len(PAGES):
+            self.switch_mode(PAGES[place])
+
+    async def on_unmount(self) -> None:
+        """Let go of log and read model; the connection is closed before the loop is."""
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.gather(self._following, return_exceptions=True)
+        self.model.close()
