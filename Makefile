@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup test check clean
+.PHONY: run setup test check docs clean
 
 PY := .venv/bin/python
 
@@ -18,6 +18,10 @@ test: setup
 	@sh app/setup.sh tests
 	@$(MAKE) --no-print-directory check
 	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+
+docs: setup
+	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	.venv/bin/python -m app.handbook --to build/site
 
 clean:
 	rm -rf .venv .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info

@@ -1,0 +1,18 @@
+"""The tour docs/tour.md, taken as written: a first run, what can be asked of it, a consumer, a fork."""
+
+from pathlib import Path
+
+import pytest
+from guide_reader import Reader, parts
+from system import ROOT
+
+
+@pytest.mark.slow
+def test_the_tour_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    said = {line: reader.run(line) for _, line in parts((ROOT / "docs" / "tour.md").read_text())}
+    assert "2 updates" in said["hindcast start --run first --until updates=2"]
+    assert "identical" in said["hindcast verify first"]
+    assert "update 2" in said["hindcast lineage update 2 --run first"]
+    assert "success_watcher" in said["hindcast consumer list --run first"]
+    assert "learner.kl_coefficient" in said["hindcast run compare first colder"]
