@@ -52,8 +52,9 @@ from learner.restoring import recompute_weights
 from learner.state import BufferState
 from storage.readmodel.address import parse
 
-FIXED = ("policy.base", "log.url")
-"""What a fork cannot choose: the weights of the prefix belong to the one, its stream lies with its parent's."""
+FIXED = ("policy.base", "log.url", "learner.lora_rank", "learner.lora_alpha", "learner.lora_targets")
+"""What a fork cannot choose: the weights of the prefix belong to the one, its stream lies with its parent's, and what its
+checkpoints hold is an adapter of this form or none."""
 FORKED = "forked"
 """Reason that the episodes under way are abandoned for."""
 RELEASED = "the run that it was forked from has let go of it"
@@ -239,7 +240,7 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
         recipe=fork.recipe,
         run_seed=settings.run.seed,
         packages={name: importlib.metadata.version(name) for name in PACKAGES},
-        fingerprint=fingerprint(settings.learner.threads),
+        fingerprint=fingerprint(settings.learner.threads, settings.learner.device),
         base_policy=state.started.base_policy,
         base_policy_name=state.started.base_policy_name,
         behaviour=state.started.behaviour | behaviour_of(settings.actors),

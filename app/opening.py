@@ -26,6 +26,7 @@ from learner.numerics import fingerprint
 PACKAGES = (
     "torch",
     "transformers",
+    "peft",
     "tokenizers",
     "numpy",
     "nats-py",
@@ -71,7 +72,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
             until = {name: int(goal) for name, goal in launch.until.items()} if launch else {}
             resumed = RunResumed(
                 after_position=identity.last,
-                fingerprint=fingerprint(handle.settings.learner.threads),
+                fingerprint=fingerprint(handle.settings.learner.threads, handle.settings.learner.device),
                 until=until,
             )
             await publisher.decide(resumed, entity=handle.name)
@@ -88,7 +89,7 @@ def _started(handle: RunHandle) -> RunStarted:
         recipe=handle.recipe,
         run_seed=settings.run.seed,
         packages={name: importlib.metadata.version(name) for name in PACKAGES},
-        fingerprint=fingerprint(settings.learner.threads),
+        fingerprint=fingerprint(settings.learner.threads, settings.learner.device),
         base_policy=weights,
         base_policy_name=settings.policy.base,
         behaviour=behaviour_of(settings.actors),

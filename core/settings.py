@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from core.acting import ActorSettings as ActorSettings
+from core.computing import ComputingSettings
 from core.endpoint import EndpointSettings as EndpointSettings
 from core.gym import BrowsergymSettings
 from core.operation import LogSettings as LogSettings
@@ -145,7 +146,7 @@ class RelabelerSettings(Section):
     """One relabelling; beyond it the episode is tried again later."""
 
 
-class LearnerSettings(Section):
+class LearnerSettings(ComputingSettings):
     """Training."""
 
     algorithm: Literal[

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from core.arrays import pack_floats, unpack_ids
+from core.models.arithmetic import arithmetic
 from core.models.critic import Critic, outcome_losses, value_packs, values_of
 from core.settings import LearnerSettings
 from core.states import CRITIC
@@ -46,7 +47,9 @@ class CriticTraining:
         self._settings = settings
         self._plan: BatchPlanned | None = None
         self._parts: list[list[_State]] = []
-        self.learned = Learned(CRITIC, self._critic, weight_decay=settings.weight_decay)
+        self.learned = Learned(
+            CRITIC, self._critic, weight_decay=settings.weight_decay, offload=settings.offload_optimizer
+        )
 
     def values(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """V of the states that these steps were taken in, in their order."""
@@ -54,7 +57,8 @@ class CriticTraining:
         with torch.no_grad():
             for pack in value_packs(prompts, tokens_per_forward=tokens_per_forward):
                 self._check()
-                values = values_of(self._critic([prompts[index] for index in pack]))
+                with arithmetic(self._settings.precision, self._critic):
+                    values = values_of(self._critic([prompts[index] for index in pack]))
                 for index, value in zip(pack, values, strict=True):
                     found[index] = value
         return found
@@ -101,7 +105,8 @@ class CriticTraining:
         losses, values = [0.0] * len(states), [0.0] * len(states)
         for pack in value_packs(prompts, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
-            log_probs = self._critic([prompts[index] for index in pack])
+            with arithmetic(self._settings.precision, self._critic):
+                log_probs = self._critic([prompts[index] for index in pack])
             own = outcome_losses(log_probs, torch.tensor([states[index].outcome for index in pack]))
             (own * torch.tensor([states[index].share for index in pack])).sum().backward()  # type: ignore[no-untyped-call]
             found = values_of(log_probs.detach())

@@ -5,10 +5,11 @@ from functools import cache
 
 import msgspec
 
+from core.computing import Device
 from events.catalogue.run import Fingerprint
 from events.envelope import Recorded
 from learner.comparison import Difference, What
-from learner.numerics import differences, fingerprint
+from learner.numerics import device_then, differences, fingerprint
 
 CLOSE = 1e-3
 """Numbers no further apart than this were probably computed from the same inputs, in another order of addition."""
@@ -55,13 +56,13 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
 
 def witness_of(machine_then: Fingerprint | None, *, code_rev: str) -> Witness:
     """This machine, with as many threads as then, and this code."""
-    now = None if machine_then is None else _machine(machine_then.threads)
+    now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then))
     return Witness(code_now=code_rev, machine_then=machine_then, machine_now=now)
 
 
 @cache
-def _machine(threads: int) -> Fingerprint:
-    return fingerprint(threads)
+def _machine(threads: int, device: Device) -> Fingerprint:
+    return fingerprint(threads, device)
 
 
 def diagnose(

@@ -10,9 +10,12 @@ from numpy.typing import NDArray
 from core.errors import CheckpointCorrupt
 from core.models.policy import encode_weights, weights_of
 from core.models.state import optimizer_tensors, state_digest
+from core.models.whole import fill, shared_like, whole
 
 BETAS = (0.9, 0.999)
 EPSILON = 1e-8
+STEPS = "step"
+"""AdamW's name for how many steps a parameter has taken."""
 
 Tensors = dict[str, NDArray[np.generic]]
 
@@ -20,12 +23,17 @@ Tensors = dict[str, NDArray[np.generic]]
 class Learned:
     """A model and its optimiser. Deterministic: equal gradients give equal states."""
 
-    def __init__(self, name: str, model: Any, *, weight_decay: float) -> None:
-        """`model`: a module whose state dict defines it, before its first update."""
+    def __init__(self, name: str, model: Any, *, weight_decay: float, offload: bool = False) -> None:
+        """`model`: a module whose state dict defines it, before its first update.
+
+        `offload`: its optimiser's state lies on the CPU between steps, wherever the model is.
+        """
         self.name = name
         self.model = model
+        self._offload = offload
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            model.parameters(), lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
+            trained, lr=0.0, betas=BETAS, eps=EPSILON, weight_decay=weight_decay, foreach=False
         )
         self.update = 0
         """Optimiser steps so far."""
@@ -38,17 +46,33 @@ class Learned:
 
     def clip(self, largest: float) -> float:
         """Scale the gradient down to this norm; returns the norm it had."""
-        return float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest, foreach=False))
+        return float(whole(torch.nn.utils.clip_grad_norm_(self.model.parameters(), largest, foreach=False)))
 
     def step(self, *, learning_rate: float, weight_decay: float) -> None:
         """One optimiser step along the gradient accumulated."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
             group["weight_decay"] = weight_decay
-        self.optimizer.step()
+        if self._offload:
+            self._step_one_by_one()
+        else:
+            self.optimizer.step()
         self.forget_gradient()
         self.update += 1
         self.digest = state_digest(self.model, self.optimizer)
+
+    def _step_one_by_one(self) -> None:
+        """The same step, parameter by parameter: only one's state is where the model is at a time."""
+        (group,) = self.optimizer.param_groups
+        parameters = group["params"]
+        try:
+            for parameter in parameters:
+                group["params"] = [parameter]
+                _move(self.optimizer.state.get(parameter, {}), parameter.device)
+                self.optimizer.step()
+                _move(self.optimizer.state.get(parameter, {}), torch.device("cpu"))
+        finally:
+            group["params"] = parameters
 
     def weights(self) -> bytes:
         """The weights as a safetensors file."""
@@ -56,9 +80,9 @@ class Learned:
 
     def tensors(self) -> Tensors:
         """What a checkpoint holds of it: `weights/…` and `optimizer/…`."""
-        found = {f"weights/{name}": value.numpy() for name, value in weights_of(self.model).items()}
+        found = {f"weights/{name}": whole(value).numpy() for name, value in weights_of(self.model).items()}
         own = optimizer_tensors(self.model, self.optimizer)
-        return found | {f"optimizer/{name}": value.numpy() for name, value in own.items()}
+        return found | {f"optimizer/{name}": whole(value).numpy() for name, value in own.items()}
 
     def restore(self, tensors: Mapping[str, NDArray[np.generic]], *, update: int) -> None:
         """Take over what `tensors` gave.
@@ -69,17 +93,27 @@ class Learned:
         """
         named = dict(self.model.named_parameters())
         try:
-            with torch.no_grad():
-                for name, own in weights_of(self.model).items():
-                    own.copy_(torch.from_numpy(tensors[f"weights/{name}"]))
+            for name, own in weights_of(self.model).items():
+                fill(own, torch.from_numpy(tensors[f"weights/{name}"]))
             self.optimizer.state.clear()
             for key, value in tensors.items():
                 kind, _, rest = key.partition("/")
                 if kind == "optimizer":
                     name, _, entry = rest.rpartition("/")
-                    self.optimizer.state[named[name]][entry] = torch.from_numpy(value.copy())
+                    state = self.optimizer.state[named[name]]
+                    content = torch.from_numpy(value.copy())
+                    state[entry] = content if entry == STEPS else shared_like(named[name], content)
+                    if not self._offload:
+                        _move(state, named[name].device)
         except (KeyError, RuntimeError, TypeError) as error:
             raise CheckpointCorrupt(
                 f"the checkpoint of update {update} does not fit the {self.name}: {error}"
             ) from error
         self.update, self.digest = update, state_digest(self.model, self.optimizer)
+
+
+def _move(state: dict[str, Any], device: torch.device) -> None:
+    """A parameter's optimiser state; the count of its steps is on the CPU in any case, as AdamW wants it."""
+    for name, value in state.items():
+        if name != STEPS:
+            state[name] = value.to(device)

@@ -1,10 +1,13 @@
 """What makes floating-point results come out the same twice: threads, deterministic kernels, and a record of the rest.
 
+On one GPU the same: torch refuses kernels that add up in no fixed order, and cuBLAS gets a workspace of its own per stream.
+
 Promise: with the same `Fingerprint`, the same inputs give the same bits in every process. Measured: AVX-512, AVX2 and
 no vector instructions give three different results, and so may two models of processor with the same ones; one thread
 and two gave the same.
 """
 
+import os
 import platform
 import re
 from importlib.metadata import version
@@ -13,8 +16,12 @@ from pathlib import Path
 import structlog
 import torch
 
+from core.computing import Device
+from core.models.arithmetic import device_for
 from events.catalogue.run import Fingerprint
 
+ACCELERATOR = " + "
+"""Before the GPU in a fingerprint's platform."""
 _log = structlog.get_logger()
 
 
@@ -23,6 +30,7 @@ def configure(threads: int) -> None:
 
     `threads`: of one operation, `learner.threads` in the settings.
     """
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first computed on
     torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:
         try:
@@ -34,8 +42,11 @@ def configure(threads: int) -> None:
     torch.set_float32_matmul_precision("highest")
 
 
-def fingerprint(threads: int) -> Fingerprint:
-    """What this machine and these libraries are, as far as it decides about bits. Needs no `configure` before."""
+def fingerprint(threads: int, device: Device = "cpu") -> Fingerprint:
+    """What this machine and these libraries are, as far as it decides about bits. Needs no `configure` before.
+
+    `device`: `learner.device` in the settings.
+    """
     return Fingerprint(
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
         threads=threads,
@@ -43,9 +54,22 @@ def fingerprint(threads: int) -> Fingerprint:
         torch=str(torch.__version__),
         transformers=version("transformers"),
         python=platform.python_version(),
-        platform=f"{platform.system()} {platform.machine()}",
+        platform=f"{platform.system()} {platform.machine()}{_accelerator(device)}",
         processor=processor(Path("/proc/cpuinfo")),
     )
+
+
+def device_then(then: Fingerprint) -> Device:
+    """The setting that asks for what a run was recorded on."""
+    return "auto" if ACCELERATOR in then.platform else "cpu"
+
+
+def _accelerator(device: Device) -> str:
+    """The GPU that would be computed on, and the release of CUDA; empty: none."""
+    found = device_for(device)
+    if found.type == "cpu":
+        return ""
+    return f"{ACCELERATOR}{torch.cuda.get_device_name(found)} CUDA {torch.version.cuda}"
 
 
 def processor(table: Path) -> str:

@@ -16,6 +16,7 @@ import torch
 from torch.nn.functional import binary_cross_entropy_with_logits
 
 from core.arrays import pack_floats, unpack_ids
+from core.models.arithmetic import arithmetic
 from core.models.orm import log_odds
 from core.models.policy import load_policy
 from core.models.scoring import Scored, packs
@@ -49,7 +50,9 @@ class OrmTraining:
         self._check = check
         self._plan: BatchPlanned | None = None
         self._parts: list[list[Labelled]] = []
-        self.learned = Learned(ORM, base.eval(), weight_decay=settings.weight_decay)
+        self.learned = Learned(
+            ORM, base.eval(), weight_decay=settings.weight_decay, offload=settings.offload_optimizer
+        )
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """See `Beside.begin`."""
@@ -95,7 +98,8 @@ class OrmTraining:
         scored = [Scored(prompt, [self._answers.yes]) for prompt in prompts]
         for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
-            found = log_odds(self.learned.model, [prompts[index] for index in pack], self._answers)
+            with arithmetic(self._settings.precision, self.learned.model):
+                found = log_odds(self.learned.model, [prompts[index] for index in pack], self._answers)
             wanted = torch.tensor([float(part[index].success) for index in pack])
             own = binary_cross_entropy_with_logits(found, wanted, reduction="none")
             (own.sum() / len(part)).backward()  # type: ignore[no-untyped-call]

@@ -22,6 +22,7 @@ from events.catalogue import (
 from events.envelope import BlobRef, Recorded
 from learner.comparison import UPDATE_STAGES, Difference, What, update_differences
 from learner.diagnosis import Divergence, diagnose, witness_of
+from learner.numerics import device_then
 from learner.phases import earlier_samples
 from learner.state import BufferState
 from learner.tolerance import POLICY as DISTANCE
@@ -136,11 +137,12 @@ class Recomputation:
         """The model, with the base weights when it is needed for the first time."""
         if self._training is None:
             assert state.started is not None
+            then = state.fingerprint or state.started.fingerprint
             self._training = self._make_trainer(
                 self._policy,
                 state.started.base_policy,
                 blobs=self._blobs,
-                settings=state.settings.learner,
+                settings=state.settings.learner.model_copy(update={"device": device_then(then)}),
                 stop=self._stop,
             )
         return self._training

@@ -5,7 +5,6 @@ Deterministic: the same plans on the same `Fingerprint` give the same digests. E
 from one worker thread. Packing into forward passes follows from the samples alone.
 """
 
-import copy
 from collections.abc import Sequence
 from functools import partial
 from itertools import islice
@@ -17,8 +16,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.errors import BlobMissing, CheckpointCorrupt
-from core.models.policy import load_policy, load_weights
+from core.errors import CheckpointCorrupt
+from core.models.arithmetic import arithmetic
 from core.phases import perplexity
 from core.seeds import derive_seed
 from core.settings import LearnerSettings
@@ -35,6 +34,7 @@ from learner.learned import Learned, Tensors
 from learner.metrics import sample_report, update_metrics
 from learner.passes import forward_passes
 from learner.planning import Minibatch, minibatches_of
+from learner.policies import Policies
 from learner.stepping import Account, step_along
 from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
 from learner.valuing import step_advantages
@@ -66,16 +66,18 @@ class Training:
         """
         self._folder = folder
         self._base = base
-        self._blobs = blobs
         self._settings = settings
+        self._policies = Policies(folder, base, blobs=blobs, settings=settings)
         self._stop = stop or Event()
         self._algorithm = algorithm_for(settings)
-        model = self._load(load_policy(folder).model, base)
-        self._policy = Learned(POLICY, model, weight_decay=settings.weight_decay)
+        self._policy = Learned(
+            POLICY,
+            self._policies.trained(),
+            weight_decay=settings.weight_decay,
+            offload=settings.offload_optimizer,
+        )
         self._beside: dict[str, Beside] = {}
         """Made when the first batch of each began."""
-        self._reference: tuple[int, Any] | None = None
-        """Version and model that the KL was taken to last."""
         self._plan: BatchPlanned | None = None
         self._replays: dict[str, Replay] | None = None
         """Of the batch begun; None where success replay is off."""
@@ -95,12 +97,6 @@ class Training:
         states = {name: beside.learned.digest for name, beside in self._beside.items()}
         return combined(states | {POLICY: self._policy.digest})
 
-    def _load(self, model: Any, weights: BlobRef) -> Any:
-        """The model, with these weights."""
-        self._blobs.get(weights)
-        load_weights(model, self._blobs.path(weights))
-        return model
-
     def _check(self) -> None:
         if self._stop.is_set():
             raise Interrupted
@@ -108,10 +104,9 @@ class Training:
     def _model(self, name: str) -> Beside:
         """A model beside the policy; before its first batch it is made from the base weights."""
         if name not in self._beside:
-            base = self._load(copy.deepcopy(self._policy.model), self._base)
             seed = derive_seed(0, "model", name, self._base.sha256)
             self._beside[name] = MODELS[name](
-                self._folder, base, self._settings, seed=seed, check=self._check
+                self._folder, self._policies.plain(), self._settings, seed=seed, check=self._check
             )
         return self._beside[name]
 
@@ -174,23 +169,8 @@ class Training:
         proximal = None if plan.proximal_version is None else self._now(samples)
         if plan.reference_version is None:
             return proximal, None
-        return proximal, self._log_probs(self._refer_to(plan, plan.reference_version, batch), samples)
-
-    def _refer_to(self, plan: BatchPlanned, version: int, batch: Batch) -> Any:
-        """The policy of an earlier version: as it is now, as it was kept, or from its weights."""
-        if self._reference is None or self._reference[0] != version:
-            model = copy.deepcopy(self._policy.model)
-            if version == 0:
-                self._load(model, self._base)
-            elif version != plan.version:
-                if batch.reference is None:
-                    raise BlobMissing(
-                        f"batch {plan.batch} takes its KL to version {version}, whose weights were released: begin "
-                        "recomputing at an earlier place. Run: hindcast verify"
-                    )
-                self._load(model, batch.reference)
-            self._reference = version, model.requires_grad_(False)
-        return self._reference[1]
+        with self._policies.reference(self._policy.model, plan, batch) as reference:
+            return proximal, self._log_probs(reference, samples)
 
     def _log_probs(
         self, model: Any, samples: Sequence[Sample], *, tokens_per_forward: int | None = None
@@ -198,7 +178,7 @@ class Training:
         """`tokens_per_forward` None: as the batch begun has it."""
         found: list[NDArray[np.float32] | None] = [None] * len(samples)
         most = tokens_per_forward or self._settings.tokens_per_forward
-        with torch.no_grad():
+        with torch.no_grad(), arithmetic(self._settings.precision, model):
             for shared in forward_passes(samples, tokens_per_forward=most):
                 self._check()
                 for index, values in zip(shared.indices, shared.log_probs(model), strict=True):
@@ -264,9 +244,11 @@ class Training:
         for shared in forward_passes(samples, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
             indices = [speaking[place] for place in shared.indices]
+            with arithmetic(self._settings.precision, self._policy.model):
+                found = shared.log_probs(self._policy.model)
             own = {
                 index: self._algorithm.sample_loss(values[terms[index].first :], terms[index])
-                for index, values in zip(indices, shared.log_probs(self._policy.model), strict=True)
+                for index, values in zip(indices, found, strict=True)
             }
             torch.stack([loss.loss for loss in own.values()]).sum().backward()  # type: ignore[no-untyped-call]
             losses |= {index: loss._replace(loss=loss.loss.detach()) for index, loss in own.items()}

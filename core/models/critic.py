@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from core.models.arithmetic import device_of
 from core.models.policy import load_policy, load_weights
 from core.models.scoring import Scored, packs
 
@@ -34,7 +35,7 @@ class Critic(nn.Module):
         self.config = policy.config
         self.backbone = policy.base_model
         width = policy.get_output_embeddings().weight.shape[1]
-        self.head = nn.Linear(width, 1 if form == "scalar" else 4)
+        self.head = nn.Linear(width, 1 if form == "scalar" else 4, device=device_of(policy))
         with torch.no_grad():
             self.head.bias.zero_()
             if form == "scalar":
@@ -44,13 +45,13 @@ class Critic(nn.Module):
                 self.head.weight.copy_(torch.from_numpy(drawn.astype(np.float32)))
 
     def forward(self, prompts: Sequence[Sequence[int]]) -> torch.Tensor:
-        """Log-probabilities of (failure, success) by each head, for prompts that fit one pass  # [states, heads, 2]."""
+        """Log-probabilities of (failure, success) by each head, for prompts that fit one pass  # [states, heads, 2], on the CPU."""
         ids = torch.zeros((len(prompts), max(map(len, prompts))), dtype=torch.long)
         for row, prompt in enumerate(prompts):
             ids[row, : len(prompt)] = torch.tensor(prompt)
-        hidden = self.backbone(input_ids=ids, use_cache=False).last_hidden_state
+        hidden = self.backbone(input_ids=ids.to(device_of(self)), use_cache=False).last_hidden_state
         last = torch.tensor([len(prompt) - 1 for prompt in prompts])
-        logits = self.head(hidden[torch.arange(len(prompts)), last])
+        logits = self.head(hidden[torch.arange(len(prompts)), last]).float().cpu()
         if logits.shape[1] == 1:
             return torch.nn.functional.logsigmoid(torch.cat([-logits, logits], dim=1))[:, None, :]
         return torch.log_softmax(logits.view(-1, 2, 2), dim=-1)

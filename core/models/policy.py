@@ -15,6 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
+from core.models.adapter import adapter_config, adapter_of, encode_adapter, load_adapter
+from core.models.whole import whole
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 
@@ -55,12 +57,26 @@ def load_policy(folder: Path) -> LoadedPolicy:
 
 
 def load_weights(model: Any, path: Path) -> None:
-    """Replace the model's weights by those of a file. Raises ModelFileError when they do not fit; then none changed."""
-    _fill(model, _read_file(path), where=path)
+    """Replace the model's weights by those of a file, or its adapter: see `core.models.adapter.load_adapter`.
+
+    Raises ModelFileError when they do not fit; then none changed.
+    """
+    tensors = _read_file(path)
+    config = adapter_config(path)
+    if config is not None:
+        load_adapter(model, tensors, config, path)
+        return
+    _fill(model, tensors, where=path)
+    model.unmerged = {}
 
 
 def weights_of(model: Any) -> dict[str, torch.Tensor]:
-    """Every tensor that defines the model, by name, sorted; a tied head is left out."""
+    """Every tensor that defines the model, by name, sorted; a tied head is left out.
+
+    Of a model with an adapter, the adapter alone: the rest is frozen.
+    """
+    if adapter := adapter_of(model):
+        return adapter
     tied = (
         set(getattr(model, "all_tied_weights_keys", None) or {})
         if model.config.tie_word_embeddings
@@ -70,9 +86,11 @@ def weights_of(model: Any) -> dict[str, torch.Tensor]:
 
 
 def encode_weights(model: Any) -> bytes:
-    """The weights as a safetensors file in memory: the same weights give the same bytes."""
+    """The weights, or the adapter, as a safetensors file in memory: the same weights give the same bytes."""
+    if adapter_of(model):
+        return encode_adapter(model)
     content: bytes = save(
-        {name: value.contiguous() for name, value in weights_of(model).items()}, {"format": "pt"}
+        {name: whole(value).contiguous() for name, value in weights_of(model).items()}, {"format": "pt"}
     )
     return content
 

@@ -2,7 +2,7 @@
 
 Samples are packed into forward passes by padded tokens in a fixed order, so that the same samples give the same bits.
 Padding is on the right, where a causal model cannot see it; what counts is chosen by position, never by a mask that
-also serves attention.
+also serves attention. The model computes wherever its weights are; results are on the CPU.
 """
 
 from collections.abc import Sequence
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from core.allowed import Allowed, unpack_allowed
+from core.models.arithmetic import device_of
 
 
 class Scored(NamedTuple):
@@ -58,8 +59,9 @@ def packs(samples: Sequence[Scored], *, tokens_per_forward: int) -> list[list[in
 
 def score_pack(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
     """`score` for samples that fit one forward pass."""
-    targets = torch.tensor([token for sample in samples for token in sample.action_ids])
-    logprobs = _distributions(model, samples, temperature).gather(-1, targets[:, None])[:, 0]
+    found = _distributions(model, samples, temperature)
+    targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
+    logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
     return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
 
 
@@ -68,7 +70,7 @@ def distributions(model: Any, samples: Sequence[Scored], *, temperature: float) 
 
     Log-probabilities; `score_pack` picks those of the tokens that were drawn.
     """
-    found = _distributions(model, samples, temperature)
+    found = _distributions(model, samples, temperature).cpu()
     return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
 
 
@@ -78,7 +80,7 @@ def _distributions(model: Any, samples: Sequence[Scored], temperature: float) ->
     for row, sample in enumerate(samples):
         ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
     rows, columns = _before_actions(samples)
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state[
+    hidden = model.base_model(input_ids=ids.to(device_of(model)), use_cache=False).last_hidden_state[
         rows, columns
     ]  # [actions, width]
     logits = model.get_output_embeddings()(hidden).float() / (temperature or 1.0)  # [actions, vocabulary]
@@ -92,7 +94,7 @@ def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.T
         return logits
     left_out = torch.zeros(logits.shape, dtype=torch.bool)
     left_out[rows] = torch.from_numpy(~np.stack([each for each in allowed if each is not None]))
-    return logits.masked_fill(left_out, float("-inf"))
+    return logits.masked_fill(left_out.to(logits.device), float("-inf"))
 
 
 def _allowed(samples: Sequence[Scored]) -> list[Allowed | None]:

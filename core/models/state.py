@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from core.models.policy import weights_of
+from core.models.whole import whole
 
 
 def state_digest(model: Any, optimizer: torch.optim.Optimizer | None = None) -> str:
@@ -38,4 +39,4 @@ def _add(state: Any, name: str, value: torch.Tensor) -> None:
     header = f"{name} {value.dtype} {list(value.shape)}\n".encode()
     state.update(len(header).to_bytes(4, "little"))
     state.update(header)
-    state.update(value.contiguous().view(-1).view(torch.uint8).numpy())
+    state.update(whole(value).contiguous().view(-1).view(torch.uint8).numpy())

@@ -20,6 +20,7 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     transformers: str
     python: str
     platform: str
+    """Operating system and architecture; where the learner computes on a GPU, which one, and CUDA's release."""
     processor: str = ""
     """Vendor, family and model: matrix libraries choose their kernels by it. Empty: recorded before it was noted."""
 

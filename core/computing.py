@@ -1,0 +1,32 @@
+"""Where and how the learner computes: settings that change the cost of an update, and some of them its last bits.
+
+They hold for a whole run. What each does to bits and memory: docs/learner.md.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from core.section import Count, Section
+
+Device = Literal["auto", "cpu", "cuda"]
+Precision = Literal["float32", "bf16"]
+
+
+class ComputingSettings(Section):
+    """What the learner computes with."""
+
+    device: Device = "cpu"
+    """Where the learner computes: `cpu`, `cuda`, or `auto`: a GPU where there is one."""
+    precision: Precision = "float32"
+    """Of products of matrices. With `bf16` weights, gradients, optimiser and log-probabilities stay float32."""
+    gradient_checkpointing: bool = False
+    """Whether activations inside a layer are computed again when its gradient is, instead of being kept."""
+    offload_optimizer: bool = False
+    """Whether AdamW's state lies in the computer's memory between steps, where the learner computes on a GPU."""
+    lora_rank: Annotated[int, Field(ge=0)] = 0
+    """Rank of a low-rank adapter (LoRA) that is trained in the weights' place, which stay frozen; 0: the weights are."""
+    lora_alpha: Count = 16
+    """What the adapter counts, times its rank."""
+    lora_targets: tuple[str, ...] = ("all-linear",)
+    """Layers that it adapts, by name as `q_proj`; `all-linear`: every linear one but the head."""

@@ -1,0 +1,180 @@
+"""Low-rank adapters (LoRA, Hu et al. 2021, arXiv 2106.09685) in the layout of `peft`: trained beside frozen weights.
+
+    W = W0 + alpha / rank * B A,   B zero before the first update
+
+An adapter file is what `peft` writes as `adapter_model.safetensors`, with its `adapter_config.json` in the file's
+metadata, so that one blob is enough to know it by. What trains has the adapter's layers in its model; what only samples
+has it merged into its weights.
+"""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import safe_open
+from safetensors.torch import save
+
+from core.errors import ModelFileError
+from core.models.whole import whole
+
+CONFIG = "adapter_config"
+"""The one key of an adapter file's metadata."""
+PREFIX = "base_model.model."
+"""Before every name in peft's files."""
+NAME = ".default"
+"""What peft calls an adapter in a model, and leaves out in files."""
+ALL_LINEAR = "all-linear"
+"""Of the layers to adapt: every linear one but the head."""
+
+
+def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], seed: int) -> None:
+    """Give a model an adapter, and freeze everything else.
+
+    `targets`: names of its linear layers, such as `q_proj`, or `ALL_LINEAR`; `seed`: of A's first values.
+
+    Raises:
+        ModelFileError: it has no layers of these names.
+
+    """
+    from peft import LoraConfig, inject_adapter_in_model  # takes seconds to load
+
+    wanted = ALL_LINEAR if ALL_LINEAR in targets else sorted(targets)
+    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=wanted, lora_dropout=0.0)
+    try:
+        inject_adapter_in_model(config, model)
+    except ValueError as error:
+        raise ModelFileError(
+            f"learner.lora_targets = {list(targets)} do not fit this model: {error}"
+        ) from error
+    model.eval()
+    random = np.random.default_rng(seed)
+    with torch.no_grad():
+        for name, value in sorted(model.named_parameters()):
+            value.requires_grad_(_is_adapter(name))
+            if ".lora_A." in name:  # as peft draws it, from a generator that is the same on every machine
+                bound = value.shape[1] ** -0.5
+                drawn = random.uniform(-bound, bound, size=tuple(value.shape))
+                value.copy_(torch.from_numpy(drawn.astype(np.float32)))
+    model.adapter_config = {
+        "peft_type": "LORA",
+        "task_type": "CAUSAL_LM",
+        "r": rank,
+        "lora_alpha": alpha,
+        "lora_dropout": 0.0,
+        "target_modules": sorted({name.split(".lora_")[0].rpartition(".")[2] for name in adapter_of(model)}),
+        "bias": "none",
+        "fan_in_fan_out": False,
+        "use_rslora": False,
+        "use_dora": False,
+        "inference_mode": True,
+        "base_model_name_or_path": "",
+    }
+
+
+def adapter_of(model: Any) -> dict[str, torch.Tensor]:
+    """The adapter's tensors by their names in the model, sorted; empty where it has none."""
+    return {name: value.detach() for name, value in sorted(model.named_parameters()) if _is_adapter(name)}
+
+
+def _is_adapter(name: str) -> bool:
+    return ".lora_A." in name or ".lora_B." in name
+
+
+def encode_adapter(model: Any) -> bytes:
+    """A model's adapter as a file in memory: the same adapter gives the same bytes."""
+    tensors = {
+        PREFIX + name.replace(f"{NAME}.", "."): whole(value).contiguous()
+        for name, value in adapter_of(model).items()
+    }
+    content: bytes = save(tensors, {CONFIG: json.dumps(model.adapter_config, sort_keys=True)})
+    return content
+
+
+def adapter_config(path: Path) -> dict[str, Any] | None:
+    """peft's configuration of an adapter file; None: the file holds weights. Raises ModelFileError."""
+    with safe_open(path, framework="pt") as file:
+        written = (file.metadata() or {}).get(CONFIG)
+    if written is None:
+        return None
+    try:
+        config: dict[str, Any] = json.loads(written)
+        float(config["lora_alpha"]), int(config["r"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} holds an adapter without a readable configuration: {error}") from error
+    return config
+
+
+def write_adapter_folder(path: Path, folder: Path) -> None:
+    """An adapter file as the folder that `peft` and vLLM load: `adapter_config.json`, `adapter_model.safetensors`.
+
+    Raises:
+        ModelFileError: the file is none.
+
+    """
+    config = adapter_config(path)
+    if config is None:
+        raise ModelFileError(f"{path} holds whole weights, not an adapter: learner.lora_rank was 0")
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "adapter_model.safetensors").write_bytes(path.read_bytes())
+    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True))
+
+
+def load_adapter(
+    model: Any, tensors: Mapping[str, torch.Tensor], config: Mapping[str, Any], path: Path
+) -> None:
+    """Take an adapter over: into its layers where the model has some, else merged into the weights it adapts.
+
+    Raises:
+        ModelFileError: it is another model's.
+
+    """
+    if own := adapter_of(model):
+        names = {name: PREFIX + name.replace(f"{NAME}.", ".") for name in own}
+        if any(names[name] not in tensors or tensors[names[name]].shape != own[name].shape for name in own):
+            raise ModelFileError(f"the adapter in {path} does not fit the model's own (learner.lora_rank)")
+        with torch.no_grad():
+            for name, value in own.items():
+                value.copy_(tensors[names[name]])
+        return
+    weights = dict(model.named_parameters())
+    layers = sorted({name.removeprefix(PREFIX).partition(".lora_")[0] for name in tensors})
+    if unknown := [layer for layer in layers if f"{layer}.weight" not in weights]:
+        raise ModelFileError(
+            f"the adapter in {path} is for layers that the model lacks: {', '.join(unknown[:3])}"
+        )
+    unmerge(model)
+    scale = float(config["lora_alpha"]) / int(config["r"])
+    with torch.no_grad():
+        for layer in layers:
+            weight = weights[f"{layer}.weight"]
+            model.unmerged[layer] = weight.detach().clone()
+            rise = tensors[f"{PREFIX}{layer}.lora_B.weight"] @ tensors[f"{PREFIX}{layer}.lora_A.weight"]
+            weight.add_(rise.to(weight), alpha=scale)
+
+
+def unmerge(model: Any) -> None:
+    """Undo a merge exactly, from the weights that it kept beside the model."""
+    weights = dict(model.named_parameters())
+    with torch.no_grad():
+        for layer, value in getattr(model, "unmerged", {}).items():
+            weights[f"{layer}.weight"].copy_(value)
+    model.unmerged = {}
+
+
+@contextmanager
+def adapter_off(model: Any) -> Iterator[None]:
+    """The model without its adapter, for the time being."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.enable_adapters(True)
