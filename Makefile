@@ -17,7 +17,7 @@ check: setup
 test: setup
 	@sh app/setup.sh tests
 	@$(MAKE) --no-print-directory check
-	.venv/bin/pytest -n 2 --dist loadfile --no-loadscope-reorder
+	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
