@@ -47,6 +47,16 @@ def put_in_form(answer: str, form: AnswerForm, *, thought: str = "") -> str:
     return f"<think>{_TAG.sub(' ', thought)}</think>\n<answer>{answer}</answer>"
 
 
+def split_form(text: str) -> tuple[str, str]:
+    """Thought and answer of a text in the thinking form; any other text is all answer.
+
+    >>> split_form("<think>All is done.</think>\\n<answer>exit()</answer>")
+    ('All is done.', 'exit()')
+    """
+    found = _THINKING.fullmatch(text)
+    return ("", text) if found is None else (found["thought"], found["answer"])
+
+
 def first_answer_token(tokenizer: Any, token_ids: Sequence[int]) -> int:
     """Where the answer begins among sampled tokens: after the one that closes the thought; 0 where none is closed.
 

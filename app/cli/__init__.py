@@ -32,6 +32,7 @@ COMMANDS = {
     "log": "log",
     "archive": "archive",
     "import": "importing",
+    "export": "export",
     "attach": "attach",
     "consumer": "consumer",
     "eval": "evaluate",

@@ -6,6 +6,7 @@
 /RUN/live                      server-sent events: one whenever the read model has gone on
 /RUN/steps/POSITION            one step in full, for a page to show where it is opened
 /RUN/episodes/ID/pictures/SHA256   a screenshot
+/RUN/episodes/ID/file/FORMAT   the episode to take along: html, atif, json
 """
 
 import asyncio
@@ -21,6 +22,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
+from app.exports.one import EpisodeAsFile, episode_as_file
 from app.page.asking import Ask
 from app.page.guard import Guard
 from app.page.reading import screenshot, step_detail
@@ -90,6 +92,7 @@ class Pages:
             Route("/", self.home),
             Route("/{run}/live", self.live),
             Route("/{run}/episodes/{episode}/pictures/{sha256}", self.picture),
+            Route("/{run}/episodes/{episode}/file/{format}", self.file),
             Route("/{run}/steps/{position:int}", self.step),
             Route("/{run}/steps/{position:int}.json", self.step),
         ]
@@ -133,6 +136,23 @@ class Pages:
         # named by its content: it never becomes another one
         headers = {"cache-control": "private, max-age=31536000, immutable"}
         return Response(image, media_type="image/jpeg", headers=headers)
+
+    async def file(self, request: Request) -> Response:
+        """An episode to take along."""
+        found = await asyncio.to_thread(self._file, request)
+        headers = {"content-disposition": f'attachment; filename="{found.name}"'}
+        return Response(found.content, media_type=found.media_type, headers=headers)
+
+    def _file(self, request: Request) -> EpisodeAsFile:
+        parts = request.path_params
+        with self._runs.asking(parts["run"], request.query_params.get("as_of")) as (run, connection, place):
+            return episode_as_file(
+                run.handle,
+                connection,
+                parts["episode"],
+                format_name=parts["format"],
+                position=place.position,
+            )
 
     async def step(self, request: Request) -> Response:
         """One step in full: a piece of a page, or values."""

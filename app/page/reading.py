@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 
 from app.page.runs import OpenRun
 from app.runs import RunHandle
+from app.sources import Source
 from core.arrays import unpack_floats, unpack_ids
 from core.errors import HindcastError
 from core.models.folders import policy_folder
@@ -96,10 +97,11 @@ async def step_detail(run: RunHandle, position: int) -> StepDetail:
     if recorded is None or not isinstance(recorded.fact, StepTaken):
         raise NotInReadModel(f"there is no step at position {position} of run {run.name}")
     # a tokenizer takes a second to load, and a page of a megabyte as long to write: other visitors do not wait for that
-    return await asyncio.to_thread(_told, run, position, recorded.fact)
+    return await asyncio.to_thread(step_in_full, run, position, recorded.fact)
 
 
-def _told(run: RunHandle, position: int, fact: StepTaken) -> StepDetail:
+def step_in_full(run: Source, position: int, fact: StepTaken) -> StepDetail:
+    """A step as it stands at a position. Raises ModelFolderMissing."""
     page, missing = _page(run, fact)
     tokenizer = _tokenizer(policy_folder(run.settings.policy.base))
     ids = unpack_ids(fact.prompt_ids).tolist()
@@ -128,7 +130,7 @@ def _told(run: RunHandle, position: int, fact: StepTaken) -> StepDetail:
     )
 
 
-def _page(run: RunHandle, fact: StepTaken) -> tuple[str, str]:
+def _page(run: Source, fact: StepTaken) -> tuple[str, str]:
     """The page as text, and why it is missing."""
     if fact.observation is None:
         return "", "this step recorded no page"

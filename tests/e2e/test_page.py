@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -24,7 +25,7 @@ from app.runs import RunHandle, open_run
 from core.errors import SettingsError
 from core.ids import digest_hex
 from core.screen import Box
-from events.catalogue import EpisodeStarted, RunForked, StepTaken
+from events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
 from events.catalogue.episode import Screenshot
 from events.envelope import BlobRef
 from storage.readmodel.comparison import compare_runs
@@ -374,3 +375,16 @@ async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
         projecting.cancel()
         await asyncio.gather(projecting, return_exceptions=True)
     assert await page.locator(".step .piece .tokens").count() == 1
+
+
+async def test_an_episode_can_be_taken_along(shown: Shown) -> None:
+    ended = next(told.fact.episode for told in FACTS if isinstance(told.fact, EpisodeEnded))
+    _, _, text = await shown.get(f"/episodes/{ended}")
+    links = re.findall(r'href="[^"]*(/episodes/[^"]*/file/\w+)" download', text)
+    assert len(links) == 3
+    for link in links:
+        status, headers, content = await shown.get(link)
+        assert (status, headers["content-disposition"].split(";")[0]) == (200, "attachment"), content
+        assert ended in content
+    status, _, _ = await shown.get(f"/episodes/{ended}/file/csv")
+    assert status == 404

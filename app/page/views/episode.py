@@ -3,7 +3,8 @@
 import msgspec
 
 from app.page.asking import Ask
-from app.runs import NoSuchRun, RunHandle
+from app.runs import NoSuchRun
+from app.sources import Source
 from core.screen import Box
 from events.envelope import BlobRef
 from storage.readmodel.answers import EpisodeDetail, ScreenshotRow, StepRow
@@ -36,18 +37,21 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
 
 def episode(ask: Ask) -> Episode:
     """The episode that the address names. Raises NotInReadModel."""
-    detail = show_episode(ask.connection, ask.parts["episode"], as_of=ask.position)
+    return with_frames(show_episode(ask.connection, ask.parts["episode"], as_of=ask.position), ask.run)
+
+
+def with_frames(detail: EpisodeDetail, run: Source) -> Episode:
+    """An episode with its film strip."""
     steps = {step.step: step for step in detail.steps}
     return Episode(
         detail=detail,
         frames=[
-            _frame(row, None if row.step is None else steps.get(row.step), ask.run)
-            for row in detail.screenshots
+            _frame(row, None if row.step is None else steps.get(row.step), run) for row in detail.screenshots
         ],
     )
 
 
-def _frame(row: ScreenshotRow, step: StepRow | None, run: RunHandle) -> Frame:
+def _frame(row: ScreenshotRow, step: StepRow | None, run: Source) -> Frame:
     gone = "" if row.released is None else f"let go of at position {row.released}"
     if row.sha256 and not gone:
         gone = _why_gone(run, BlobRef(row.sha256, row.size_bytes or 0))
@@ -62,7 +66,7 @@ def _frame(row: ScreenshotRow, step: StepRow | None, run: RunHandle) -> Frame:
     )
 
 
-def _why_gone(run: RunHandle, image: BlobRef) -> str:
+def _why_gone(run: Source, image: BlobRef) -> str:
     """Why an image cannot be shown; empty: it can be."""
     try:
         there = run.blobs.has(image)

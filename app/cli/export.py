@@ -1,0 +1,81 @@
+"""`hindcast export`."""
+
+import asyncio
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.bars import progress_bar
+from app.cli.options import AsOf, Environment, Family, Json, SourceName
+from app.cli.output import print_json, print_text
+from app.cli.reading import asking, position_at
+from app.exports.running import Format, export
+from app.sources import open_source
+from storage.readmodel.matching import EpisodeFilter
+
+BAR_EVENTS = 500
+"""How often the bar moves."""
+
+app = typer.Typer()
+
+
+@app.command("export")
+def export_run(
+    to: Annotated[
+        Path, typer.Option("--to", metavar="FOLDER", help="Folder to write; it must not be there yet.")
+    ],
+    run: SourceName = None,
+    format_name: Annotated[Format, typer.Option("--format", help="In which format.")] = "parquet",
+    state: Annotated[
+        str | None,
+        typer.Option(help="Only episodes that are requested, started, ended, abandoned or cancelled."),
+    ] = None,
+    outcome: Annotated[str | None, typer.Option(help="Only success, failure or undecided.")] = None,
+    environment: Environment = None,
+    family: Family = None,
+    origin: Annotated[str | None, typer.Option(help="Only online, demonstration or evaluation.")] = None,
+    task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
+    policy: Annotated[int | None, typer.Option(help="Only those that this policy version began.")] = None,
+    as_of: AsOf = None,
+    as_json: Json = False,
+) -> None:
+    """Write a run, or an archive, in a format that other tools read; docs/exports.md says what each holds.
+
+    The folder is there as a whole or not at all. The options choose episodes; what is about no episode is always there.
+
+    Example: hindcast export run-1 --to ./run-1-successes --format dataset --outcome success
+    """
+    wanted = EpisodeFilter(
+        state=state,
+        outcome=outcome,
+        environment=environment,
+        family=family,
+        origin=origin,
+        task=task,
+        policy=policy,
+    )
+    with asking(run) as connection, progress_bar(as_json=as_json) as bar:
+        writing = bar.add_task(f"writing {format_name}", total=None)
+
+        def moved(position: int, last: int) -> None:
+            if position % BAR_EVENTS == 0:
+                bar.update(writing, completed=position, total=last)
+
+        done = asyncio.run(
+            export(
+                open_source(run),
+                connection,
+                to,
+                format_name=format_name,
+                wanted=wanted,
+                as_of=position_at(connection, as_of),
+                on_event=moved,
+            )
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(done) | {"folder": str(to)})
+        return
+    counts = ", ".join(f"{number} {name}" for name, number in done.counts.items())
+    print_text(f"run {done.run} up to position {done.position} as {done.format} in {to}: {counts}")

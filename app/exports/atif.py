@@ -1,0 +1,238 @@
+"""`hindcast export --format atif`: a trajectory for each episode, `EPISODE.json`, and its screenshots under `images/`.
+
+    user    the instruction
+    system  the page that the episode began on, as the observation
+    agent   an answer: its thought, its action as a function call, the page it led to, token ids and log-probabilities
+
+A page is the text that the policy read; as it was recorded it stands beside, in `extra.page` of the
+observation, so that an import loses nothing of it.
+"""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from app.exports.atif_format import (
+    VERSION,
+    Agent,
+    ContentPart,
+    FinalMetrics,
+    ImageSource,
+    Metrics,
+    Observation,
+    ObservationResult,
+    Step,
+    ToolCall,
+    Trajectory,
+)
+from app.exports.document import document_of
+from app.exports.episodes import Played, PlayedStep
+from app.exports.functions import arguments_of, definitions, function_name
+from app.exports.place import file_name
+from app.exports.writing import Sources
+from core.answer_form import split_form
+from core.arrays import unpack_floats, unpack_ids
+from events.catalogue.episode import Screenshot
+from events.envelope import BlobRef, Recorded
+
+IMAGES = "images"
+KEY = "hindcast"
+"""In `extra`: what ATIF has no field for."""
+FIRST_PAGE = "The page that the episode begins on."
+
+
+def trajectory_of(played: Played, sources: Sources) -> Trajectory:
+    """An episode as a trajectory. Its images are those of `images_of`."""
+    steps = played.steps
+    seen = [_seen(step.fact.observation, step.fact.url, sources) for step in steps]
+    seen.append(_seen(played.ended.final_observation, played.ended.evidence.final_url, sources))
+    told = [
+        Step(
+            step_id=1,
+            source="user",
+            message=played.started.instruction,
+            timestamp=_moment(played.started_ns),
+        ),
+        Step(
+            step_id=2,
+            source="system",
+            message=FIRST_PAGE,
+            observation=Observation(results=[_with_image(seen[0], _before(steps[0] if steps else None))]),
+        ),
+    ]
+    for number, step in enumerate(steps):
+        following = steps[number + 1] if number + 1 < len(steps) else None
+        picture = (
+            _after(step) or _before(following)
+            if following
+            else _after(step) or _image(played.ended.screenshot)
+        )
+        told.append(_step(step, _with_image(seen[number + 1], picture), sources, step_id=len(told) + 1))
+    return Trajectory(
+        schema_version=VERSION,
+        session_id=played.ended.episode,
+        trajectory_id=played.ended.episode,
+        agent=_agent(played, sources),
+        steps=told,
+        final_metrics=FinalMetrics(
+            total_prompt_tokens=sum(len(step.fact.prompt_ids) // 4 for step in steps),
+            total_completion_tokens=sum(len(step.fact.action_ids) // 4 for step in steps),
+            total_steps=len(told),
+        ),
+        extra={KEY: _beside(played, sources)},
+    )
+
+
+def images_of(played: Played) -> list[BlobRef]:
+    """The screenshots that an episode's trajectory names."""
+    shots = [step.fact.screenshot for step in played.steps] + [played.ended.screenshot]
+    found = [shot.image for shot in shots if shot is not None and shot.image is not None]
+    return list(dict.fromkeys(found))
+
+
+def image_path(image: BlobRef) -> str:
+    """Relative to the trajectory."""
+    return f"{IMAGES}/{image.sha256}.jpg"
+
+
+def _agent(played: Played, sources: Sources) -> Agent:
+    settings = sources.origin.settings
+    return Agent(
+        name="hindcast",
+        version=played.code_rev,
+        model_name=settings.policy.base,
+        tool_definitions=definitions(),
+        extra={"renderer": played.started.renderer, "policy_versions": list(played.ended.policy_versions)},
+    )
+
+
+def _beside(played: Played, sources: Sources) -> dict[str, Any]:
+    """The document without what the trajectory tells."""
+    document = msgspec.to_builtins(document_of(played, sources, steps=False))
+    return {
+        key: value for key, value in document.items() if key not in ("steps", "final_page", "instruction")
+    }
+
+
+def _seen(page: BlobRef | None, url: str, sources: Sources) -> ObservationResult:
+    found = sources.page(page)
+    if found is None:
+        why = "this page was not recorded" if page is None else f"page {page.sha256} was let go of"
+        return ObservationResult(extra={"url": url, "missing": why})
+    return ObservationResult(
+        content=sources.text(found), extra={"url": url, "page": msgspec.to_builtins(found)}
+    )
+
+
+def _with_image(seen: ObservationResult, image: BlobRef | None) -> ObservationResult:
+    if image is None:
+        return seen
+    picture = ContentPart(type="image", source=ImageSource(media_type="image/jpeg", path=image_path(image)))
+    text = [ContentPart(type="text", text=seen.content)] if isinstance(seen.content, str) else []
+    return msgspec.structs.replace(seen, content=[*text, picture])
+
+
+def _image(shot: Screenshot | None) -> BlobRef | None:
+    return None if shot is None else shot.image
+
+
+def _before(step: PlayedStep | None) -> BlobRef | None:
+    shot = None if step is None else step.fact.screenshot
+    return shot.image if shot is not None and shot.when == "before" else None
+
+
+def _after(step: PlayedStep) -> BlobRef | None:
+    shot = step.fact.screenshot
+    return shot.image if shot is not None and shot.when == "after" else None
+
+
+def _step(step: PlayedStep, led_to: ObservationResult, sources: Sources, *, step_id: int) -> Step:
+    fact = step.fact
+    thought, answer = split_form(fact.answer)
+    versions = unpack_ids(fact.versions).tolist()
+    sampled = bool(versions) and max(versions) >= 0
+    call = f"step_{fact.index}"
+    calls = (
+        None
+        if fact.action is None
+        else [
+            ToolCall(
+                tool_call_id=call,
+                function_name=function_name(fact.action.name),
+                arguments=arguments_of(fact.action),
+            )
+        ]
+    )
+    extra: dict[str, Any] = {"position": step.position, "result": fact.result}
+    if fact.detail:
+        extra["detail"] = fact.detail
+    if thought and not sampled:  # no model was asked, so ATIF has no reasoning for it
+        extra["thought"] = thought
+    return Step(
+        step_id=step_id,
+        source="agent",
+        message=answer,
+        timestamp=_moment(step.occurred_ns),
+        model_name=f"{sources.origin.settings.policy.base}@{max(versions)}" if sampled else None,
+        reasoning_content=thought if thought and sampled else None,
+        tool_calls=calls,
+        observation=Observation(
+            results=[msgspec.structs.replace(led_to, source_call_id=call if calls else None)]
+        ),
+        metrics=_metrics(step, versions) if sampled else None,
+        llm_call_count=int(sampled),
+        extra=extra,
+    )
+
+
+def _metrics(step: PlayedStep, versions: list[int]) -> Metrics:
+    fact = step.fact
+    prompt, answer = unpack_ids(fact.prompt_ids).tolist(), unpack_ids(fact.action_ids).tolist()
+    return Metrics(
+        prompt_tokens=len(prompt),
+        completion_tokens=len(answer),
+        prompt_token_ids=prompt,
+        completion_token_ids=answer,
+        logprobs=unpack_floats(fact.logprobs).tolist(),
+        extra={
+            "policy_versions": versions,
+            "temperature": fact.sampling.temperature,
+            "generate_ms": fact.generate_ms,
+        },
+    )
+
+
+def _moment(ns: int) -> str:
+    return datetime.fromtimestamp(ns / 1e9, UTC).isoformat()
+
+
+class AtifWriter:
+    """See `app.exports.writing.Writer`."""
+
+    def __init__(self, folder: Path, sources: Sources) -> None:
+        self._folder = folder
+        self._sources = sources
+        self._counts = {"episodes": 0, "images": 0}
+
+    def fact(self, recorded: Recorded) -> None:
+        """Trajectories are told by episode."""
+
+    def episode(self, played: Played) -> None:
+        """A document, and its images."""
+        told = msgspec.json.encode(trajectory_of(played, self._sources))
+        (self._folder / file_name(played.ended.episode, "json")).write_bytes(told)
+        self._counts["episodes"] += 1
+        for image in images_of(played):
+            file = self._folder / image_path(image)
+            content = None if file.exists() else self._sources.content(image)
+            if content is not None:
+                file.parent.mkdir(exist_ok=True)
+                file.write_bytes(content)
+                self._counts["images"] += 1
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Nothing is left to be written."""
+        return self._counts

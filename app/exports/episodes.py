@@ -1,0 +1,91 @@
+"""Episodes put together from the log: a pure fold that holds those under way, and gives each as it ends.
+
+Memory: the episodes under way, not the length of the log. One that never ended by itself is nobody's example and is
+dropped with its terminal fact.
+"""
+
+from collections.abc import Container
+
+import msgspec
+
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+)
+from events.envelope import Recorded
+
+
+class PlayedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step and where it stands."""
+
+    position: int
+    occurred_ns: int
+    fact: StepTaken
+
+
+class Played(msgspec.Struct, frozen=True, kw_only=True):
+    """One episode that came to its natural end."""
+
+    request: EpisodeRequested
+    started: EpisodeStarted
+    started_ns: int
+    steps: tuple[PlayedStep, ...]
+    ended: EpisodeEnded
+    ended_ns: int
+    position: int
+    """Of its end."""
+    code_rev: str
+    """Of the actor that played it."""
+
+
+class _UnderWay(msgspec.Struct, kw_only=True):
+    request: EpisodeRequested
+    started: EpisodeStarted | None = None
+    started_ns: int = 0
+    steps: list[PlayedStep] = msgspec.field(default_factory=list)
+
+
+class Assembler:
+    """`take` every event in order; it gives an episode when it has ended."""
+
+    def __init__(self, wanted: Container[str]) -> None:
+        self._wanted = wanted
+        self._under_way: dict[str, _UnderWay] = {}
+
+    def take(self, recorded: Recorded) -> Played | None:
+        """The episode that this event ends, if it is wanted."""
+        match recorded.fact:
+            case EpisodeRequested() as fact if fact.episode in self._wanted:
+                self._under_way[fact.episode] = _UnderWay(request=fact)
+            case EpisodeStarted() as fact if fact.episode in self._under_way:
+                begun = self._under_way[fact.episode]
+                begun.started, begun.started_ns = fact, recorded.envelope.occurred_ns
+            case StepTaken() as fact if fact.episode in self._under_way:
+                step = PlayedStep(
+                    position=recorded.position, occurred_ns=recorded.envelope.occurred_ns, fact=fact
+                )
+                self._under_way[fact.episode].steps.append(step)
+            case EpisodeAbandoned() | EpisodeCancelled() as fact:
+                self._under_way.pop(fact.episode, None)
+            case EpisodeEnded() as fact:
+                return self._end(recorded, fact)
+        return None
+
+    def _end(self, recorded: Recorded, fact: EpisodeEnded) -> Played | None:
+        known = self._under_way.pop(fact.episode, None)
+        if known is None or known.started is None:
+            return None
+        return Played(
+            request=known.request,
+            started=known.started,
+            started_ns=known.started_ns,
+            steps=tuple(known.steps),
+            ended=fact,
+            ended_ns=recorded.envelope.occurred_ns,
+            position=recorded.position,
+            code_rev=recorded.envelope.code_rev,
+        )

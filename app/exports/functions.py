@@ -1,0 +1,62 @@
+"""Actions as function calls, the way trajectory formats tell them: `click(element=7)`."""
+
+from typing import Any
+
+from core.action import ACTIONS, Action
+
+
+def function_name(action: str) -> str:
+    """A name that providers of function calls take.
+
+    >>> function_name("Select Dropdown Option")
+    'select_dropdown_option'
+    """
+    return action.lower().replace(" ", "_")
+
+
+_NAMES = {function_name(name): name for name in ACTIONS}
+
+
+def arguments_of(action: Action) -> dict[str, Any]:
+    """What the function is called with."""
+    told = {"element": action.element, "argument": action.argument}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def action_of(function: str, arguments: dict[str, Any]) -> Action:
+    """The action that a call stands for. Raises ValueError, worded, where it stands for none."""
+    name = _NAMES.get(function)
+    if name is None:
+        raise ValueError(f"there is no action {function!r}; there are: {', '.join(_NAMES)}")
+    unknown = arguments.keys() - {"element", "argument"}
+    if unknown:
+        raise ValueError(f"{function} takes element and argument, not {min(unknown)!r}")
+    element, argument = arguments.get("element"), arguments.get("argument")
+    if element is not None and (isinstance(element, bool) or not isinstance(element, int)):
+        raise ValueError(f"element is a number on the page, not {element!r}")
+    if argument is not None and not isinstance(argument, str):
+        raise ValueError(f"argument is text, not {argument!r}")
+    return Action(name=name, element=element, argument=argument)
+
+
+def definitions() -> list[dict[str, Any]]:
+    """All actions in the form of OpenAI's function calls."""
+    return [_definition(name) for name in ACTIONS]
+
+
+def _definition(name: str) -> dict[str, Any]:
+    takes = ACTIONS[name]
+    properties: dict[str, Any] = {}
+    if takes.element != "none":
+        properties["element"] = {"type": "integer", "description": "number of the element on the page"}
+    if takes.argument != "none":
+        properties["argument"] = {"type": "string"}
+    required = [key for key in properties if getattr(takes, key) == "required"]
+    return {
+        "type": "function",
+        "function": {
+            "name": function_name(name),
+            "description": name,
+            "parameters": {"type": "object", "properties": properties, "required": required},
+        },
+    }

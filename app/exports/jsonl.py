@@ -1,0 +1,40 @@
+"""`hindcast export --format jsonl`: `facts.jsonl`, every event, and `episodes.jsonl`, every episode with its pages."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+
+from app.exports.document import document_of
+from app.exports.episodes import Played
+from app.exports.lines import to_line
+from app.exports.writing import Sources
+from events.envelope import Recorded
+
+FACTS, EPISODES = "facts.jsonl", "episodes.jsonl"
+
+
+class JsonlWriter:
+    """See `app.exports.writing.Writer`."""
+
+    def __init__(self, folder: Path, sources: Sources) -> None:
+        self._sources = sources
+        self._facts = (folder / FACTS).open("wb")
+        self._episodes = (folder / EPISODES).open("wb")
+        self._counts = {"facts": 0, "episodes": 0}
+
+    def fact(self, recorded: Recorded) -> None:
+        """A line."""
+        self._facts.write(to_line(recorded) + b"\n")
+        self._counts["facts"] += 1
+
+    def episode(self, played: Played) -> None:
+        """A line."""
+        self._episodes.write(msgspec.json.encode(document_of(played, self._sources)) + b"\n")
+        self._counts["episodes"] += 1
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Nothing is left to be written."""
+        self._facts.close()
+        self._episodes.close()
+        return self._counts

@@ -1,0 +1,87 @@
+"""One event as one line of JSON, and back to the same bytes.
+
+Payload and envelope stand as they were recorded, of whatever version, and nothing is lost: what JSON has no word for is
+written as an object of one key. `{"$bytes": "<base64>"}` are bytes (packed numbers), `{"$float": "nan"}` (`inf`, `-inf`)
+a float that is no number, `{"$map": …}` an object whose only key looks like one of these. Integers have up to 64 bits.
+"""
+
+import math
+from base64 import b64decode, b64encode
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from core.errors import HindcastError
+from events.envelope import Envelope, Recorded
+
+BYTES, FLOAT, MAP = "$bytes", "$float", "$map"
+_MARKS = {BYTES, FLOAT, MAP}
+_FIELDS = tuple(name for name in Envelope.__struct_fields__ if name != "payload")
+
+
+class LineRefused(HindcastError):
+    """A line is none of an exported event."""
+
+    exit_code = 2
+
+
+def to_line(recorded: Recorded) -> bytes:
+    """The event, without a line end."""
+    envelope = recorded.envelope
+    plain = {name: getattr(envelope, name) for name in _FIELDS}
+    plain["prev_hash"] = envelope.prev_hash.hex()
+    payload = _told(msgspec.msgpack.decode(envelope.payload))
+    told = {"position": recorded.position, "sha256": recorded.digest.hex(), **plain, "payload": payload}
+    return msgspec.json.encode(told)
+
+
+def from_line(line: bytes | str) -> tuple[int, bytes]:
+    """The position, and the bytes that the log holds there.
+
+    Raises:
+        LineRefused: it is no such line, or was altered: its bytes have another digest than it names.
+
+    """
+    try:
+        told = msgspec.json.decode(line, type=dict[str, Any])
+        position, digest = int(told.pop("position")), told.pop("sha256")
+        told["prev_hash"] = bytes.fromhex(told["prev_hash"])
+        told["payload"] = msgspec.Raw(msgspec.msgpack.encode(_meant(told["payload"])))
+        content = msgspec.msgpack.encode(Envelope(**told))
+    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+        raise LineRefused(f"this line is no exported event: {type(error).__name__} {error}") from error
+    if sha256(content).hexdigest() != digest:
+        raise LineRefused(
+            f"the event of position {position} was altered: its bytes have sha256 {sha256(content).hexdigest()}, the line "
+            f"names {digest}"
+        )
+    return position, content
+
+
+def _told(value: Any) -> Any:
+    if isinstance(value, bytes):
+        return {BYTES: b64encode(value).decode()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return {FLOAT: str(value)}
+    if isinstance(value, list):
+        return [_told(item) for item in value]
+    if isinstance(value, dict):
+        told = {key: _told(item) for key, item in value.items()}
+        return {MAP: told} if len(told) == 1 and told.keys() <= _MARKS else told
+    return value
+
+
+def _meant(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_meant(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if len(value) == 1 and value.keys() <= _MARKS:
+        ((mark, inside),) = value.items()
+        if mark == BYTES:
+            return b64decode(inside, validate=True)
+        if mark == FLOAT:
+            return float(inside)
+        return {key: _meant(item) for key, item in inside.items()}
+    return {key: _meant(item) for key, item in value.items()}

@@ -1,0 +1,136 @@
+"""`hindcast export --format sts`: Session Trace Simple Format of the Hugging Face Hub, `EPISODE.jsonl` for each episode.
+
+A header line, then a line for each message (huggingface.co/docs/hub/session-traces-format, as of 2026-07): the
+instruction by the user, answers with their thought and their action as a tool call, pages as the results of the calls.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from app.exports.episodes import Played
+from app.exports.functions import arguments_of, function_name
+from app.exports.place import file_name
+from app.exports.writing import Sources
+from core.answer_form import split_form
+from core.arrays import unpack_ids
+from events.envelope import BlobRef, Recorded
+
+HARNESS = "hindcast"
+MISSING = "(this page was not recorded, or was let go of since)"
+
+
+class Function(msgspec.Struct, frozen=True, kw_only=True):
+    """What is called."""
+
+    name: str
+    arguments: str
+    """A JSON object."""
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One action."""
+
+    id: str
+    function: Function
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One message of the session."""
+
+    role: Literal["user", "assistant", "system", "tool"]
+    content: str
+    reasoningContent: str | None = None  # the format's name
+    toolCalls: list[Call] | None = None
+    toolCallId: str | None = None
+    timestamp: int | None = None
+    """Milliseconds since 1970."""
+    model: str | None = None
+
+
+def session_of(played: Played, sources: Sources) -> list[dict[str, Any]]:
+    """The lines of an episode's session."""
+    task, ended = played.request.task, played.ended
+    verdicts = sources.verdicts(ended.episode)
+    header = {
+        "type": "session",
+        "harness": HARNESS,
+        "id": ended.episode,
+        "name": played.started.instruction,
+        "run": sources.origin.run,
+        "task": f"{task.environment}/{task.family}",
+        "policy_versions": list(ended.policy_versions),
+        "outcome": verdicts[0].outcome if verdicts else None,
+    }
+    messages = _messages(played, sources)
+    return [header, *({"type": "message", "message": msgspec.to_builtins(one)} for one in messages)]
+
+
+def _messages(played: Played, sources: Sources) -> list[Message]:
+    steps, base = played.steps, sources.origin.settings.policy.base
+    told = [Message(role="user", content=played.started.instruction, timestamp=_ms(played.started_ns))]
+    if steps:
+        told.append(Message(role="system", content=_text(steps[0].fact.observation, sources)))
+    for number, step in enumerate(steps):
+        fact = step.fact
+        thought, answer = split_form(fact.answer)
+        versions = unpack_ids(fact.versions).tolist()
+        call = f"step_{fact.index}"
+        calls = None
+        if fact.action is not None:
+            arguments = msgspec.json.encode(arguments_of(fact.action)).decode()
+            calls = [
+                Call(id=call, function=Function(name=function_name(fact.action.name), arguments=arguments))
+            ]
+        told.append(
+            Message(
+                role="assistant",
+                content=answer,
+                reasoningContent=thought or None,
+                toolCalls=calls,
+                timestamp=_ms(step.occurred_ns),
+                model=f"{base}@{max(versions)}" if versions and max(versions) >= 0 else None,
+            )
+        )
+        last = number + 1 == len(steps)
+        page = _text(played.ended.final_observation if last else steps[number + 1].fact.observation, sources)
+        seen = page if fact.result in ("ok", "exit") else f"{fact.result}: {fact.detail}\n{page}"
+        told.append(
+            Message(role="tool", content=seen, toolCallId=call)
+            if calls
+            else Message(role="system", content=seen)
+        )
+    return told
+
+
+def _text(ref: BlobRef | None, sources: Sources) -> str:
+    page = sources.page(ref)
+    return MISSING if page is None else sources.text(page)
+
+
+def _ms(ns: int) -> int:
+    return ns // 1_000_000
+
+
+class StsWriter:
+    """See `app.exports.writing.Writer`."""
+
+    def __init__(self, folder: Path, sources: Sources) -> None:
+        self._folder = folder
+        self._sources = sources
+        self._episodes = 0
+
+    def fact(self, recorded: Recorded) -> None:
+        """Sessions are told by episode."""
+
+    def episode(self, played: Played) -> None:
+        """A file."""
+        lines = [msgspec.json.encode(line) for line in session_of(played, self._sources)]
+        (self._folder / file_name(played.ended.episode, "jsonl")).write_bytes(b"\n".join(lines) + b"\n")
+        self._episodes += 1
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Nothing is left to be written."""
+        return {"episodes": self._episodes}

@@ -1,0 +1,83 @@
+"""A run in an archive, with pages, screenshots and hostile words: what exports are tried on. No broker, no browser."""
+
+from pathlib import Path
+
+import msgspec
+from archive_story import RUN, write_archive
+from synthetic_run import Told, a_run, record
+
+from app.archives import ArchiveSource
+from core.observation import Node, Page
+from core.screen import Box, Mark
+from events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
+from events.catalogue.episode import Screenshot
+from events.envelope import BlobRef, Stored
+from events.memory import MemoryLog
+from storage.archiving import BLOBS
+from storage.blobs import BlobStore
+
+HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }} --- "\\'
+IMAGE = b"\xff\xd8not quite a picture"
+
+
+def page(number: int) -> Page:
+    """A page of a shop."""
+    return Page(
+        url=f"http://127.0.0.1/page/{number}",
+        title="Shop",
+        nodes=(
+            Node(kind="heading", tag="h1", text=HOSTILE),
+            *(Node(kind="button", tag="button", text=f"Item {id_}", id=id_) for id_ in range(41)),
+            Node(kind="input", tag="input", value="a", id=41, attributes={"placeholder": "search"}),
+        ),
+        ordinal=number,
+    )
+
+
+def seen(told: Told, blobs: BlobStore) -> Told:
+    """The same with what was seen, where the tale has nothing to see."""
+    fact = told.fact
+    if isinstance(fact, EpisodeStarted):
+        return told._replace(fact=msgspec.structs.replace(fact, instruction=HOSTILE))
+    if isinstance(fact, EpisodeEnded):
+        last = put_page(blobs, 99)
+        return told._replace(
+            fact=msgspec.structs.replace(fact, final_observation=last, screenshot=picture(blobs, "after"))
+        )
+    if isinstance(fact, StepTaken):
+        shot = picture(blobs, "before") if fact.index == 0 else None
+        there = None if fact.index == 3 else put_page(blobs, fact.index)
+        return told._replace(
+            fact=msgspec.structs.replace(fact, observation=there, screenshot=shot, url=HOSTILE)
+        )
+    return told
+
+
+def put_page(blobs: BlobStore, number: int) -> BlobRef:
+    return blobs.put(msgspec.msgpack.encode(page(number)))
+
+
+def picture(blobs: BlobStore, when: str) -> Screenshot:
+    shown = Screenshot(
+        image=blobs.put(IMAGE),
+        missing="",
+        when="before",
+        width=640,
+        height=512,
+        scale=0.5,
+        marks=(Mark(7, Box(10, 20, 30, 40)),),
+    )
+    return msgspec.structs.replace(shown, when=when)
+
+
+async def told_archive(folder: Path, *, seed: int = 1, groups: int = 6) -> tuple[ArchiveSource, list[Stored]]:
+    """An archive and the events in it."""
+    kept = folder.with_name(f"{folder.name}-blobs")  # an archive begins in an empty folder
+    blobs = BlobStore(kept)
+    facts = [seen(told, blobs) for told in a_run(seed, groups=groups) if not isinstance(told.fact, RunForked)]
+    log = MemoryLog(RUN)
+    await record(log, facts, seed=seed)
+    events = await log.read(after=0, limit=len(facts))
+    write_archive(folder, events, batch=100)
+    kept.rename(folder / BLOBS)
+    return ArchiveSource(folder), events

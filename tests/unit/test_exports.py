@@ -1,0 +1,391 @@
+"""A run in every format: read again with other people's tools, and compared with the log."""
+
+import asyncio
+import json
+import math
+import re
+from base64 import b64encode
+from collections import Counter
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import atif
+import duckdb
+import msgspec
+import pyarrow.dataset
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from export_story import HOSTILE, IMAGE, page, told_archive
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import Connection
+from typer.testing import CliRunner, Result
+
+from app.archives import ArchiveSource
+from app.cli import app
+from app.exports.dataset import SCHEMA, DatasetWriter
+from app.exports.document import EpisodeDocument
+from app.exports.functions import action_of, arguments_of, function_name
+from app.exports.lines import LineRefused, _meant, _told, from_line
+from app.exports.one import episode_as_file
+from app.exports.place import ExportRefused, file_name
+from app.exports.running import FORMATS, origin_of
+from app.exports.tables import TABLES
+from app.exports.writing import Sources, choose, write_export
+from app.folding import folded
+from core.action import ACTIONS, Action
+from core.arrays import unpack_floats, unpack_ids
+from core.rendering.lines import render_lines
+from events.catalogue import EpisodeEnded, EpisodeJudged, StepTaken, UpdateApplied
+from events.codec import decode
+from events.envelope import Recorded, Stored
+from storage.readmodel.asking import NotInReadModel
+from storage.readmodel.matching import EpisodeFilter
+from storage.readmodel.queries import list_episodes
+
+DOCS = Path(__file__).parents[2] / "docs" / "exports.md"
+
+
+class Told:
+    """The archived run, its events, and what the command wrote of it."""
+
+    def __init__(self, source: ArchiveSource, events: list[Stored], connection: Connection) -> None:
+        self.source = source
+        self.stored = events
+        self.recorded: list[Recorded] = [found for one in events if (found := decode(one)) is not None]
+        self.connection = connection
+        self.out: dict[str, Path] = {}
+
+    def facts(self, kind: type) -> list[Any]:
+        return [one.fact for one in self.recorded if isinstance(one.fact, kind)]
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
+    folder = tmp_path_factory.mktemp("exports")
+    source, events = asyncio.run(told_archive(folder / "tale"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HINDCAST_HOME", str(folder / "home"))
+        model = folded(source)
+        with model.reading() as connection:
+            found = Told(source, events, connection)
+            for name in FORMATS:
+                found.out[name] = folder / name
+                done = call(found, "--to", str(found.out[name]), "--format", name, "--json")
+                assert done.exit_code == 0, done.output
+                assert json.loads(done.stdout)["position"] == len(events)
+            yield found
+        model.close()
+
+
+def call(told: Told, *arguments: str) -> Result:
+    return CliRunner().invoke(app, ["export", str(told.source.folder), *arguments])
+
+
+def rows(told: Told, table: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = pq.read_table(told.out["parquet"] / f"{table}.parquet").to_pylist()
+    return found
+
+
+# --- jsonl
+
+
+def test_every_event_is_a_line_that_gives_its_bytes_back(told: Told) -> None:
+    lines = (told.out["jsonl"] / "facts.jsonl").read_bytes().splitlines()
+    assert [from_line(line) for line in lines] == [(one.position, one.data) for one in told.stored]
+
+
+def test_an_altered_line_is_refused(told: Told) -> None:
+    line = (told.out["jsonl"] / "facts.jsonl").read_text().splitlines()[40]
+    with pytest.raises(LineRefused, match=r"the event of position 41 was altered"):
+        from_line(line.replace("episode", "epizode", 1))
+    with pytest.raises(LineRefused, match="no exported event"):
+        from_line("{}")
+
+
+@given(
+    st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers(-(2**63), 2**64 - 1)
+        | st.floats()
+        | st.text(st.characters(exclude_categories=("Cs",)))
+        | st.binary(),
+        lambda inner: (
+            st.lists(inner)
+            | st.dictionaries(st.sampled_from(("$bytes", "$float", "$map", "a")) | st.text("ab"), inner)
+        ),
+        max_leaves=12,
+    )
+)
+def test_whatever_messagepack_can_say_survives_json(value: Any) -> None:
+    line = msgspec.json.encode(_told(value))
+    assert msgspec.msgpack.encode(_meant(msgspec.json.decode(line))) == msgspec.msgpack.encode(value)
+
+
+def test_episodes_are_documents_with_their_pages(told: Told) -> None:
+    lines = (told.out["jsonl"] / "episodes.jsonl").read_bytes().splitlines()
+    documents = [msgspec.json.decode(line, type=EpisodeDocument) for line in lines]
+    ended = told.facts(EpisodeEnded)
+    assert [one.source and one.source.episode for one in documents] == [fact.episode for fact in ended]
+    steps = [fact for fact in told.facts(StepTaken) if fact.episode == ended[0].episode]
+    assert [step.action for step in documents[0].steps] == [fact.action for fact in steps]
+    assert documents[0].steps[0].page == page(0)
+    assert documents[0].final_page == page(99)
+    assert {one.instruction for one in documents} == {HOSTILE}
+
+
+# --- parquet
+
+
+def test_tables_have_a_row_for_every_fact(told: Told) -> None:
+    types = Counter(one.envelope.type for one in told.recorded)
+    assert {name: len(rows(told, name)) for name in TABLES if name != "tokens"} == {
+        "episodes": types["episode.requested"],
+        "steps": types["step.taken"],
+        "verdicts": types["episode.judged"],
+        "relabels": types["episode.relabeled"],
+        "updates": types["update.applied"] + types["update.skipped"],
+        "policies": types["weights.published"],
+    }
+
+
+def test_tokens_are_those_that_were_sampled_bit_by_bit(told: Told) -> None:
+    found = rows(told, "tokens")
+    expected = [
+        (fact.episode, fact.index, place, *values)
+        for fact in told.facts(StepTaken)
+        for place, values in enumerate(
+            zip(
+                unpack_ids(fact.action_ids).tolist(),
+                unpack_floats(fact.logprobs).tolist(),
+                unpack_ids(fact.versions).tolist(),
+                strict=True,
+            )
+        )
+    ]
+    names = ("episode", "step", "place", "token_id", "logprob", "version")
+    assert [tuple(row[name] for name in names) for row in found] == expected
+    prompts = [row["prompt_ids"] for row in rows(told, "steps")]
+    assert prompts == [unpack_ids(fact.prompt_ids).tolist() for fact in told.facts(StepTaken)]
+
+
+def test_episodes_agree_with_the_read_model(told: Told) -> None:
+    names = ("episode", "state", "outcome", "reward", "steps", "version_low", "origin", "family", "actor")
+    known = {row.episode: row for row in list_episodes(told.connection, limit=10_000)}
+    found = rows(told, "episodes")
+    assert len(found) == len(known)
+    for row in found:
+        other = known[row["episode"]]
+        assert [row[name] for name in names] == [getattr(other, name) for name in names]
+    assert {"ended", "abandoned", "cancelled"} <= {row["state"] for row in found}
+
+
+def test_metrics_are_kept_even_those_that_are_no_numbers(told: Told) -> None:
+    applied = [row for row in rows(told, "updates") if row["outcome"] == "applied"]
+    assert len(applied) == len(told.facts(UpdateApplied))
+    assert dict(applied[0]["metrics"])["loss"] == 0.25
+    assert math.isnan(dict(applied[0]["metrics"])["entropy"])
+
+
+# --- trajectories
+
+
+def test_trajectories_pass_the_checks_of_the_format(told: Told) -> None:
+    files = sorted(told.out["atif"].glob("ep_*.json"))
+    assert len(files) == len(told.facts(EpisodeEnded))
+    for file in files:
+        found = atif.Trajectory.model_validate_json(file.read_bytes())
+        assert found.schema_version == "ATIF-v1.8"
+        assert found.steps[0].message == HOSTILE
+        for step in found.steps[2:]:
+            assert step.metrics is not None
+            assert step.metrics.completion_token_ids is not None
+            assert step.metrics.logprobs is not None
+            assert len(step.metrics.completion_token_ids) == len(step.metrics.logprobs)
+    pictures = list((told.out["atif"] / "images").iterdir())
+    assert [one.read_bytes() for one in pictures] == [IMAGE]
+    first = atif.Trajectory.model_validate_json(files[0].read_bytes()).steps[1].observation
+    assert first is not None
+    content = first.results[0].content
+    assert isinstance(content, list)
+    assert content[0].text == render_lines(page(0))
+    assert (told.out["atif"] / content[1].source.path).is_file()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_an_action_is_a_function_call_and_back(name: str) -> None:
+    action = Action(name=name, element=7, argument="é \n")
+    assert re.fullmatch(r"[a-zA-Z0-9_-]{1,64}", function_name(name))
+    assert action_of(function_name(name), arguments_of(action)) == action
+
+
+def test_sessions_are_as_the_format_describes_them(told: Told) -> None:
+    files = list(told.out["sts"].glob("ep_*.jsonl"))
+    assert len(files) == len(told.facts(EpisodeEnded))
+    for file in files:
+        header, *lines = map(json.loads, file.read_text().splitlines())
+        assert (header["type"], header["harness"], header["id"]) == ("session", "hindcast", file.stem)
+        called: set[str] = set()
+        for line in lines:
+            assert line.keys() == {"type", "message"}
+            message = line["message"]
+            assert message["role"] in ("user", "assistant", "system", "tool")
+            assert isinstance(message["content"], str)
+            for one in message.get("toolCalls", ()):
+                called.add(one["id"])
+                assert isinstance(json.loads(one["function"]["arguments"]), dict)
+            if message["role"] == "tool":
+                assert message["toolCallId"] in called
+
+
+# --- html
+
+
+def test_a_file_needs_nothing_and_runs_nothing(told: Told) -> None:
+    files = list(told.out["html"].glob("ep_*.html"))
+    assert len(files) == len(told.facts(EpisodeEnded))
+    text = files[0].read_text()
+    assert "<script" not in text
+    assert "onerror=&#34;" in text
+    assert "{{ 7 * 7 }}" in text
+    addresses = re.findall(r'(?:href|src|action|data-\w+)="([^"]*)"', text)
+    assert all(one.startswith(("data:image/jpeg;base64,", "#step-")) for one in addresses)
+    assert f'href="data:image/jpeg;base64,{b64encode(IMAGE).decode()}"' in text
+    (style,) = re.findall(r"<style>(.*?)</style>", text, re.DOTALL)
+    digest = b64encode(sha256(style.encode()).digest()).decode()
+    assert f"default-src &#39;none&#39;; style-src &#39;sha256-{digest}&#39;; img-src data:" in text
+    assert "Item 40" in text, "the page of a step"
+    assert "The exact prompt, 64 tokens" in text
+
+
+# --- dataset
+
+
+def test_the_card_names_the_columns_and_rows_that_are_there(told: Told) -> None:
+    folder = told.out["dataset"]
+    _, front, words = (folder / "README.md").read_text().split("---\n", 2)
+    card = yaml.safe_load(front)
+    assert card["license"] == "unknown"
+    names = [one["name"] for one in card["dataset_info"]["features"]]
+    assert names == SCHEMA.names
+    assert {one["split"] for one in card["configs"][0]["data_files"]} == {"train", "test"}
+    for split in card["dataset_info"]["splits"]:
+        files = sorted((folder / "data").glob(f"{split['name']}-*"))
+        assert sum(pq.read_metadata(file).num_rows for file in files) == split["num_examples"]
+    whole = CliRunner().invoke(app, ["archive", "check", str(told.source.folder), "--json"])
+    assert f"`{json.loads(whole.stdout)['digest']}`" in words
+
+
+def test_shards_are_cut_by_size_and_say_how_many_there_are(told: Told, tmp_path: Path) -> None:
+    origin = origin_of(told.source, position=len(told.stored), wanted=EpisodeFilter(origin="online"))
+    chosen = choose(told.connection, origin)
+    sources = Sources(origin, connection=told.connection, blobs=told.source.blobs, chosen=chosen)
+
+    async def write() -> None:
+        async with told.source.connect_log() as log:
+            writer = DatasetWriter(tmp_path, sources, shard_bytes=5000)
+            await write_export(log, sources, writer, tmp_path, format_name="dataset")
+
+    asyncio.run(write())
+    files = sorted(file.name for file in (tmp_path / "data").iterdir())
+    assert len(files) > 2
+    assert files == [f"train-{place:05}-of-{len(files):05}.parquet" for place in range(len(files))]
+    found = pyarrow.dataset.dataset(tmp_path / "data").to_table().to_pylist()
+    assert {row["episode"] for row in found} == {f.episode for f in told.facts(EpisodeEnded)} & chosen.keys()
+    assert found[0]["steps"][0]["page"] == render_lines(page(0))
+
+
+# --- which, and where to
+
+
+def test_only_what_is_asked_for_is_written(told: Told, tmp_path: Path) -> None:
+    wanted = {row.episode for row in list_episodes(told.connection, outcome="success", limit=10_000)}
+    assert call(told, "--to", str(tmp_path / "a"), "--outcome", "success").exit_code == 0
+    found = pq.read_table(tmp_path / "a" / "episodes.parquet").to_pylist()
+    assert {row["episode"] for row in found} == wanted
+    verdicts = pq.read_table(tmp_path / "a" / "verdicts.parquet").to_pylist()
+    assert {row["episode"] for row in verdicts} == wanted
+    updates = pq.read_table(tmp_path / "a" / "updates.parquet").num_rows
+    assert updates == len(rows(told, "updates")), "of no episode"
+
+
+def test_as_of_a_position_only_what_stood_there_then_is_told(told: Told, tmp_path: Path) -> None:
+    judged = next(one for one in told.recorded if isinstance(one.fact, EpisodeJudged))
+    before = judged.position - 1
+    folder = tmp_path / "then"
+    assert (
+        call(told, "--to", str(folder), "--format", "jsonl", "--as-of", str(before), "--json").exit_code == 0
+    )
+    assert len((folder / "facts.jsonl").read_bytes().splitlines()) == before
+    (document,) = (folder / "episodes.jsonl").read_bytes().splitlines()
+    assert msgspec.json.decode(document, type=EpisodeDocument).verdicts == ()
+
+
+def test_a_folder_that_holds_something_is_left_alone(told: Told, tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("mine")
+    done = call(told, "--to", str(tmp_path))
+    assert isinstance(done.exception, ExportRefused)
+    assert [one.name for one in tmp_path.iterdir()] == ["mine"]
+
+
+def test_an_export_that_fails_leaves_nothing(told: Told, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    asyncio.run(told_archive(copy, groups=2))
+    for segment in (copy / "segments").iterdir():
+        content = bytearray(segment.read_bytes())
+        content[len(content) // 2] ^= 1
+        segment.write_bytes(bytes(content))
+    done = CliRunner().invoke(app, ["export", str(copy), "--to", str(tmp_path / "out")])
+    assert done.exit_code != 0
+    assert {one.name for one in tmp_path.iterdir()} == {"copy"}
+
+
+def test_an_episode_that_would_be_a_file_elsewhere_is_refused() -> None:
+    assert file_name("ep_1", "json") == "ep_1.json"
+    for name in ("../ep", "a/b", ".hidden", "", "a\x00"):
+        with pytest.raises(ExportRefused):
+            file_name(name, "json")
+
+
+def test_one_episode_as_a_file_is_the_one_of_the_whole_export(told: Told) -> None:
+    ended = told.facts(EpisodeEnded)[0].episode
+    position = len(told.stored)
+    for name, folder, suffix in (("html", "html", "html"), ("atif", "atif", "json")):
+        found = episode_as_file(told.source, told.connection, ended, format_name=name, position=position)
+        assert found.content == (told.out[folder] / f"{ended}.{suffix}").read_bytes()
+    found = episode_as_file(told.source, told.connection, ended, format_name="json", position=position)
+    assert found.content in (told.out["jsonl"] / "episodes.jsonl").read_bytes().splitlines()
+    for name, episode in (("csv", ended), ("html", "ep_none")):
+        with pytest.raises(NotInReadModel):
+            episode_as_file(told.source, told.connection, episode, format_name=name, position=position)
+
+
+# --- the guide
+
+
+def test_the_guide_names_every_column() -> None:
+    text = DOCS.read_text()
+    for table, columns in TABLES.items():
+        told_here = text.split(f"### {table}\n", 1)[1].split("\n#", 1)[0]
+        for one in columns:
+            assert f"| `{one.name}` | {one.says} |" in told_here
+
+
+def test_the_queries_of_the_guide_work(told: Told, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run-1").symlink_to(told.source.folder)
+    for language, block in re.findall(r"```(bash|python|sql)\n(.*?)```", DOCS.read_text(), re.DOTALL):
+        if language == "bash":
+            for line in block.splitlines():
+                words = line.split("#")[0].split()
+                if words[:2] == ["hindcast", "export"]:
+                    done = CliRunner().invoke(app, words[1:])
+                    assert done.exit_code == 0, f"{line}\n{done.output}{done.exception}"
+        elif language == "python":
+            exec(compile(block, "docs/exports.md", "exec"), {})
+        else:
+            assert duckdb.connect().sql(block).fetchall()
