@@ -1,11 +1,12 @@
 """One event as one line of JSON, and back to the same bytes.
 
 Payload and envelope stand as they were recorded, of whatever version, and nothing is lost: what JSON has no word for is
-written as an object of one key. `{"$bytes": "<base64>"}` are bytes (packed numbers), `{"$float": "nan"}` (`inf`, `-inf`)
-a float that is no number, `{"$map": …}` an object whose only key looks like one of these. Integers have up to 64 bits.
+written as an object of one key. `{"$bytes": "<base64>"}` are bytes (packed numbers), `{"$float": "nan"}` (`inf`, `-inf`;
+another NaN than the usual one by its eight bytes, as in `7ff8000000000001`) a float that is no number, `{"$map": …}` an object whose only key looks like one of these. Integers have up to 64 bits.
 """
 
 import math
+import struct
 from base64 import b64decode, b64encode
 from hashlib import sha256
 from typing import Any
@@ -16,6 +17,7 @@ from core.errors import HindcastError
 from events.envelope import Envelope, Recorded
 
 BYTES, FLOAT, MAP = "$bytes", "$float", "$map"
+_USUAL = ("nan", "inf", "-inf")
 _MARKS = {BYTES, FLOAT, MAP}
 _FIELDS = tuple(name for name in Envelope.__struct_fields__ if name != "payload")
 
@@ -63,13 +65,18 @@ def _told(value: Any) -> Any:
     if isinstance(value, bytes):
         return {BYTES: b64encode(value).decode()}
     if isinstance(value, float) and not math.isfinite(value):
-        return {FLOAT: str(value)}
+        return {FLOAT: _named(value)}
     if isinstance(value, list):
         return [_told(item) for item in value]
     if isinstance(value, dict):
         told = {key: _told(item) for key, item in value.items()}
         return {MAP: told} if len(told) == 1 and told.keys() <= _MARKS else told
     return value
+
+
+def _named(value: float) -> str:
+    bits = struct.pack(">d", value)
+    return next((name for name in _USUAL if struct.pack(">d", float(name)) == bits), bits.hex())
 
 
 def _meant(value: Any) -> Any:
@@ -82,6 +89,6 @@ def _meant(value: Any) -> Any:
         if mark == BYTES:
             return b64decode(inside, validate=True)
         if mark == FLOAT:
-            return float(inside)
+            return float(inside) if inside in _USUAL else struct.unpack(">d", bytes.fromhex(inside))[0]
         return {key: _meant(item) for key, item in inside.items()}
     return {key: _meant(item) for key, item in value.items()}

@@ -4,6 +4,7 @@ import asyncio
 import json
 import math
 import re
+import struct
 from base64 import b64encode
 from collections import Counter
 from collections.abc import Iterator
@@ -47,6 +48,10 @@ from storage.readmodel.matching import EpisodeFilter
 from storage.readmodel.queries import list_episodes
 
 DOCS = Path(__file__).parents[2] / "docs" / "exports.md"
+
+
+NANS = (0x7FF8000000000001, 0xFFF8000000000000)
+"""Floats that are no number, but not the usual one."""
 
 
 class Told:
@@ -112,6 +117,7 @@ def test_an_altered_line_is_refused(told: Told) -> None:
         | st.booleans()
         | st.integers(-(2**63), 2**64 - 1)
         | st.floats()
+        | st.sampled_from([struct.unpack(">d", bits.to_bytes(8))[0] for bits in NANS])
         | st.text(st.characters(exclude_categories=("Cs",)))
         | st.binary(),
         lambda inner: (
