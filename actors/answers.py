@@ -101,6 +101,8 @@ def prompt_of(
         max_tokens=settings.max_prompt_tokens,
         history=settings.history,
         earlier_pages=[render(one) for one in pages],
+        framing=settings.framing,
+        thinking=settings.answer_format == "thinking",
     )
 
 
@@ -239,7 +241,12 @@ class _ShownAnswerer(ABC):
             self._settings.answer_format,
             thought=self._thought(situation, action),
         )
-        token_ids = encode_answer(self._reader.tokenizer, text)
+        token_ids = encode_answer(
+            self._reader.tokenizer,
+            text,
+            framing=self._settings.framing,
+            thinking=self._settings.answer_format == "thinking",
+        )
         framed = self._reader.framed(situation)
         return Answer(
             prompt=self._reader.prompt(situation, framed),

@@ -30,6 +30,9 @@ class ActorSettings(ScreenshotSettings):
     """Episodes that one actor drives at the same time."""
     renderer: str = "lines/2"
     """How a page becomes text."""
+    framing: Literal["chat/1", "webrl/1"] = "chat/1"
+    """How turns stand in a prompt: by the chat template of the policy's folder, or as WebRL's published checkpoints read
+    them, whatever their template says (docs/models.md)."""
     history: Literal["webrl/1", "compressed/1"] = "webrl/1"
     """How past rounds are shown: the latest `history_answers`, early ones giving way to the page, or all of them while the
     page keeps an eighth of the prompt (WebAgent-R1). Pages of past rounds have a short stand-in."""

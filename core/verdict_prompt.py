@@ -10,9 +10,10 @@ from typing import Any, NamedTuple
 import msgspec
 
 from core.errors import ModelFileError
+from core.framing import encode_text
 from core.ids import digest_hex
 from core.observation import Page
-from core.prompt import Prompt, build_prompt, encode_text
+from core.prompt import Prompt, build_prompt
 from core.rendering import RENDERERS
 
 FORMAT = "orm/1"

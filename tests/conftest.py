@@ -12,6 +12,7 @@ from pathlib import Path
 
 import hypothesis
 import pytest
+from model_families import model_families  # noqa: F401  # fixture
 from postgres_server import new_database, postgres, url  # noqa: F401  # fixtures
 
 from core.settings import LogSettings

@@ -5,6 +5,7 @@ generator, so an answer does not depend on who shares the batch, except through 
 """
 
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -39,13 +40,13 @@ class Row(Generic[Key]):
         self.versions: list[int] = []
         self.draws = np.random.Generator(np.random.PCG64(sampling.seed)).random(sampling.max_tokens)
 
-    def generation(self, end: int) -> Generation:
+    def generation(self, stops: frozenset[int]) -> Generation:
         """The finished answer."""
         return Generation(
             token_ids=self.tokens,
             logprobs=self.logprobs,
             versions=self.versions,
-            finish="stop" if self.tokens[-1] == end else "length",
+            finish="stop" if self.tokens[-1] in stops else "length",
             allowed=pack_allowed(self.allowed),
         )
 
@@ -53,8 +54,9 @@ class Row(Generic[Key]):
 class Batch(Generic[Key]):
     """Answers that are decoded together."""
 
-    def __init__(self, model: Any, *, tokenizer: Any, slots: int) -> None:
-        self.end = int(tokenizer.eos_token_id)
+    def __init__(self, model: Any, *, tokenizer: Any, stops: Collection[int], slots: int) -> None:
+        """`stops`: tokens that end an answer."""
+        self.stops = frozenset(stops)
         self._tokenizer = tokenizer
         self._vocabulary: Vocabulary | None = None
         """Read from the tokenizer when the first constraint comes."""
@@ -134,7 +136,7 @@ class Batch(Generic[Key]):
         if constraint is None:
             return None
         if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self._tokenizer, size=size)
+            self._vocabulary = Vocabulary(self._tokenizer, size=size, ends=sorted(self.stops))
         if isinstance(constraint, bytes):
             return RecordedGuide(constraint, self._vocabulary)
         return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
@@ -161,7 +163,7 @@ class Batch(Generic[Key]):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             row.versions.append(version)
-            if token == self.end or len(row.tokens) == row.sampling.max_tokens:
+            if token in self.stops or len(row.tokens) == row.sampling.max_tokens:
                 ended.append(row)
         return ended
 

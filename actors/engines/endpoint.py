@@ -33,6 +33,8 @@ class TextTokenizer:
     USER, ANSWER, END = "\ue000", "\ue001", "\ue002"
     """Marks of turns: private-use characters, which text never keeps."""
     eos_token_id = ord(END)
+    added_tokens_decoder: Mapping[int, Any] = {}
+    """None: text loses its marks before it is encoded."""
     _marks: Mapping[int, str] = {ord(mark): "\ufffd" for mark in (USER, ANSWER, END)}
 
     def __call__(
@@ -46,9 +48,14 @@ class TextTokenizer:
         }
 
     def apply_chat_template(
-        self, messages: Sequence[Mapping[str, str]], *, tokenize: bool, add_generation_prompt: bool
+        self,
+        messages: Sequence[Mapping[str, str]],
+        *,
+        tokenize: bool,
+        add_generation_prompt: bool,
+        **variables: object,
     ) -> str:
-        """Turns as marked text."""
+        """Turns as marked text; there are no variables in it."""
         turns = [(self.USER if one["role"] == "user" else self.ANSWER) + one["content"] for one in messages]
         return "".join([*turns, self.ANSWER if add_generation_prompt else ""])
 

@@ -90,14 +90,14 @@ class FormGuide:
             if step.to.due <= left:
                 found[step.tokens] = True
         if place.is_end:
-            found[self._vocabulary.end] = True
+            found[self._vocabulary.ends] = True
         return found
 
     def take(self, token: int) -> None:
         """See `Guide`."""
         self._left -= 1
         place = self._place
-        if token == self._vocabulary.end or (
+        if token in self._vocabulary.ends or (
             place.free is not None and self._vocabulary.plain[place.free][token]
         ):
             return
@@ -133,7 +133,7 @@ class RecordedGuide:
     def __init__(self, allowed: bytes, vocabulary: Vocabulary) -> None:
         """`allowed`: as `core.allowed` packs it."""
         self._sets = unpack_allowed(allowed)
-        self._end = vocabulary.end
+        self._ends = vocabulary.ends
         self._at = 0
 
     def allowed(self) -> Allowed:
@@ -142,7 +142,7 @@ class RecordedGuide:
             found: Allowed = self._sets[self._at]
             return found
         only = np.zeros(self._sets.shape[1], dtype=np.bool_)
-        only[self._end] = True
+        only[self._ends] = True
         return only
 
     def take(self, token: int) -> None:

@@ -20,6 +20,7 @@ import torch
 from actors.engines.base import Constraint, Generation
 from actors.engines.batching import Batch
 from core.errors import EngineFailed, HindcastError
+from core.models.chatting import context_length
 from core.models.policy import load_policy, load_weights
 from core.sampling import Sampling
 from core.settings import PolicySettings
@@ -76,8 +77,10 @@ class InProcessEngine:
         self._model = policy.model
         self._threads = settings.threads
         self._version = version
-        self._longest = int(policy.model.config.max_position_embeddings)
-        self._batch: Batch[_Ask] = Batch(policy.model, tokenizer=policy.tokenizer, slots=settings.max_batch)
+        self._longest = context_length(policy.model.config)
+        self._batch: Batch[_Ask] = Batch(
+            policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=settings.max_batch
+        )
         self._inbox: SimpleQueue[_Request | None] = SimpleQueue()
         self._waiting: deque[_Request] = deque()
         self._failure: Exception | None = None
@@ -94,7 +97,8 @@ class InProcessEngine:
         self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
     ) -> Generation:
         """Sample one answer; see `PolicyEngine.generate`."""
-        if not prompt_ids or len(prompt_ids) + sampling.max_tokens > self._longest:
+        wanted = len(prompt_ids) + sampling.max_tokens
+        if not prompt_ids or (self._longest is not None and wanted > self._longest):
             raise EngineFailed(
                 f"a prompt of {len(prompt_ids)} tokens and an answer of up to {sampling.max_tokens} do not fit the "
                 f"model's {self._longest} positions. Lower actors.max_prompt_tokens."
@@ -171,7 +175,7 @@ class InProcessEngine:
                 break
         if self._batch:
             for row in self._batch.step(self._version):
-                self._answer(row.key, row.generation(self._batch.end))
+                self._answer(row.key, row.generation(self._batch.stops))
 
     def _admit(self, request: _Ask) -> None:
         try:
@@ -182,7 +186,7 @@ class InProcessEngine:
             request.fail(error)
             return
         if row is not None:
-            self._answer(request, row.generation(self._batch.end))
+            self._answer(request, row.generation(self._batch.stops))
 
     def _swap(self, request: _Adopt) -> None:
         try:

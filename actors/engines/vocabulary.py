@@ -4,6 +4,7 @@ Every way of cutting a text into tokens is found, also those where one token end
 next: the policy keeps the cutting that it has learned.
 """
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
@@ -37,11 +38,12 @@ class Branch:
 class Vocabulary:
     """The ordinary tokens of one tokenizer; special ones are in no text."""
 
-    def __init__(self, tokenizer: Any, *, size: int) -> None:
-        """`size`: how many tokens the model tells apart. Raises ModelFileError unless tokens are byte-level ones."""
+    def __init__(self, tokenizer: Any, *, size: int, ends: Sequence[int]) -> None:
+        """`size`: how many tokens the model tells apart; `ends`: those that end an answer. Raises ModelFileError unless tokens
+        are byte-level ones."""
         self.size = size
-        self.end = int(tokenizer.eos_token_id)
-        texts = texts_of(tokenizer)
+        self.ends = list(ends)
+        texts = {token: text for token, text in texts_of(tokenizer).items() if token not in self.ends}
         self.root = _tree(texts)
         self.plain: dict[Free, Allowed] = {}
         """Tokens that are free text from end to end, by its kind."""

@@ -16,12 +16,15 @@ from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
 from core.models.adapter import adapter_config, adapter_of, encode_adapter, load_adapter
+from core.models.chatting import stop_tokens
+from core.models.files import INDEX, require_files
+from core.models.files import WEIGHTS as WEIGHTS
 from core.models.whole import whole
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 
-WEIGHTS = "model.safetensors"
-REQUIRED = ("config.json", "tokenizer.json", "tokenizer_config.json")
+DERIVED = ("lm_head.weight", "rotary_emb.inv_freq")
+"""Ends of names that a file may have beyond the model: a tied head, and buffers of old checkpoints that are computed now."""
 
 
 class LoadedPolicy(NamedTuple):
@@ -32,16 +35,13 @@ class LoadedPolicy(NamedTuple):
     tokenizer: Any
     """Its fast tokenizer, with a chat template and an end token."""
     folder: Path
+    stops: tuple[int, ...]
+    """Tokens that end an answer."""
 
 
 def load_policy(folder: Path) -> LoadedPolicy:
     """Load model and tokenizer. Raises ModelFileError naming the file that is missing, damaged or of another kind."""
-    for name in REQUIRED:
-        if not (folder / name).is_file():
-            raise ModelFileError(
-                f"{folder} is no policy: it lacks {name}. Set policy.base to the folder of a Hugging Face causal "
-                "model with config.json, tokenizer.json and safetensors weights, or to `base`."
-            )
+    require_files(folder)
     make_deterministic()
     tokenizer = load_tokenizer(folder)
     try:
@@ -53,7 +53,7 @@ def load_policy(folder: Path) -> LoadedPolicy:
             f"{folder / 'config.json'} describes no causal model known here: {error}"
         ) from error
     _fill(model, _read_weights(folder), where=folder)
-    return LoadedPolicy(model.float().eval(), tokenizer, folder)
+    return LoadedPolicy(model.float().eval(), tokenizer, folder, stop_tokens(folder, config, tokenizer))
 
 
 def load_weights(model: Any, path: Path) -> None:
@@ -119,14 +119,16 @@ def load_tokenizer(folder: Path) -> Any:
         raise ModelFileError(f"{folder / 'tokenizer.json'} cannot be read as a tokenizer: {error}") from error
     if not tokenizer.is_fast or tokenizer.eos_token_id is None or not tokenizer.chat_template:
         raise ModelFileError(
-            f"the tokenizer in {folder} cannot be used: it needs tokenizer.json, an end token and a chat template"
+            f"the tokenizer in {folder} cannot be used: it needs tokenizer.json, an end token (eos_token in "
+            "tokenizer_config.json) and a chat template (chat_template there, or chat_template.jinja), which base models often "
+            "lack: take the template of the instruction-tuned model of the same family"
         )
     return tokenizer
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
     """One file, or the shards that the index names."""
-    index = folder / f"{WEIGHTS}.index.json"
+    index = folder / INDEX
     if not index.is_file():
         return _read_file(folder / WEIGHTS)
     try:
@@ -162,7 +164,7 @@ def _fill(model: Any, weights: dict[str, torch.Tensor], *, where: Path) -> None:
         for name, value in own.items()
         if name in weights and weights[name].shape != value.shape
     ]
-    extra = set(weights) - set(own) - {"lm_head.weight"}
+    extra = {name for name in set(weights) - set(own) if not name.endswith(DERIVED)}
     problems += [f"{name} is unknown to the model" for name in sorted(extra)]
     if problems:
         raise ModelFileError(f"the weights in {where} do not fit the model: {'; '.join(problems[:3])}")

@@ -8,8 +8,9 @@ import msgspec
 
 from core.action import Action
 from core.errors import HindcastError
+from core.framing import STAND_IN, encode_text
 from core.grammar import format_answer
-from core.prompt import STAND_IN, build_prompt, encode_answer, encode_text
+from core.prompt import build_prompt, encode_answer
 from core.rendering import RENDERERS
 from learner.base_policy.lookups import Sample
 from learner.base_policy.tokenizer import ASSISTANT, END, USER

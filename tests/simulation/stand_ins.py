@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 from threading import Event
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from curriculum_story import SOURCES
@@ -57,6 +57,7 @@ class LetterTokenizer:
     """One token per character. What `core.prompt` needs of a tokenizer, and no more."""
 
     eos_token_id = 0
+    added_tokens_decoder: ClassVar[dict[int, Any]] = {}
 
     def __call__(self, text: str, **_: object) -> dict[str, list[int]]:
         return {"input_ids": [ord(letter) for letter in text]}

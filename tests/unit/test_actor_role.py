@@ -20,9 +20,9 @@ from core.action import Action, ParseFailure
 from core.arrays import unpack_floats, unpack_ids
 from core.errors import BrowserUnavailable, EnvironmentFailed
 from core.evidence import Evidence
+from core.framing import STAND_IN
 from core.ids import digest_hex
 from core.observation import Node, Observation, Page
-from core.prompt import STAND_IN
 from core.sampling import Sampling
 from core.seeds import derive_seed
 from core.settings import Settings

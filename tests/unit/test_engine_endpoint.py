@@ -24,10 +24,11 @@ from app.configuration import resolve
 from core.action import ACTIONS, ParseFailure
 from core.endpoint import EndpointSettings
 from core.errors import EngineFailed, ModelFileError, SettingsError
+from core.framing import STAND_IN
 from core.grammar import parse_answer
 from core.models.folders import base_policy_folder
 from core.observation import Observation
-from core.prompt import STAND_IN, build_prompt
+from core.prompt import build_prompt
 from core.sampling import Sampling
 from core.settings import ActorSettings, PolicySettings, SiteSettings
 from events.catalogue import EpisodeRequested

@@ -1,0 +1,81 @@
+"""What a model's folder must hold before anything of it is loaded, and what to do about each thing that it lacks.
+
+Read are a configuration, a fast tokenizer and safetensors. Pickled weights and code in the folder are never executed:
+either could do anything that this process can.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from transformers import CONFIG_MAPPING
+
+from core.errors import ModelFileError
+
+CONFIG = "config.json"
+TOKENIZER = "tokenizer.json"
+WEIGHTS = "model.safetensors"
+INDEX = f"{WEIGHTS}.index.json"
+REQUIRED = (CONFIG, TOKENIZER, "tokenizer_config.json")
+SLOW = ("tokenizer.model", "vocab.json", "spiece.model", "vocab.txt", "*.tiktoken")
+"""Files of tokenizers that have no fast form beside them."""
+PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+def require_files(folder: Path) -> None:
+    """Raise ModelFileError naming the first file that is missing, or of a form that is not read."""
+    for name in REQUIRED:
+        if (folder / name).is_file():
+            continue
+        slow = _first(folder, SLOW)
+        if name == TOKENIZER and slow:
+            raise ModelFileError(
+                f"{folder} lacks {name}: it has its tokenizer in the slow form alone ({slow}). Convert it once, on a machine "
+                'where it loads: python -c "from transformers import AutoTokenizer as A; '
+                "A.from_pretrained('FOLDER', use_fast=True).save_pretrained('FOLDER')\""
+            )
+        raise ModelFileError(
+            f"{folder} is no policy: it lacks {name}. Set policy.base to the folder of a Hugging Face causal "
+            "model with config.json, tokenizer.json and safetensors weights, or to `base`."
+        )
+    pickled = _first(folder, PICKLED)
+    if pickled and not (folder / WEIGHTS).is_file() and not (folder / INDEX).is_file():
+        raise ModelFileError(
+            f"{folder} has its weights in {pickled}, which is a pickle: loading it would run whatever it holds. Only "
+            f"safetensors are read ({WEIGHTS}, or {INDEX} and its shards). Fetch that form of the model, or convert it where "
+            "you trust it: python -c \"from transformers import AutoModelForCausalLM as A; A.from_pretrained('FOLDER')"
+            ".save_pretrained('FOLDER')\""
+        )
+    _require_known_kind(folder)
+
+
+def read_config_file(folder: Path) -> dict[str, Any]:
+    """config.json as it stands. Raises ModelFileError."""
+    path = folder / CONFIG
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"{path} cannot be read: {error}. Fetch it again.") from error
+    if not isinstance(content, dict):
+        raise ModelFileError(f"{path} holds no object. Fetch it again.")
+    return content
+
+
+def _require_known_kind(folder: Path) -> None:
+    config = read_config_file(folder)
+    kind = config.get("model_type")
+    if config.get("auto_map") and kind not in CONFIG_MAPPING:
+        raise ModelFileError(
+            f"{folder / CONFIG}: model_type {kind!r} is code of the model's own (auto_map), and code in a model's folder is "
+            "never run. Fetch the form of the model that transformers knows: of GLM-4, glm-4-9b-chat-hf (model_type glm)."
+        )
+    if config.get("quantization_config"):
+        raise ModelFileError(
+            f"{folder / CONFIG}: its weights are quantised ({config['quantization_config'].get('quant_method', 'unknown')}), "
+            "and a policy is trained in floating point. Use the model as it was before."
+        )
+
+
+def _first(folder: Path, patterns: tuple[str, ...]) -> str:
+    """Name of a file that one of the patterns matches; empty: there is none."""
+    return next((path.name for pattern in patterns for path in sorted(folder.glob(pattern))), "")
