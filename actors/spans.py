@@ -1,7 +1,8 @@
-"""What actors, judge and curriculum tell of their work as spans and metrics.
+"""What actors, judge, relabeler and curriculum tell of their work as spans and metrics.
 
     hindcast.request_episode (curriculum) -> invoke_agent (actor) -> chat, execute_tool
-                                                                  -> hindcast.judge (judge)
+                                                                  -> hindcast.judge (judge) -> chat
+                                                                  -> hindcast.relabel (relabeler) -> chat
 
 Arrows are parents; between processes they go through the log, in the header of the event that is worked on. Prompts,
 answers and words of pages are content: only where `telemetry.content` says so.
@@ -15,6 +16,7 @@ from contextlib import AbstractContextManager, contextmanager
 from opentelemetry import metrics
 from opentelemetry.trace import Span, SpanKind
 
+from actors.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
 from actors.recording import Abandoned, Ended
 from core import telemetry_names as names
 from core.action import Action, ParseFailure
@@ -31,8 +33,6 @@ _AGENT = {names.PROVIDER: names.OURS, names.AGENT_NAME: names.OURS}
 _meter = metrics.get_meter(SCOPE)
 _episodes = _meter.create_counter(names.EPISODES, "{episode}", "Episodes that came to an end, by outcome")
 _steps = _meter.create_counter(names.STEPS, "{step}", "Browser actions, by result")
-_tokens = _meter.create_histogram(names.TOKEN_USAGE, "{token}", "Tokens of a policy call")
-_calls = _meter.create_histogram(names.OPERATION_DURATION, "s", "Duration of a policy call")
 
 
 def requesting(request: EpisodeRequested) -> AbstractContextManager[Span]:
@@ -99,9 +99,7 @@ class PolicyCall:
 
     def answered(self, *, prompt_tokens: int, answer_tokens: int, version: int) -> None:
         """The policy has answered."""
-        call = {names.OPERATION: names.CHAT, names.REQUEST_MODEL: _MODEL, names.PROVIDER: names.OURS}
-        _tokens.record(prompt_tokens, {**call, names.TOKEN_TYPE: "input"})
-        _tokens.record(answer_tokens, {**call, names.TOKEN_TYPE: "output"})
+        count_tokens(chat_call(_MODEL, provider=names.OURS), prompt=prompt_tokens, answer=answer_tokens)
         if self._begun.is_recording():
             self._begun.set_attribute(names.INPUT_TOKENS, prompt_tokens)
             self._begun.set_attribute(names.OUTPUT_TOKENS, answer_tokens)
@@ -110,17 +108,15 @@ class PolicyCall:
 
     def said(self, *, prompt: str, answer: str) -> None:
         """The words, where they are wanted."""
-        self._begun.set_attribute(names.INPUT_MESSAGES, _message("user", prompt))
-        self._begun.set_attribute(names.OUTPUT_MESSAGES, _message("assistant", answer))
+        self._begun.set_attribute(names.INPUT_MESSAGES, as_json([message("user", prompt)]))
+        self._begun.set_attribute(names.OUTPUT_MESSAGES, as_json([message("assistant", answer)]))
 
 
 @contextmanager
 def policy_call(step: int, sampling: Sampling, *, content: bool) -> Iterator[PolicyCall]:
     """One call of the policy."""
     attributes: dict[str, Attribute] = {
-        names.OPERATION: names.CHAT,
-        names.PROVIDER: names.OURS,
-        names.REQUEST_MODEL: _MODEL,
+        **chat_call(_MODEL, provider=names.OURS),
         names.REQUEST_TEMPERATURE: sampling.temperature,
         names.REQUEST_MAX_TOKENS: sampling.max_tokens,
         names.STEP: step,
@@ -128,10 +124,7 @@ def policy_call(step: int, sampling: Sampling, *, content: bool) -> Iterator[Pol
     began = time.perf_counter()
     with span(f"{names.CHAT} {_MODEL}", attributes) as begun:
         yield PolicyCall(begun, content=content)
-    _calls.record(
-        time.perf_counter() - began,
-        {names.OPERATION: names.CHAT, names.REQUEST_MODEL: _MODEL, names.PROVIDER: names.OURS},
-    )
+    count_seconds(chat_call(_MODEL, provider=names.OURS), time.perf_counter() - began)
 
 
 def browser_action(
@@ -187,7 +180,16 @@ def judged(begun: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bo
     begun.set_attribute(names.OUTCOME, judgment.outcome)
 
 
-def _message(role: str, text: str) -> str:
-    """One message in the form that the conventions give to messages."""
-    part = {"type": "text", "content": text}
-    return json.dumps([{"role": role, "parts": [part]}], ensure_ascii=False)
+def relabeling(episode: str, relabeler: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
+    """The relabeler's look at an episode that ended."""
+    attributes: dict[str, Attribute] = {names.CONVERSATION: episode}
+    return span(f"{names.RELABEL} {relabeler.name}", attributes, parent=delivery.traceparent)
+
+
+def relabeled(begun: Span, *, goals: int, failed: bool) -> None:
+    """How many goals it found; a failure by its kind alone, since its words may be a page's."""
+    if not begun.is_recording():
+        return
+    begun.set_attribute(names.GOALS, goals)
+    if failed:
+        fail(begun, "relabeler_failed")

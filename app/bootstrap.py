@@ -158,7 +158,9 @@ async def _inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
     from actors.endpoint.client import Endpoint
     from app.judges import MEMORY
 
-    async with Endpoint(settings.endpoint, memory=home_folder() / MEMORY) as endpoint:
+    async with Endpoint(
+        settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
+    ) as endpoint:
         yield Inventor(endpoint, run_seed=settings.run.seed)
 
 
@@ -320,16 +322,19 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Serve the page on loopback, at the same address after a restart: one that somebody has open goes on."""
+    """Serve the page and the run's metrics on loopback, the page at the same address after a restart: one that somebody has open goes on."""
     from app.page.serving import serve_page
+    from app.prometheus import metrics_served
 
     home = home_folder()
     await wait_for_bus(home)
+    handle = open_run(home=home)
 
     async def serve_at(port: int, listening: Ready) -> None:
         await serve_page(home, host=HOST, port=port, ready=listening)
 
-    await serve_again(home / PAGE_FILE, serve_at, ready=ready)
+    with metrics_served(handle, handle.settings.telemetry):
+        await serve_again(home / PAGE_FILE, serve_at, ready=ready)
 
 
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:

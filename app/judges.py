@@ -51,7 +51,9 @@ async def open_judges(
     from actors.judge.endpoint import EndpointJudge
     from actors.judge.fuzzy import FuzzyJudge
 
-    async with Endpoint(settings.endpoint, memory=home_folder() / MEMORY) as endpoint:
+    async with Endpoint(
+        settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
+    ) as endpoint:
         yield judges | {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
 
 

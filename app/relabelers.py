@@ -23,7 +23,9 @@ async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[
         from actors.endpoint.client import Endpoint
         from actors.relabel.endpoint import EndpointRelabeler
 
-        async with Endpoint(settings.endpoint, memory=home_folder() / MEMORY) as endpoint:
+        async with Endpoint(
+            settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
+        ) as endpoint:
             yield EndpointRelabeler(endpoint, blobs=blobs, most=most)
     else:
         raise SettingsError("relabeler.kind is empty: nothing is relabelled. Set it to rules or endpoint.")

@@ -36,6 +36,7 @@ from actors.endpoint.asking import (
 )
 from actors.endpoint.pace import LONGEST_HOLD_S, Pace
 from actors.endpoint.remembering import Memory
+from actors.endpoint.spans import request_span
 from actors.endpoint.wire import REFUSING, Refused, Unreadable, read_completion, wait_asked_for
 from core.endpoint import EndpointSettings
 from core.errors import SettingsError
@@ -79,11 +80,12 @@ class Endpoint:
         settings: EndpointSettings,
         *,
         memory: Path | None = None,
+        content: bool = False,
         environment: Mapping[str, str] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random | None = None,
     ) -> None:
-        """`memory`: folder of remembered answers. `random` spreads the retries of several processes.
+        """`memory`: folder of remembered answers. `content`: whether traces hold the words. `random` spreads the retries of several processes.
 
         Raises:
             SettingsError: `endpoint.base_url` or `endpoint.model` is empty.
@@ -96,6 +98,7 @@ class Endpoint:
                     "endpoint.base_url=http://127.0.0.1:8000/v1 --set endpoint.model=NAME"
                 )
         self.settings = settings
+        self._content = content
         self._memory = Memory(memory if settings.remembered else None)
         self._environment = os.environ if environment is None else environment
         self._sleep = sleep
@@ -249,9 +252,18 @@ class Endpoint:
 
         settings = self.settings
         try:
-            async with asyncio.timeout(settings.timeout_s):
-                response = await self._client.chat.completions.with_raw_response.create(**body)
-            return read_completion(response.content)
+            with request_span(
+                settings.base_url, body, limit=body[settings.limit_field], content=self._content
+            ) as answered:
+                async with asyncio.timeout(settings.timeout_s):
+                    response = await self._client.chat.completions.with_raw_response.create(**body)
+                try:
+                    completion = read_completion(response.content)
+                except Refused as refused:
+                    answered(refused.completion)
+                    raise
+                answered(completion)
+                return completion
         except (TimeoutError, openai.APITimeoutError):
             raise _Passing(f"no answer within {settings.timeout_s:g} s (endpoint.timeout_s)") from None
         except openai.APIConnectionError as error:

@@ -25,6 +25,7 @@ from structlog.contextvars import bound_contextvars
 from actors.relabel.base import Finding, PlayedEpisode, Relabeler, relabel_key, why_not_goal
 from actors.relabel.memory import EpisodeMemory
 from actors.relabel.prompts import PromptWriter
+from actors.spans import relabeled, relabeling
 from actors.working_off import is_said, say_once, stalled, work_off
 from core.errors import (
     BlobCorrupt,
@@ -116,6 +117,19 @@ class _RelabelerRole:
 
     async def _relabel(self, delivery: Delivery, ended: EpisodeEnded, *, entity: str) -> bool:
         """Whether the end is done with; if not it was given back."""
+        with relabeling(ended.episode, self._relabeler.identity, delivery) as begun:
+            fact = await self._found_out(delivery, ended)
+            if not isinstance(fact, EpisodeRelabeled):
+                return fact
+            relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
+            new = await say_once(
+                self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode
+            )
+        self.counts[("failed" if fact.failure else "relabeled") if new else "repeated"] += 1
+        return True
+
+    async def _found_out(self, delivery: Delivery, ended: EpisodeEnded) -> EpisodeRelabeled | bool:
+        """What to record of an episode; True: nothing, it is none of ours; False: nothing yet, and it was given back."""
         relabels: tuple[Relabel, ...] = ()
         consulted: Consulted | None = None
         failure = ""
@@ -134,7 +148,7 @@ class _RelabelerRole:
             failure = f"asked {delivery.tries} times in vain: {error}"
         except (RelabelerFailed, BlobMissing, BlobCorrupt) as error:
             failure = str(error)
-        fact = EpisodeRelabeled(
+        return EpisodeRelabeled(
             episode=ended.episode,
             task_id=ended.task_id,
             relabeler=self._relabeler.identity,
@@ -142,9 +156,6 @@ class _RelabelerRole:
             failure=failure,
             consulted=consulted,
         )
-        new = await say_once(self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode)
-        self.counts[("failed" if failure else "relabeled") if new else "repeated"] += 1
-        return True
 
     async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> PlayedEpisode:
         stalled_s, position = self._settings.log.append_timeout_s, delivery.recorded.position

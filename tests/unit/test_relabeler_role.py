@@ -10,6 +10,8 @@ from curriculum_story import settings_of
 from store_visitor import running_store
 from store_walk import TOKENIZER, Visit
 from test_judge_role import publisher
+from test_telemetry import Spans, parent_of, place_of
+from test_telemetry import spans as spans  # a fixture
 from virtual_time import clock_s, run_virtually
 
 from actors.answers import prompt_of
@@ -19,6 +21,7 @@ from actors.relabel.memory import ENDED_KEPT, EpisodeMemory
 from actors.relabel.prompts import difference
 from actors.relabel.role import run_relabeler
 from actors.relabel.rules import RuleRelabeler
+from core import telemetry_names as names
 from core.arrays import pack_ids, unpack_ids
 from core.errors import RelabelerFailed, RelabelerUnavailable
 from core.observation import Page
@@ -29,6 +32,7 @@ from events.envelope import Fact
 from events.memory import MemoryLog
 from events.queue import MAX_TRIES
 from events.reader import read
+from events.tracing import span
 from storage.blobs import BlobStore
 
 SETTINGS = SiteSettings(products=60)
@@ -141,6 +145,20 @@ def test_every_goal_comes_with_what_each_step_would_have_read(
 def test_an_end_delivered_again_changes_nothing(visit: Visit, tmp_path: Path) -> None:
     blobs = BlobStore(tmp_path)
     assert only(relabel_all(visit.facts("ep_a", blobs), blobs, starts=3)).relabels
+
+
+def test_a_relabel_is_a_span_of_the_trace_that_the_end_was_recorded_in(
+    visit: Visit, tmp_path: Path, spans: Spans
+) -> None:
+    blobs = BlobStore(tmp_path)
+    with span("playing"):
+        fact = only(relabel_all(visit.facts("ep_a", blobs), blobs))
+    told = spans.only(names.RELABEL)
+    assert parent_of(told) == place_of(spans.only("playing"))[3:-3]
+    assert dict(told.attributes or {}) == {
+        names.CONVERSATION: "ep_a",
+        names.GOALS: len(fact.relabels),
+    }
 
 
 @pytest.mark.parametrize("origin", ["demonstration", "evaluation"])

@@ -7,17 +7,24 @@ import sys
 from pathlib import Path
 
 import pytest
+from chat_server import chatting, fails, in_turn, says
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes, server_attributes
+from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
+from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode
 from synthetic_run import recorded_run
 
+from actors.endpoint.asking import Message
+from actors.endpoint.client import Endpoint
 from actors.spans import acted, browser_action, policy_call
 from app.configuration import resolve
 from core import telemetry_names as names
 from core.action import Action
+from core.endpoint import EndpointSettings
 from core.errors import SettingsError
 from core.sampling import Sampling
 from core.settings import LogSettings
@@ -141,6 +148,53 @@ def test_words_are_told_only_where_the_settings_say_so(spans: Spans, content: bo
     assert (tool.attributes or {})[names.ERROR_TYPE] == "not_found"
     for found in (chat, tool):
         assert ("secret" in found.to_json()) is content
+
+
+def test_our_names_are_those_of_the_conventions_that_are_installed() -> None:
+    known = {
+        value
+        for module in (gen_ai_attributes, error_attributes, server_attributes, gen_ai_metrics)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    ours = {
+        name: value
+        for name, value in vars(names).items()
+        if isinstance(value, str) and value.startswith(("gen_ai.", "error.", "server."))
+    }
+    del ours["EVALUATION_RESULT"]  # an event: the package lists attributes and metrics
+    assert len(ours) > 20
+    assert {name: value for name, value in ours.items() if value not in known} == {}
+
+
+@pytest.mark.parametrize("content", [False, True])
+async def test_a_request_to_an_endpoint_is_a_client_span_within_whoever_asks(
+    spans: Spans, content: bool
+) -> None:
+    with chatting(in_turn(fails(503), says("secret 7", prompt_tokens=70, answer_tokens=5))) as server:
+        settings = EndpointSettings(base_url=server.base_url, model="asked-for", backoff_s=0.001)
+        async with Endpoint(settings, content=content, environment={}) as endpoint:
+            with span("hindcast.judge endpoint"):
+                await endpoint.ask([Message("user", "Say secret.")], str, max_tokens=9, seed=4)
+    first, second = spans.named("chat asked-for")
+    asking = spans.only("hindcast.judge")
+    for request in (first, second):
+        told = dict(request.attributes or {})
+        assert (request.kind, parent_of(request)) == (SpanKind.CLIENT, place_of(asking)[3:-3])
+        assert told[names.SERVER_ADDRESS] == "127.0.0.1"
+        assert server.base_url == f"http://127.0.0.1:{told[names.SERVER_PORT]}/v1"
+        assert (told[names.REQUEST_MODEL], told[names.REQUEST_MAX_TOKENS], told[names.REQUEST_SEED]) == (
+            "asked-for",
+            9,
+            4,
+        )
+        assert ("secret" in request.to_json()) is content
+    failed, answered = dict(first.attributes or {}), dict(second.attributes or {})
+    assert failed[names.ERROR_TYPE] == "InternalServerError"
+    assert names.INPUT_TOKENS not in failed
+    assert (answered[names.INPUT_TOKENS], answered[names.OUTPUT_TOKENS]) == (70, 5)
+    assert answered[names.RESPONSE_MODEL] == "test-model-1"
+    assert answered[names.FINISH_REASONS] == ("stop",)
 
 
 async def traced_log() -> tuple[MemoryLog, BatchPlanned, int, dict[str, str]]:

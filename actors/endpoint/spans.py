@@ -1,0 +1,68 @@
+"""A request to an endpoint as a client span of the GenAI conventions: for judges, relabelers, generators and policies alike.
+
+A question that is asked again has a span for each request, all within the span of whoever asks (`hindcast.judge`,
+`hindcast.relabel`, `chat policy`). What was asked and answered is content: only where `telemetry.content` says so.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+from opentelemetry.trace import SpanKind
+
+from actors.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
+from actors.endpoint.asking import Completion
+from core import telemetry_names as names
+from events.tracing import Attribute, span
+
+PROVIDER = "openai"
+"""Whose interface it is: the conventions' name where a server speaks another's language."""
+
+
+@contextmanager
+def request_span(
+    base_url: str, body: Mapping[str, Any], *, limit: int, content: bool
+) -> Iterator[Callable[[Completion], None]]:
+    """One request; call what it gives with the completion. `limit`: most tokens that were asked for."""
+    model = str(body["model"])
+    address = urlsplit(base_url)
+    call = chat_call(model, provider=PROVIDER)
+    server: dict[str, Attribute] = {names.SERVER_ADDRESS: address.hostname or ""}
+    if address.port is not None:
+        server[names.SERVER_PORT] = address.port
+    asked: dict[str, Attribute] = {
+        **call,
+        **server,
+        names.REQUEST_TEMPERATURE: float(body["temperature"]),
+        names.REQUEST_MAX_TOKENS: limit,
+    }
+    if "seed" in body:
+        asked[names.REQUEST_SEED] = int(body["seed"])
+    if content:
+        asked[names.INPUT_MESSAGES] = as_json(
+            [message(one["role"], one["content"]) for one in body["messages"]]
+        )
+    began = time.perf_counter()
+    try:
+        with span(f"{names.CHAT} {model}", asked, kind=SpanKind.CLIENT) as begun:
+
+            def answered(completion: Completion) -> None:
+                count_tokens(
+                    {**call, **server}, prompt=completion.prompt_tokens, answer=completion.answer_tokens
+                )
+                if not begun.is_recording():
+                    return
+                begun.set_attribute(names.RESPONSE_MODEL, completion.model or model)
+                begun.set_attribute(names.FINISH_REASONS, (completion.finish,))
+                begun.set_attribute(names.INPUT_TOKENS, completion.prompt_tokens)
+                begun.set_attribute(names.OUTPUT_TOKENS, completion.answer_tokens)
+                if content:
+                    begun.set_attribute(
+                        names.OUTPUT_MESSAGES, as_json([message("assistant", completion.text)])
+                    )
+
+            yield answered
+    finally:
+        count_seconds({**call, **server}, time.perf_counter() - began)
