@@ -1,13 +1,11 @@
 """The store as a site that browsers visit: opens a session per episode, reads its record, ends it."""
 
-import asyncio
-import urllib.error
-import urllib.request
 from typing import Any
 
 import msgspec
 from playwright.async_api import BrowserContext, Page
 
+from actors.calling import call
 from actors.environments.site import SiteTraits
 from actors.environments.store.control import HEADER, Opening
 from core.errors import EnvironmentFailed
@@ -15,6 +13,10 @@ from core.task import Task
 
 TIMEOUT_S = 10.0
 """One call to the control API."""
+RECORD_BYTES = 32 * 2**20
+"""More than any visit's journal has."""
+SAID = 500
+"""Characters of a refusal that are shown."""
 PAGE_TIMEOUT_MS = 15_000.0
 """Loading the first page."""
 
@@ -41,7 +43,6 @@ class StoreSite:
         self._watched: set[BrowserContext] = set()
         self._over: list[str] = []
         """Tokens of visits that nobody can read any more."""
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
     @property
     def base_url(self) -> str:
@@ -104,21 +105,22 @@ class StoreSite:
         self._forget(context)
 
     async def _control(self, method: str, path: str, body: bytes | None = None) -> dict[str, Any]:
-        request = urllib.request.Request(
+        answer = await call(
             self._base + path,
-            data=body,
             method=method,
             headers={HEADER: self._control_token, "content-type": "application/json"},
+            body=body,
+            timeout_s=TIMEOUT_S,
+            max_bytes=RECORD_BYTES,
         )
-        return await asyncio.to_thread(self._call, request)
-
-    def _call(self, request: urllib.request.Request) -> dict[str, Any]:
+        if answer.error:
+            raise EnvironmentFailed(f"the store at {self._base} does not answer: {answer.error}")
+        if not 200 <= answer.status < 300:
+            raise EnvironmentFailed(
+                f"the store at {self._base} refused: {answer.status} {answer.text[:SAID]}"
+            )
         try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                decoded: dict[str, Any] = msgspec.json.decode(response.read(), type=dict[str, Any])
-                return decoded
-        except urllib.error.HTTPError as error:
-            text = error.read(500).decode("utf-8", "replace")
-            raise EnvironmentFailed(f"the store at {self._base} refused: {error.code} {text}") from error
-        except (OSError, msgspec.DecodeError) as error:
+            record: dict[str, Any] = msgspec.json.decode(answer.body, type=dict[str, Any])
+            return record
+        except msgspec.DecodeError as error:
             raise EnvironmentFailed(f"the store at {self._base} does not answer: {error}") from error

@@ -15,7 +15,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from actors.environments.web.calls import call
+from actors.calling import call
 from actors.environments.web.definition import Login, Reset, Step, WebTask, origin_of
 from actors.environments.web.secrets import Secrets
 from core.errors import EnvironmentFailed

@@ -11,7 +11,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from actors.environments.web.calls import call
+from actors.calling import call
 from actors.environments.web.definition import Check, WebTask
 from actors.environments.web.entering import first_line
 from actors.environments.web.evaluators import Found

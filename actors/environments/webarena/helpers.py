@@ -4,10 +4,6 @@ Written after `evaluation_harness/helper_functions.py`. Where those end in an ex
 order yet, no such member), the text is empty here, so that the check fails and the episode is not lost.
 """
 
-import asyncio
-import http.client
-import urllib.error
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
@@ -16,6 +12,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
+from actors.calling import call
 from actors.environments.webarena.accounts import ADMIN_API, account_for
 from actors.environments.webarena.calls import LAST_URL, Call
 from core.errors import EnvironmentFailed
@@ -37,9 +34,8 @@ class Helpers:
     def __init__(self, addresses: Mapping[str, str], accounts: Mapping[str, tuple[str, ...]]) -> None:
         self._addresses = addresses
         self._accounts = accounts
-        self._opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
-    async def run(self, call: Call, page: BrowserPage) -> str:
+    async def run(self, called: Call, page: BrowserPage) -> str:
         """What the function gives, as text.
 
         Raises:
@@ -47,15 +43,15 @@ class Helpers:
 
         """
         try:
-            return await self._run(call, page)
+            return await self._run(called, page)
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise EnvironmentFailed(
-                f"{call.name}: the shop's answer has another form than Magento's: {error!r}"
+                f"{called.name}: the shop's answer has another form than Magento's: {error!r}"
             ) from None
 
-    async def _run(self, call: Call, page: BrowserPage) -> str:
-        texts = [argument.replace(LAST_URL, page.url) for argument in call.arguments]
-        match call.name:
+    async def _run(self, called: Call, page: BrowserPage) -> str:
+        texts = [argument.replace(LAST_URL, page.url) for argument in called.arguments]
+        match called.name:
             case "reddit_get_post_url":
                 return post_url(texts[0])
             case "gitlab_get_project_memeber_role":
@@ -63,7 +59,7 @@ class Helpers:
             case "shopping_get_latest_order_url":
                 return await self._latest_order_url()
             case _:
-                return await self._latest_review(texts[0], call.name.rsplit("_", 1)[1])
+                return await self._latest_review(texts[0], called.name.rsplit("_", 1)[1])
 
     async def _latest_order_url(self) -> str:
         newest = {
@@ -102,21 +98,24 @@ class Helpers:
         return await self._send(path, {"authorization": f"Bearer {token}"}, None)
 
     async def _send(self, path: str, headers: Mapping[str, str], body: bytes | None) -> Any:
-        request = urllib.request.Request(
-            self._shop + path, data=body, headers={"content-type": "application/json", **headers}
+        answer = await call(
+            self._shop + path,
+            method="GET" if body is None else "POST",
+            headers={"content-type": "application/json", **headers},
+            body=body,
+            timeout_s=TIMEOUT_S,
+            max_bytes=MAX_REPLY_BYTES,
         )
-        return await asyncio.to_thread(self._receive, request, path.split("?")[0])
-
-    def _receive(self, request: urllib.request.Request, path: str) -> Any:
-        try:
-            with self._opener.open(request, timeout=TIMEOUT_S) as response:
-                return msgspec.json.decode(response.read(MAX_REPLY_BYTES))
-        except urllib.error.HTTPError as error:
+        where = path.split("?")[0]
+        if answer.error:
+            raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {where}: {answer.error}")
+        if not 200 <= answer.status < 300:
             # what it says may repeat what it was told, a password among it
-            error.close()
-            raise EnvironmentFailed(f"the shop at {self._shop} answered {error.code} to {path}") from None
-        except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-            raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {path}: {error}") from error
+            raise EnvironmentFailed(f"the shop at {self._shop} answered {answer.status} to {where}")
+        try:
+            return msgspec.json.decode(answer.body)
+        except msgspec.DecodeError as error:
+            raise EnvironmentFailed(f"the shop at {self._shop} gave no answer to {where}: {error}") from None
 
 
 def post_url(url: str) -> str:

@@ -1,0 +1,66 @@
+"""Plain HTTP calls outside of the browser: to a site's back end, for resets, checks and control.
+
+Past any proxy of the environment, after no redirect (headers with secrets stay where they were sent, and the login page
+that a stranger is led to is no success), and bounded as a whole: a server that trickles holds nobody up.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Mapping
+from functools import cache
+
+import httpx2
+import msgspec
+
+CALL_S = 10.0
+"""One call, from the first byte sent to the last one read."""
+MAX_ANSWER_BYTES = 1_000_000
+"""Longer answers are cut."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What came back."""
+
+    status: int = 0
+    body: bytes = b""
+    error: str = ""
+    """Why nothing did."""
+
+    @property
+    def text(self) -> str:
+        """The body as UTF-8; what is none is replaced."""
+        return self.body.decode("utf-8", "replace")
+
+
+async def call(
+    url: str,
+    *,
+    method: str = "GET",
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    timeout_s: float = CALL_S,
+    max_bytes: int = MAX_ANSWER_BYTES,
+) -> Answer:
+    """Call an address; every status is an answer. Never raises for what happens there, or for an address that is none."""
+    try:
+        async with (
+            asyncio.timeout(timeout_s),
+            httpx2.AsyncClient(verify=_certificates(), trust_env=False, timeout=None) as client,
+            client.stream(method, url, headers=dict(headers or {}), content=body) as response,
+        ):
+            read = bytearray()
+            async for part in response.aiter_bytes():
+                read += part
+                if len(read) >= max_bytes:
+                    break
+            return Answer(status=response.status_code, body=bytes(read[:max_bytes]))
+    except TimeoutError:
+        return Answer(error=f"no whole answer within {timeout_s:g} s")
+    except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
+        return Answer(error=f"{type(error).__name__}: {error}")
+
+
+@cache
+def _certificates() -> ssl.SSLContext:
+    """Whom to trust; reading it takes longer than a call."""
+    return ssl.create_default_context()
