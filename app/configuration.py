@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from actors.scaffold.files import check_states
 from app import web_tasks
 from app.endpoint_conflicts import endpoint_conflicts
+from app.prompt_conflicts import prompt_conflicts
 from app.webarena_conflicts import webarena_conflicts
 from app.webshop_conflicts import webshop_conflicts
 from core.errors import SettingsError
@@ -192,6 +193,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "actors.demonstration_reasoning needs actors.answer_format = 'thinking': a plain answer has no place for a thought"
         )
+    found += prompt_conflicts(settings)
     found += _scaffold_conflicts(settings)
     found += web_tasks.conflicts(settings)
     if learner.algorithm == "grpo" and curriculum.group_size < 2:

@@ -13,6 +13,7 @@ from app.launch import Launch
 from app.runs import RunHandle
 from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
+from core.framing import chat_frame
 from core.models.folders import policy_folder
 from core.models.policy import encode_weights, load_policy
 from core.settings import ActorSettings, Settings
@@ -83,7 +84,8 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 def _started(handle: RunHandle) -> RunStarted:
     settings = handle.settings
     folder = policy_folder(settings.policy.base)
-    weights = handle.blobs.put(encode_weights(load_policy(folder).model))
+    policy = load_policy(folder)
+    weights = handle.blobs.put(encode_weights(policy.model))
     return RunStarted(
         settings=settings.model_dump(mode="json"),
         recipe=handle.recipe,
@@ -92,13 +94,18 @@ def _started(handle: RunHandle) -> RunStarted:
         fingerprint=fingerprint(settings.learner.threads, settings.learner.device),
         base_policy=weights,
         base_policy_name=settings.policy.base,
-        behaviour=behaviour_of(settings.actors),
+        behaviour=behaviour_of(settings.actors) | {"template": chat_frame(policy.tokenizer).name},
     )
 
 
 def behaviour_of(settings: ActorSettings) -> dict[str, str]:
     """The named, versioned parts that shape what is sampled."""
-    return {"renderer": settings.renderer, "prompt": settings.history, "grammar": "webrl/1"}
+    return {
+        "renderer": settings.renderer,
+        "prompt": settings.history,
+        "framing": settings.framing,
+        "grammar": "webrl/1",
+    }
 
 
 def is_operational(key: str) -> bool:

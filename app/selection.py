@@ -7,6 +7,7 @@ from app.configuration import resolve
 from app.launch import Launch, write_launch
 from app.runs import RunHandle, create_run, list_runs, open_run
 from core.errors import SettingsError
+from core.models.folders import SHIPPED
 
 
 def choose_run(home: Path) -> RunHandle:
@@ -28,7 +29,8 @@ def select_run(
     """An existing run is resumed with its own settings; settings given by hand make a new one.
 
     Raises:
-        SettingsError: settings are given for a run that exists: they are fixed in its first event.
+        SettingsError: settings are given for a run that exists: they are fixed in its first event; or the model that a new one
+            would begin with cannot be its policy.
 
     """
     changes = recipe is not None or config is not None or bool(overrides)
@@ -40,4 +42,9 @@ def select_run(
                 "--tasks and --set to go on with it, or choose another name with --run for a new run with these settings."
             )
         return open_run(name, home=home)
-    return create_run(resolve(recipe=recipe, file=config, overrides=overrides), name=name, home=home)
+    resolved = resolve(recipe=recipe, file=config, overrides=overrides)
+    if resolved.settings.policy.base != SHIPPED:
+        from app.model_check import require_model
+
+        require_model(resolved.settings)
+    return create_run(resolved, name=name, home=home)

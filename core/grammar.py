@@ -111,7 +111,8 @@ def _fold(name: str) -> str:
     return name.strip().lower().replace("_", " ")
 
 
-_NAMES = {_fold(name): name for name in ACTIONS}
+_NAMES = {_fold(name): name for name in ACTIONS} | {"switch tab": "Tab_focus"}
+"""By folded name; `Switch Tab` is what the prompt of WebRL's and WebArena-Lite's released code calls it."""
 
 
 def _webrl(positional: list[str], named: dict[str, str]) -> Action:

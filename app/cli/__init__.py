@@ -28,6 +28,7 @@ COMMANDS = {
     "task": "task",
     "curriculum": "curriculum",
     "policy": "policy",
+    "model": "model",
     "lineage": "lineage",
     "log": "log",
     "archive": "archive",

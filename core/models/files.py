@@ -5,6 +5,7 @@ either could do anything that this process can.
 """
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ INDEX = f"{WEIGHTS}.index.json"
 REQUIRED = (CONFIG, TOKENIZER, "tokenizer_config.json")
 SLOW = ("tokenizer.model", "vocab.json", "spiece.model", "vocab.txt", "*.tiktoken")
 """Files of tokenizers that have no fast form beside them."""
+DERIVED = ("lm_head.weight", "rotary_emb.inv_freq")
+"""Ends of names that a file may have beyond the model: a tied head, and buffers of old checkpoints that are computed now."""
 PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 
@@ -47,6 +50,33 @@ def require_files(folder: Path) -> None:
             ".save_pretrained('FOLDER')\""
         )
     _require_known_kind(folder)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """One file, or the shards that the index names. Raises ModelFileError for an index that is none, or leads elsewhere."""
+    index = folder / INDEX
+    if not index.is_file():
+        return [folder / WEIGHTS]
+    try:
+        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise ModelFileError(f"{index} is no index of weight files: {error}") from error
+    for shard in shards:
+        if Path(shard).name != shard:
+            raise ModelFileError(f"{index} names a weight file outside its folder: {shard}")
+    return [folder / shard for shard in shards]
+
+
+def misfits(model: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]) -> list[str]:
+    """Where stored tensors are not those of a model, in words; both by name, as shapes."""
+    found = [f"{name} is missing" for name in model if name not in stored]
+    found += [
+        f"{name} has shape {list(stored[name])}, the model {list(shape)}"
+        for name, shape in model.items()
+        if name in stored and list(stored[name]) != list(shape)
+    ]
+    extra = {name for name in set(stored) - set(model) if not name.endswith(DERIVED)}
+    return [*found, *(f"{name} is unknown to the model" for name in sorted(extra))]
 
 
 def read_config_file(folder: Path) -> dict[str, Any]:

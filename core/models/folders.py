@@ -2,6 +2,9 @@
 
 from pathlib import Path
 
+SHIPPED = "base"
+"""Value of `policy.base` that means the small policy that ships with Hindcast."""
+
 
 def base_policy_folder() -> Path:
     """Where the policy that ships with Hindcast lies."""
@@ -10,4 +13,4 @@ def base_policy_folder() -> Path:
 
 def policy_folder(name: str) -> Path:
     """The folder that `policy.base` names: `base`, or a path."""
-    return base_policy_folder() if name == "base" else Path(name)
+    return base_policy_folder() if name == SHIPPED else Path(name)

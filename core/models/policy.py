@@ -4,7 +4,6 @@ A weights file holds the tensors alone, without the head when it is tied to the 
 publishes and what engines adopt.
 """
 
-import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,14 +16,11 @@ from transformers.utils import logging as transformers_logging
 from core.errors import ModelFileError
 from core.models.adapter import adapter_config, adapter_of, encode_adapter, load_adapter
 from core.models.chatting import stop_tokens
-from core.models.files import INDEX, require_files
 from core.models.files import WEIGHTS as WEIGHTS
+from core.models.files import misfits, require_files, weight_files
 from core.models.whole import whole
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
-
-DERIVED = ("lm_head.weight", "rotary_emb.inv_freq")
-"""Ends of names that a file may have beyond the model: a tied head, and buffers of old checkpoints that are computed now."""
 
 
 class LoadedPolicy(NamedTuple):
@@ -127,19 +123,9 @@ def load_tokenizer(folder: Path) -> Any:
 
 
 def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
-    """One file, or the shards that the index names."""
-    index = folder / INDEX
-    if not index.is_file():
-        return _read_file(folder / WEIGHTS)
-    try:
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (ValueError, KeyError, AttributeError) as error:
-        raise ModelFileError(f"{index} is no index of weight files: {error}") from error
     weights: dict[str, torch.Tensor] = {}
-    for shard in shards:
-        if Path(shard).name != shard:
-            raise ModelFileError(f"{index} names a weight file outside its folder: {shard}")
-        weights |= _read_file(folder / shard)
+    for path in weight_files(folder):
+        weights |= _read_file(path)
     return weights
 
 
@@ -158,14 +144,10 @@ def _read_file(path: Path) -> dict[str, torch.Tensor]:
 def _fill(model: Any, weights: dict[str, torch.Tensor], *, where: Path) -> None:
     """Copy in place, so that optimisers and caches keep their tensors."""
     own = weights_of(model)
-    problems = [f"{name} is missing" for name in own if name not in weights]
-    problems += [
-        f"{name} has shape {list(weights[name].shape)}, the model {list(value.shape)}"
-        for name, value in own.items()
-        if name in weights and weights[name].shape != value.shape
-    ]
-    extra = {name for name in set(weights) - set(own) if not name.endswith(DERIVED)}
-    problems += [f"{name} is unknown to the model" for name in sorted(extra)]
+    problems = misfits(
+        {name: list(value.shape) for name, value in own.items()},
+        {name: list(value.shape) for name, value in weights.items()},
+    )
     if problems:
         raise ModelFileError(f"the weights in {where} do not fit the model: {'; '.join(problems[:3])}")
     with torch.no_grad():

@@ -34,6 +34,7 @@ READ = {
     'do(action="Goto", argument="/cart")': Action(name="Goto", argument="/cart"),
     'do(action="New_tab")': Action(name="New_tab"),
     'do(action="Tab_focus", argument="1")': Action(name="Tab_focus", argument="1"),
+    'do(action="Switch Tab", argument="1")': Action(name="Tab_focus", argument="1"),
     "go_backward()": Action(name="Go_backward"),
     'exit(message="$9.95")': Action(name="exit", argument="$9.95"),
     "exit()": Action(name="exit"),

@@ -1,0 +1,60 @@
+"""Whether a policy's answers can be trained on: sampled in a batch, then scored, the log-probabilities must agree.
+
+Finds what no configuration says: logits that are changed after the head (soft caps, scales), layers whose state the
+engine cannot keep, answers that depend on who shares the batch.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+import torch
+
+from actors.engines.batching import Batch, Row
+from core.models.policy import LoadedPolicy
+from core.models.scoring import Scored, score
+from core.sampling import Sampling
+
+TOLERANCE = 1e-4
+"""Between sampling and scoring, in float32: rounding differs by about 1e-6."""
+TOKENS = 12
+SEEDS = (0, 1, 2)
+
+
+class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
+    """What sampling and scoring said of the same tokens."""
+
+    answers: int
+    tokens: int
+    difference: float
+    """Greatest one between two log-probabilities of a token."""
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is rounding."""
+        return self.difference <= TOLERANCE
+
+
+def round_trip(policy: LoadedPolicy, prompts: Sequence[Sequence[int]]) -> RoundTrip:
+    """Answer each prompt greedily and by a few seeds, all in one batch, and score what came.
+
+    Raises ModelFileError when the engine cannot serve this architecture.
+    """
+    samplings = [Sampling(temperature=0.0, max_tokens=TOKENS, seed=0)]
+    samplings += [Sampling(temperature=1.0, max_tokens=TOKENS, seed=seed) for seed in SEEDS]
+    asked = [(list(prompt), sampling) for prompt in prompts for sampling in samplings]
+    batch: Batch[int] = Batch(policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(asked))
+    ended: list[Row[int]] = []
+    for number, (prompt, sampling) in enumerate(asked):
+        row = batch.admit(number, prompt, sampling, 0)
+        ended += [] if row is None else [row]
+    while batch:
+        ended += batch.step(0)
+    samples = [Scored(asked[row.key][0], row.tokens) for row in ended]
+    with torch.inference_mode():
+        scored = score(policy.model, samples, temperature=1.0, tokens_per_forward=2048)
+    differences = [
+        abs(float(value) - sampled)
+        for row, values in zip(ended, scored, strict=True)
+        for value, sampled in zip(values, row.logprobs, strict=True)
+    ]
+    return RoundTrip(answers=len(ended), tokens=len(differences), difference=max(differences))

@@ -1,0 +1,78 @@
+"""Whether a model's folder can be a policy under some settings: by what it says, and by one round of use."""
+
+from pathlib import Path
+
+import psutil
+
+from core.errors import HindcastError, SettingsError
+from core.models.checking import MIB, Finding, check_folder
+from core.models.folders import policy_folder
+from core.models.sample_page import EXAMPLE, PAGE
+from core.prompt import build_prompt
+from core.rendering import RENDERERS
+from core.settings import Settings
+
+CHECKED_TOKENS = 256
+"""Length of the longer prompt that is tried."""
+
+
+def check_model(folder: Path, settings: Settings) -> list[Finding]:
+    """Every finding, in order; the model is computed with only where nothing failed before."""
+    found = check_folder(folder, settings)
+    if all(finding.verdict != "failed" for finding in found):
+        found.append(_round_trip(folder, settings))
+    return found
+
+
+def require_model(settings: Settings) -> None:
+    """Check the model that a new run would begin with. Raises SettingsError with everything that failed."""
+    failed = [
+        f"policy.base = {settings.policy.base!r}, {finding.part}: {finding.result} {finding.fix}".rstrip()
+        for finding in check_model(policy_folder(settings.policy.base), settings)
+        if finding.verdict == "failed"
+    ]
+    if failed:
+        raise SettingsError("\n".join(failed))
+
+
+def _round_trip(folder: Path, settings: Settings) -> Finding:
+    from actors.engines.round_trip import TOLERANCE, round_trip
+    from core.models.policy import load_policy
+
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    available = psutil.virtual_memory().available
+    if stored > available:
+        return Finding(
+            part="use",
+            verdict="note",
+            result=f"not tried: {stored / MIB:.0f} MiB of weights, {available / MIB:.0f} MiB of memory are free here",
+            fix="Check it again on a machine that can hold it.",
+        )
+    actors = settings.actors
+    try:
+        policy = load_policy(folder)
+        prompts = [
+            build_prompt(
+                policy.tokenizer,
+                instruction=EXAMPLE,
+                answers=answers,
+                page_text=RENDERERS[actors.renderer](PAGE),
+                max_tokens=min(CHECKED_TOKENS * (1 + len(answers)), actors.max_prompt_tokens),
+                framing=actors.framing,
+                thinking=actors.answer_format == "thinking",
+            ).ids
+            for answers in ([], [EXAMPLE])
+        ]
+        tried = round_trip(policy, prompts)
+    except HindcastError as error:
+        return Finding(part="use", verdict="failed", result=str(error))
+    result = f"{tried.answers} answers, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
+    if not tried.agrees:
+        return Finding(
+            part="use",
+            verdict="failed",
+            result=result,
+            fix=f"More than {TOLERANCE:g} is no rounding: this architecture changes its logits after the head, or keeps a state "
+            "that the engine does not. It cannot be trained here; use another.",
+        )
+    return Finding(part="use", verdict="ok", result=result)

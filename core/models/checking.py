@@ -1,0 +1,289 @@
+"""What a model's folder is, before anybody works with it: each thing that a run needs of it, and what to do about it.
+
+Pure reading: configuration, tokenizer and the headers of the weights, no weight itself. What computing with it shows is
+`actors.engines.round_trip`.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig, AutoModelForCausalLM
+
+from core.errors import HindcastError, ModelFileError
+from core.framing import STAND_IN, chat_frame, encode_text, render_chat, turns_of
+from core.models.chatting import GENERATION, context_length, stop_tokens, text_config
+from core.models.files import CONFIG, misfits, read_config_file, require_files, weight_files
+from core.models.policy import load_tokenizer, weights_of
+from core.models.sample_page import EXAMPLE, PAGE
+from core.prompt import build_prompt
+from core.rendering import RENDERERS
+from core.settings import Settings
+
+Verdict = Literal["ok", "note", "failed"]
+FLOAT32 = 4
+ADAM = 16
+"""Bytes per trained weight: itself, its gradient, AdamW's two moments, float32 each."""
+MIB = 2**20
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing about a model."""
+
+    part: str
+    verdict: Verdict
+    """`note`: a run works, and something is worth knowing."""
+    result: str
+    fix: str = ""
+    """What to do; empty when nothing is wrong."""
+
+
+class Folder(msgspec.Struct, kw_only=True):
+    """A model's folder as far as it could be read."""
+
+    path: Path
+    config: Any = None
+    tokenizer: Any = None
+    shapes: dict[str, list[int]] = {}
+    """Of the stored tensors."""
+    bytes: int = 0
+    """Of the stored tensors together."""
+
+
+def check_folder(path: Path, settings: Settings) -> list[Finding]:
+    """Everything about a folder that shows without computing, in order; after a failure only what does not rest on it."""
+    folder = Folder(path=path)
+    found: list[Finding] = []
+    looks: list[tuple[str, Callable[[Folder, Settings], Finding]]] = [
+        ("files", _files),
+        ("model", _model),
+        ("tokenizer", _tokenizer),
+        ("template", _template),
+        ("ends", _ends),
+        ("context", _context),
+        ("pages", _pages),
+        ("answers", _answers),
+        ("memory", _memory),
+    ]
+    for part, look in looks:
+        try:
+            found.append(look(folder, settings))
+        except HindcastError as error:
+            found.append(Finding(part=part, verdict="failed", result=str(error)))
+            if part in ("files", "model", "tokenizer", "template"):
+                return found
+    return found
+
+
+def _files(folder: Folder, settings: Settings) -> Finding:
+    require_files(folder.path)
+    for path in weight_files(folder.path):
+        try:
+            with safe_open(path, "pt") as opened:
+                for name in opened.keys():  # noqa: SIM118  # it is no mapping
+                    folder.shapes[name] = list(opened.get_slice(name).get_shape())
+        except FileNotFoundError:
+            raise ModelFileError(f"there are no weights at {path}; only safetensors files are read") from None
+        except (SafetensorError, OSError) as error:
+            raise ModelFileError(
+                f"{path} is damaged or no safetensors file: {error}. Fetch it again."
+            ) from error
+        folder.bytes += path.stat().st_size
+    count = len(weight_files(folder.path))
+    return _ok("files", f"{count} of safetensors, {folder.bytes / MIB:.1f} MiB")
+
+
+def _model(folder: Folder, settings: Settings) -> Finding:
+    content = read_config_file(folder.path)
+    if "vision_config" in content:
+        raise ModelFileError(
+            f"{folder.path / CONFIG}: {content.get('model_type')} reads pictures beside text, and policies here read text. Use "
+            "the language model of the same family."
+        )
+    try:
+        folder.config = AutoConfig.from_pretrained(
+            folder.path, trust_remote_code=False, local_files_only=True
+        )
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(folder.config, dtype=torch.float32)
+    except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{folder.path / CONFIG} describes no causal model known here: {error}"
+        ) from error
+    problems = misfits({name: list(value.shape) for name, value in weights_of(model).items()}, folder.shapes)
+    if problems:
+        raise ModelFileError(
+            f"the weights in {folder.path} are not those of {type(model).__name__}: {'; '.join(problems[:3])}. Fetch "
+            "configuration and weights of the same model."
+        )
+    tied = ", head tied to the embedding" if folder.config.tie_word_embeddings else ""
+    return _ok("model", f"{type(model).__name__}, {_count(folder) / 1e6:.1f} M parameters{tied}")
+
+
+def _tokenizer(folder: Folder, settings: Settings) -> Finding:
+    folder.tokenizer = load_tokenizer(folder.path)
+    size, known = int(text_config(folder.config).vocab_size), len(folder.tokenizer)
+    if known > size:
+        raise ModelFileError(
+            f"the tokenizer in {folder.path} knows {known} tokens, the model {size}: it is another model's, or tokens were added "
+            "and the embedding was not enlarged."
+        )
+    scaffold = settings.scaffold
+    decoder = type(folder.tokenizer.backend_tokenizer.decoder).__name__
+    if scaffold.states and scaffold.constrained and decoder != "ByteLevel":
+        raise ModelFileError(
+            f"it decodes by {decoder}, and answers are constrained for byte-level tokenizers alone. Set "
+            "scaffold.constrained = false."
+        )
+    return _ok("tokenizer", f"{known} tokens of {size}, decoded by {decoder}")
+
+
+def _template(folder: Folder, settings: Settings) -> Finding:
+    """That turns come out of the framing as the template itself would have them."""
+    tokenizer, actors = folder.tokenizer, settings.actors
+    thinking = actors.answer_format == "thinking"
+    frame = chat_frame(tokenizer, thinking=thinking)
+    if actors.framing != "chat/1":
+        turns_of(tokenizer, actors.framing)
+        return _ok("template", f"{actors.framing}; the folder's own, {frame.name}, is not used")
+    if not frame.to_answer or not frame.to_user:
+        raise ModelFileError(
+            f"the chat template of {folder.path} puts nothing between a page and the answer to it. Of one of WebRL's published "
+            "checkpoints set actors.framing = 'webrl/1'; else give the folder its family's template."
+        )
+    rounds = (f"Task Instruction: {EXAMPLE}\n\nRound 0\n\n{STAND_IN}", EXAMPLE, f"Round 1\n\n{EXAMPLE}")
+    rendered = render_chat(tokenizer, rounds, thinking=thinking)
+    ids = build_prompt(
+        tokenizer,
+        instruction=EXAMPLE,
+        answers=[EXAMPLE],
+        page_text=EXAMPLE,
+        max_tokens=2**20,
+        thinking=thinking,
+    ).ids
+    if tokenizer.decode(ids) != rendered:
+        raise ModelFileError(
+            f"a prompt reads {tokenizer.decode(ids)!r} where the chat template of {folder.path} has {rendered!r}: the tokenizer "
+            "adds or loses something at the ends of texts. Use a model with a byte-level tokenizer."
+        )
+    bos = tokenizer.bos_token_id
+    if bos is not None and ids.count(bos) > 1 and frame.opening[:2] == (bos, bos):
+        raise ModelFileError(
+            f"the chat template of {folder.path} begins with {tokenizer.bos_token} twice. Remove one."
+        )
+    own = tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    differing = "" if own == ids else "; some tokens at the borders of contents are cut otherwise"
+    result = f"{frame.name}, turns closed by {_shown(tokenizer, [turns_of(tokenizer).end])}{differing}"
+    if bos is not None and bos in tokenizer("a")["input_ids"] and bos not in frame.opening:
+        return Finding(
+            part="template",
+            verdict="note",
+            result=f"{result}; without {tokenizer.bos_token}, which the tokenizer puts before other texts",
+            fix="Prompts are as the template says. If the model was trained with it, add it to the template.",
+        )
+    return _ok("template", result)
+
+
+def _ends(folder: Folder, settings: Settings) -> Finding:
+    stops = stop_tokens(folder.path, folder.config, folder.tokenizer)
+    shown = _shown(folder.tokenizer, stops)
+    if not (folder.path / GENERATION).is_file():
+        return Finding(
+            part="ends",
+            verdict="note",
+            result=f"{shown}, by configuration and template: there is no {GENERATION}",
+            fix=f"Fetch {GENERATION} too: it may name further ends.",
+        )
+    return _ok("ends", shown)
+
+
+def _context(folder: Folder, settings: Settings) -> Finding:
+    longest = context_length(folder.config)
+    actors = settings.actors
+    wanted = actors.max_prompt_tokens + actors.max_answer_tokens
+    if "orm" in settings.judge.judges:
+        wanted = max(wanted, settings.judge.orm_prompt_tokens + 1)
+    if longest is None:
+        return Finding(
+            part="context",
+            verdict="note",
+            result=f"the configuration names no length; prompt and answer take up to {wanted}",
+            fix="Look up what the model was trained on, and set actors.max_prompt_tokens so.",
+        )
+    if wanted > longest:
+        raise ModelFileError(
+            f"prompt and answer take up to {wanted} tokens, and the model has {longest} positions. Lower "
+            "actors.max_prompt_tokens, actors.max_answer_tokens or judge.orm_prompt_tokens."
+        )
+    return _ok("context", f"{longest} positions, of which prompt and answer take up to {wanted}")
+
+
+def _pages(folder: Folder, settings: Settings) -> Finding:
+    """How much of a page each renderer gets into a prompt."""
+    actors = settings.actors
+    turns = turns_of(folder.tokenizer, actors.framing)
+    fixed = len(turns.head(EXAMPLE, [EXAMPLE] * 3, [None] * 3)) + len(turns.closing)
+    needs = {name: len(encode_text(folder.tokenizer, render(PAGE))) for name, render in RENDERERS.items()}
+    said = ", ".join(f"{name} {tokens}" for name, tokens in needs.items())
+    result = f"of {len(PAGE.nodes)} elements take tokens: {said}; three rounds round them {fixed}"
+    needed = fixed + needs[actors.renderer]
+    if needed <= actors.max_prompt_tokens:
+        return _ok("pages", result)
+    return Finding(
+        part="pages",
+        verdict="note",
+        result=result,
+        fix=f"actors.max_prompt_tokens = {actors.max_prompt_tokens} cuts such pages by {actors.renderer}: it takes {needed}.",
+    )
+
+
+def _answers(folder: Folder, settings: Settings) -> Finding:
+    actors = settings.actors
+    needed = len(encode_text(folder.tokenizer, EXAMPLE)) + 1
+    result = f"a usual one takes {needed} tokens of {actors.max_answer_tokens}"
+    if actors.answer_format == "plain" and needed > actors.max_answer_tokens:
+        return Finding(
+            part="answers",
+            verdict="note",
+            result=result,
+            fix="Raise actors.max_answer_tokens: it would be cut.",
+        )
+    return _ok("answers", result)
+
+
+def _memory(folder: Folder, settings: Settings) -> Finding:
+    weights = _count(folder) * FLOAT32
+    actor = weights + settings.policy.max_batch * cache_bytes(
+        folder.config, settings.actors.max_prompt_tokens + settings.actors.max_answer_tokens
+    )
+    trained = weights if settings.learner.lora_rank else _count(folder) * ADAM
+    kind = "with an adapter" if settings.learner.lora_rank else "whole"
+    return _ok(
+        "memory",
+        f"about {actor / MIB:.0f} MiB for an actor with a full batch, {trained / MIB:.0f} MiB for the learner ({kind}) before "
+        "activations and a KL reference",
+    )
+
+
+def cache_bytes(config: Any, tokens: int) -> int:
+    """Keys and values of so many positions, float32: 2 x layers x key-value heads x head width each."""
+    text = text_config(config)
+    heads = int(text.num_attention_heads)
+    groups = int(getattr(text, "num_key_value_heads", None) or heads)
+    width = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
+    return 2 * int(text.num_hidden_layers) * groups * width * tokens * FLOAT32
+
+
+def _count(folder: Folder) -> int:
+    return sum(int(torch.Size(shape).numel()) for shape in folder.shapes.values())
+
+
+def _shown(tokenizer: Any, ids: tuple[int, ...] | list[int]) -> str:
+    return ", ".join(f"{tokenizer.decode([number])} ({number})" for number in ids)
+
+
+def _ok(part: str, result: str) -> Finding:
+    return Finding(part=part, verdict="ok", result=result)
