@@ -216,7 +216,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         )
     if learner.algorithm == "hsl" and not settings.relabeler.kind:
         found.append(
-            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules or endpoint"
+            "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules, endpoint or learned"
         )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(
@@ -257,6 +257,17 @@ def find_conflicts(settings: Settings) -> list[str]:
     if learner.orm_every and learner.orm_truth == ORM:
         found.append(
             f"learner.orm_truth = {ORM!r} would teach the model its own verdicts: name another judge"
+        )
+    learned = settings.relabeler.kind == "learned"
+    if learned != bool(learner.relabeler_every):
+        found.append(
+            f"relabeler.kind = {settings.relabeler.kind!r} and learner.relabeler_every = {learner.relabeler_every} do not go "
+            "together: the learner trains the relabeler learned, and that alone"
+        )
+    if settings.relabeler.teacher and not learned:
+        found.append(
+            f"relabeler.teacher = {settings.relabeler.teacher!r} teaches nobody: relabeler.kind = "
+            f"{settings.relabeler.kind!r} is not learned"
         )
     if settings.storage.database:
         try:

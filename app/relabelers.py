@@ -1,10 +1,13 @@
 """The relabelers there are."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 from actors.relabel.base import Relabeler
 from actors.relabel.rules import RuleRelabeler
+from actors.versions import Versions
 from app.judges import MEMORY
 from app.supervisor import home_folder
 from core.endpoint import ENDPOINT
@@ -12,10 +15,18 @@ from core.errors import SettingsError
 from core.settings import Settings
 from storage.blobs import BlobStore
 
+LEARNED = "learned"
+
 
 @asynccontextmanager
-async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[Relabeler]:
-    """The relabeler that the settings name. Raises SettingsError where they name none."""
+async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[Relabeler | Versions[Any]]:
+    """The relabeler that the settings name; the versions of it where the run itself trains it.
+
+    Raises:
+        SettingsError: they name none.
+        ModelFileError: the policy's folder cannot be loaded.
+
+    """
     kind, most = settings.relabeler.kind, settings.relabeler.goals
     if kind == "rules":
         yield RuleRelabeler(most=most)
@@ -27,5 +38,16 @@ async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[
             settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
         ) as endpoint:
             yield EndpointRelabeler(endpoint, blobs=blobs, most=most)
+    elif kind == LEARNED:
+        from actors.relabel.learned import LearnedVersions
+        from core.models.folders import policy_folder
+
+        teacher = RuleRelabeler(most=most) if settings.relabeler.teacher else None
+        folder = policy_folder(settings.policy.base)
+        yield await asyncio.to_thread(
+            LearnedVersions, folder, blobs=blobs, settings=settings, teacher=teacher
+        )
     else:
-        raise SettingsError("relabeler.kind is empty: nothing is relabelled. Set it to rules or endpoint.")
+        raise SettingsError(
+            "relabeler.kind is empty: nothing is relabelled. Set it to rules, endpoint or learned."
+        )

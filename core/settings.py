@@ -137,13 +137,20 @@ class JudgeSettings(Section):
 class RelabelerSettings(Section):
     """Hindsight: the goals that episodes did achieve, whatever they were asked."""
 
-    kind: Literal["", "rules", "endpoint"] = ""
-    """`rules`: by what the embedded store knows of itself; `endpoint`: in the words of a model that is asked; empty: nothing
-    is relabelled."""
+    kind: Literal["", "rules", "endpoint", "learned"] = ""
+    """`rules`: by what the embedded store knows of itself; `endpoint`: in the words of a model that is asked; `learned`: in
+    those of a model that the run itself trains (`learner.relabeler_every`); empty: nothing is relabelled."""
     goals: Annotated[int, Field(ge=1, le=16)] = 8
     """Goals of one episode, at most."""
     timeout_s: Seconds = 60.0
     """One relabelling; beyond it the episode is tried again later."""
+    teacher: Literal["", "rules"] = ""
+    """Whose goals `learned` learns to name: those that `rules` finds in any episode; empty: of each success the goal that it
+    was asked for."""
+    prompt_tokens: Count = 1024
+    """Length of what `learned` reads; the page is cut to fit."""
+    answer_tokens: Count = 192
+    """Length of what `learned` writes, at most."""
 
 
 class LearnerSettings(ComputingSettings):
@@ -312,6 +319,18 @@ class LearnerSettings(ComputingSettings):
     orm_memory: Count = 512
     """Labelled episodes of each outcome that it goes on being trained on, the latest ones."""
     orm_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
+    """Share of the tasks that it never learns from, so that its accuracy can be measured on them."""
+    relabeler_every: Annotated[int, Field(ge=0)] = 0
+    """New lessons after which the model of the relabeler `learned` is trained on a batch; 0: never."""
+    relabeler_epochs: Count = 4
+    """Times that it sees a lesson, about."""
+    relabeler_batch: Count = 16
+    """Lessons in one of its updates."""
+    relabeler_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """AdamW's rate of it, constant after the warm-up."""
+    relabeler_memory: Count = 1024
+    """Lessons that it goes on being trained on, the latest ones."""
+    relabeler_held_out: Annotated[float, Field(ge=0, lt=1)] = 0.2
     """Share of the tasks that it never learns from, so that its accuracy can be measured on them."""
     tokens_per_forward: Count = 8192
     """Padded tokens in one forward pass; samples are packed to fit."""

@@ -10,6 +10,8 @@ CRITIC = "critic"
 """Says of a state how likely success is."""
 ORM = "orm"
 """Says of an episode that ended whether it reached its goal: model and judge."""
+RELABELER = "relabeler"
+"""Says of an episode that ended which goals it achieved: the model of the relabeler `learned`."""
 
 
 def combined(states: Mapping[str, str]) -> str:

@@ -180,6 +180,12 @@ def _relabeled_at_home(raw: Raw) -> Raw:
     return _asked_nobody(raw)
 
 
+@step("episode.relabeled", since=3)
+def _relabeled_by_no_model(raw: Raw) -> Raw:
+    """Version 4 says what a model of the run's own read and wrote; before it there was none."""
+    return raw | {"reading": None}
+
+
 @step("task.proposed", since=2)
 def _generated_at_home(raw: Raw) -> Raw:
     """Version 3 says what an endpoint was asked."""

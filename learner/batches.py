@@ -5,7 +5,7 @@ from itertools import islice
 
 from core.arrays import unpack_positions
 from core.errors import CorruptEvent
-from core.states import ORM, POLICY
+from core.states import ORM, POLICY, RELABELER
 from events.catalogue import BatchPlanned, BlobReleased, UpdateApplied, UpdateSkipped, WeightsPublished
 from events.envelope import BlobRef, Recorded
 from learner.episodes import Batch, Episode
@@ -21,7 +21,7 @@ RELEASED_KEPT = 64
 
 def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
     """A batch is planned: it must name what the log holds."""
-    known = state.outcomes.known() if fact.model == ORM else _plannable(state)
+    known = _known_to(state, fact.model)
     by_position = {
         sample.position: sample
         for planned in fact.episodes
@@ -66,6 +66,15 @@ def _published(state: BufferState, version: int | None) -> BlobRef | None:
     """The weights of a version, unless they were released."""
     found = None if version is None else state.weights.get(version)
     return None if found is None else found.weights
+
+
+def _known_to(state: BufferState, model: str) -> dict[str, Episode]:
+    """What a plan for a model may name."""
+    if model == ORM:
+        return state.outcomes.known()
+    if model == RELABELER:
+        return {episode.id: episode for episode in state.lessons.known}
+    return _plannable(state)
 
 
 def _plannable(state: BufferState) -> dict[str, Episode]:

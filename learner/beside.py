@@ -5,8 +5,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from core.settings import LearnerSettings
-from core.states import CRITIC, ORM
+from core.states import CRITIC, ORM, RELABELER
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from learner.backward import BackwardTraining
 from learner.critic import CriticTraining
 from learner.episodes import Batch
 from learner.learned import Learned
@@ -40,5 +41,9 @@ class MakeBeside(Protocol):
         ...
 
 
-MODELS: dict[str, MakeBeside] = {CRITIC: CriticTraining, ORM: OrmTraining}
+MODELS: dict[str, MakeBeside] = {
+    CRITIC: CriticTraining,
+    ORM: OrmTraining,
+    RELABELER: BackwardTraining,
+}
 """By `batch.planned.model`."""

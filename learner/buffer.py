@@ -45,6 +45,7 @@ from events.registry import BY_CLASS
 from learner.batches import take_plan, take_release, take_update, take_weights
 from learner.episodes import Episode, Group, Sample
 from learner.hindsight import collect, leave_behind, take_relabels
+from learner.lessons import await_lesson, forget_lesson, forget_lessons, take_lesson, take_lesson_verdict
 from learner.outcomes import await_outcome, forget_awaited, forget_outcomes, take_outcome
 from learner.planners import wanted
 from learner.settling import drop, forget_settled, remember, resolve
@@ -95,6 +96,7 @@ class ReplayBuffer:
                 _end(state, fact.episode, gone=None)
             case EpisodeAbandoned() | EpisodeCancelled():
                 forget_awaited(state.outcomes, fact.episode)
+                forget_lesson(state.lessons, fact.episode)
                 _end(
                     state,
                     fact.episode,
@@ -104,6 +106,7 @@ class ReplayBuffer:
                 _judge(state, recorded, fact)
             case EpisodeRelabeled():
                 take_relabels(state, fact)
+                take_lesson(state.lessons, recorded, fact)
                 if fact.episode in state.episodes:
                     collect(state, state.episodes[fact.episode], position=recorded.position)
             case SamplesSwept():
@@ -138,6 +141,7 @@ class ReplayBuffer:
                 pass
         if state.last_learner == recorded.position:
             forget_outcomes(state.outcomes, state.settings.learner)
+            forget_lessons(state.lessons, state.settings.learner)
         return state
 
 
@@ -186,6 +190,7 @@ def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> 
     state.requests += 1
     state.shown += fact.origin == "demonstration" and fact.attempt == 0
     await_outcome(state.outcomes, fact, state.settings.learner, at=recorded.position)
+    await_lesson(state.lessons, fact, state.settings.learner, at=recorded.position)
     forget_settled(state)
     if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
         return
@@ -269,6 +274,7 @@ def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
     take_outcome(state.outcomes, recorded, fact, state.settings.learner)
     episode = state.episodes.get(fact.episode)
     training = state.settings.judge.judges[0]
+    take_lesson_verdict(state.lessons, recorded, fact, training=training)
     if episode is not None and take_verdict(episode, fact, position=recorded.position, training=training):
         collect(state, episode, position=recorded.position)
         _weigh(state, episode)

@@ -28,6 +28,8 @@ RULES = (
     "learner.phases",
     "learner.planners.outcomes",
     "learner.outcomes",
+    "learner.planners.lessons",
+    "learner.lessons",
     "learner.planners.filtered",
     "learner.planners.pairs",
     "learner.planners.successes",

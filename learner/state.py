@@ -9,6 +9,7 @@ from events.catalogue.run import Fingerprint
 from events.chain import RollingDigest
 from events.envelope import BlobRef
 from learner.episodes import Batch, Episode, Group, Relabelled
+from learner.lessons import Lessons
 from learner.outcomes import Outcomes
 
 
@@ -85,6 +86,8 @@ class BufferState:
     """Models beside the policy, by name."""
     outcomes: Outcomes = field(default_factory=Outcomes)
     """What the outcome reward model learns from."""
+    lessons: Lessons = field(default_factory=Lessons)
+    """What the learned relabeler learns from."""
     checkpoints: list[CheckpointSaved] = field(default_factory=list)
     """Not released, oldest first."""
     snapshots: dict[str, list[SnapshotSaved]] = field(default_factory=dict)

@@ -8,7 +8,14 @@ Invariant 9, no effects in replay: nothing is appended, no blob is written.
 import msgspec
 
 from core.arrays import unpack_positions
-from events.catalogue import BatchPlanned, EpisodeJudged, ReplayScored, SamplesSwept, StepTaken
+from events.catalogue import (
+    BatchPlanned,
+    EpisodeJudged,
+    EpisodeRelabeled,
+    ReplayScored,
+    SamplesSwept,
+    StepTaken,
+)
 from events.catalogue.run import Fingerprint
 from events.envelope import Recorded
 from learner.buffer import ReplayBuffer
@@ -62,7 +69,7 @@ class Verifier:
             divergence = self._check_sweep(recorded, fact)
         elif isinstance(fact, ReplayScored):
             divergence = self._check_scored(recorded, fact)
-        elif isinstance(fact, StepTaken | EpisodeJudged):
+        elif isinstance(fact, StepTaken | EpisodeJudged | EpisodeRelabeled):
             self._compare_with_claims(recorded, fact)
         if divergence is not None:
             return divergence
@@ -85,10 +92,12 @@ class Verifier:
             return self._doubts[0]
         return diagnose(recorded, plan_differences(fact, again), stages=PLAN_STAGES, witness=self._witness())
 
-    def _compare_with_claims(self, recorded: Recorded, fact: StepTaken | EpisodeJudged) -> None:
+    def _compare_with_claims(
+        self, recorded: Recorded, fact: StepTaken | EpisodeJudged | EpisodeRelabeled
+    ) -> None:
         """Remember what is not as a plan says. Step or plan was altered: the log's digest in the plan tells which."""
         claimed, found = self._claims.steps.get(recorded.position), recorded.digest[:8]
-        if isinstance(fact, StepTaken) or claimed not in (None, found):
+        if not isinstance(fact, EpisodeJudged) or claimed not in (None, found):
             what: What = "inputs"
             same = claimed in (None, found)
             texts = f"an event whose bytes have sha256 {(claimed or b'').hex()}…", f"sha256 {found.hex()}…"

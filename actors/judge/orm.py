@@ -9,19 +9,14 @@ is another fact. Invariant "Adopted is not published": which version spoke stand
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from contextlib import aclosing
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-import structlog
-
-from actors.following import follow, look_back
-from actors.judge.base import NO_PAGE, Opinion, Reader, undecided
+from actors.judge.base import NO_PAGE, Opinion, undecided
 from actors.judge.story import Story, read_story
+from actors.versions import Versions
 from core.arrays import pack_ids
-from core.errors import BlobMissing
 from core.evidence import Judgment
 from core.models.orm import OutcomeModel
 from core.models.policy import load_policy
@@ -31,14 +26,10 @@ from core.states import ORM
 from core.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
 from events.catalogue import EpisodeEnded, WeightsPublished
 from events.catalogue.verdict import JudgeIdentity, Reading
-from events.envelope import Recorded
 from events.log import EventLog
 from storage.blobs import BlobStore
 
 FORMAT_VERSION = "1"
-FAMILY = "learner"
-
-logger = structlog.get_logger(__name__)
 
 
 class OrmJudge:
@@ -114,58 +105,23 @@ def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
     )
 
 
-class OrmVersions:
+class OrmVersions(Versions[OrmJudge]):
     """The published versions of the model, each as a judge (`actors.judge.shelf.Shelf`).
 
-    Raises ModelFileError when the policy's folder cannot be loaded.
+    Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
+    cannot be.
     """
 
     name = ORM
 
     def __init__(self, folder: Path, *, blobs: BlobStore, settings: Settings) -> None:
         """`folder`: of the policy, whose tokenizer and architecture the model has."""
+        super().__init__(ORM, self._judge)
         self._folder = folder
         self._tokenizer = load_policy(folder).tokenizer
         self._blobs = blobs
         self._settings = settings
         self._reading = Lock()
-        self._position = 0
-        """Publications are known up to here."""
-
-    async def begin(self, log: EventLog) -> OrmJudge:
-        """The newest version that the log knows now.
-
-        One whose weights were let go of is passed over as if none were published: as in a fork from a place that the
-        parent keeps no weights of. What is read then is what the next version learns from.
-
-        Raises:
-            ModelFileError, BlobCorrupt: it cannot be loaded.
-
-        """
-        self._position = (await log.identity()).last
-        published = await find_newest_orm(log, until=self._position)
-        try:
-            return await asyncio.to_thread(self._judge, published)
-        except BlobMissing as error:
-            logger.warning("no model speaks before the next version: its weights are gone", reason=str(error))
-            return await asyncio.to_thread(self._judge, None)
-
-    async def follow(self, log: EventLog, replace: Callable[[Reader], None]) -> None:
-        """Hand over every newer version as it is published, for ever; one that is gone already is passed over.
-
-        Raises as `begin`.
-        """
-        async with aclosing(follow(log, after=self._position, families={FAMILY})) as batches:
-            async for followed in batches:
-                published = newest_orm(followed.recorded)
-                if published is None:
-                    continue
-                try:
-                    replace(await asyncio.to_thread(self._judge, published))
-                except BlobMissing:
-                    logger.warning(
-                        "a model was let go of: a newer one must follow", version=published.version
-                    )
 
     def _judge(self, published: WeightsPublished | None) -> OrmJudge:
         """The judge of this version; None: before the first."""
@@ -181,24 +137,3 @@ class OrmVersions:
             blobs=self._blobs,
             reading=self._reading,
         )
-
-
-def newest_orm(events: Iterable[Recorded]) -> WeightsPublished | None:
-    """The last publication of the model among these events, oldest first."""
-    newest = None
-    for recorded in events:
-        if isinstance(recorded.fact, WeightsPublished) and recorded.fact.model == ORM:
-            newest = recorded.fact
-    return newest
-
-
-async def find_newest_orm(log: EventLog, *, until: int) -> WeightsPublished | None:
-    """The last publication of the model up to position `until`, looked for from there back.
-
-    A run that trains one publishes it again and again, so that the look is short.
-    """
-    newest, end = None, until
-    while newest is None and end > 0:
-        stretch, end = await look_back(log, until=end, families={FAMILY})
-        newest = newest_orm(stretch)
-    return newest

@@ -11,7 +11,7 @@ from core.observation import Page
 from core.task import Task
 from events.catalogue import EpisodeEnded, StepTaken
 from events.catalogue.consulted import Consulted
-from events.catalogue.verdict import JudgeIdentity
+from events.catalogue.verdict import BackwardReading, JudgeIdentity
 
 
 class PlayedEpisode(NamedTuple):
@@ -48,6 +48,8 @@ class Finding(NamedTuple):
     """What it asked of an endpoint."""
     failure: str = ""
     """Why it cannot tell; there are no goals then."""
+    reading: BackwardReading | None = None
+    """What a model of the run's own read and wrote."""
 
 
 class Relabeler(Protocol):

@@ -1,12 +1,14 @@
 """The relabeler's process: every episode that ended gets the goals that it achieved, from the configured relabeler.
 
     episode.ended ── work queue ──> workers ── Relabeler ──> episode.relabeled     (created if absent)
-    request, start, steps ── follow ──> EpisodeMemory ──┘
+    request, start, steps ── follow ──> EpisodeMemory ──┤
+    weights.published ── follow ──> Versions ───────────┘
 
 Consumes the ends of episodes, successful ones, too; waits for one (`FETCH_S`), for its steps (`log.append_timeout_s`
 without progress) and for the relabeler (`relabeler.timeout_s`); produces episode.relabeled and wait.exceeded, and
 acknowledges an end behind its relabels. Only what the policy did in training is relabelled: abandoned and cancelled
-episodes get no relabels, nor do demonstrations and evaluations.
+episodes get no relabels, nor do demonstrations and evaluations. A relabeler that the run itself trains is shown
+demonstrations all the same, as lessons.
 
 Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels there and changes nothing. A relabeler
 that is out of reach is asked again later; once it was asked in vain for the last time, and where it cannot tell at all, the
@@ -15,7 +17,7 @@ fact has no relabels and says why.
 
 import asyncio
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -26,6 +28,7 @@ from actors.relabel.base import Finding, PlayedEpisode, Relabeler, relabel_key, 
 from actors.relabel.memory import EpisodeMemory
 from actors.relabel.prompts import PromptWriter
 from actors.spans import relabeled, relabeling
+from actors.versions import Versions
 from actors.working_off import is_said, say_once, stalled, work_off
 from core.errors import (
     BlobCorrupt,
@@ -38,7 +41,6 @@ from core.errors import (
 from core.observation import Page
 from core.settings import Settings
 from events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
-from events.catalogue.consulted import Consulted
 from events.catalogue.verdict import Relabel
 from events.log import EventLog
 from events.publisher import Publisher
@@ -58,20 +60,26 @@ async def run_relabeler(
     queue: WorkQueue,
     blobs: BlobStore,
     settings: Settings,
-    relabeler: Relabeler,
+    relabeler: Relabeler | Versions[Any],
     tokenizer: Any,
     stop: asyncio.Event,
 ) -> None:
     """Relabel until `stop` is set. `queue` delivers the family `episode_end`; `tokenizer` is the policy's.
 
+    `relabeler`: who speaks all the time, or the versions of the one that the run itself trains.
+
     Raises:
         HindcastError: the log cannot be used any more; wrapped in an exception group.
 
     """
-    role = _RelabelerRole(log, publisher, blobs, settings, relabeler, tokenizer)
-    await work_off(
-        queue, role.handle, stop=stop, following=[role.episodes.follow()], name="relabeler", slow=True
-    )
+    versions = relabeler if isinstance(relabeler, Versions) else None
+    speaks: Relabeler = await versions.begin(log) if versions else relabeler  # type: ignore[assignment]
+    shown = {"online", "demonstration"} if versions else {"online"}
+    role = _RelabelerRole(log, publisher, blobs, settings, speaks, tokenizer, shown=shown)
+    following = [role.episodes.follow()]
+    if versions is not None:
+        following.append(versions.follow(log, role.replace))
+    await work_off(queue, role.handle, stop=stop, following=following, name="relabeler", slow=True)
     await publisher.commit()
     logger.info("relabeler stopped", **role.counts)
 
@@ -91,7 +99,11 @@ class _RelabelerRole:
         settings: Settings,
         relabeler: Relabeler,
         tokenizer: Any,
+        *,
+        shown: Collection[str],
     ) -> None:
+        """`shown`: origins of episodes that the relabeler is shown."""
+        self._shown = shown
         self._log = log
         self._publisher = publisher
         self._blobs = blobs
@@ -102,23 +114,30 @@ class _RelabelerRole:
         self.counts: Counter[str] = Counter()
         """Episodes `relabeled`, `failed`, put off (`later`), and `repeated` ones that had their relabels already."""
 
+    def replace(self, relabeler: Relabeler) -> None:
+        """From the next episode on another version speaks."""
+        self._relabeler = relabeler
+
     async def handle(self, delivery: Delivery) -> None:
         """Give an end its relabels."""
         ended = delivery.recorded.fact
         if isinstance(ended, EpisodeEnded):
-            entity = relabel_key(ended.episode, self._relabeler.identity)
+            relabeler = self._relabeler
+            entity = relabel_key(ended.episode, relabeler.identity)
             with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
                 if await is_said(self._log, EpisodeRelabeled, entity=entity):
                     self.counts["repeated"] += 1
-                elif not await self._relabel(delivery, ended, entity=entity):
+                elif not await self._relabel(delivery, ended, relabeler, entity=entity):
                     return
             self.episodes.forget(ended.episode)
         await delivery.ack()
 
-    async def _relabel(self, delivery: Delivery, ended: EpisodeEnded, *, entity: str) -> bool:
+    async def _relabel(
+        self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler, *, entity: str
+    ) -> bool:
         """Whether the end is done with; if not it was given back."""
-        with relabeling(ended.episode, self._relabeler.identity, delivery) as begun:
-            fact = await self._found_out(delivery, ended)
+        with relabeling(ended.episode, relabeler.identity, delivery) as begun:
+            fact = await self._found_out(delivery, ended, relabeler)
             if not isinstance(fact, EpisodeRelabeled):
                 return fact
             relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
@@ -128,17 +147,18 @@ class _RelabelerRole:
         self.counts[("failed" if fact.failure else "relabeled") if new else "repeated"] += 1
         return True
 
-    async def _found_out(self, delivery: Delivery, ended: EpisodeEnded) -> EpisodeRelabeled | bool:
+    async def _found_out(
+        self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler
+    ) -> EpisodeRelabeled | bool:
         """What to record of an episode; True: nothing, it is none of ours; False: nothing yet, and it was given back."""
         relabels: tuple[Relabel, ...] = ()
-        consulted: Consulted | None = None
-        failure = ""
+        finding = Finding(())
         try:
             episode = await self._episode(delivery, ended)
-            if episode.origin != "online":
+            if episode.origin not in self._shown:
                 return True
-            relabels, finding = await self._found(delivery, episode)
-            consulted, failure = finding.consulted, finding.failure
+            relabels, finding = await self._found(delivery, episode, relabeler)
+            failure = finding.failure
         except (RelabelerUnavailable, _OutOfTime) as error:
             if delivery.tries < MAX_TRIES:
                 self.counts["later"] += 1
@@ -151,10 +171,11 @@ class _RelabelerRole:
         return EpisodeRelabeled(
             episode=ended.episode,
             task_id=ended.task_id,
-            relabeler=self._relabeler.identity,
+            relabeler=relabeler.identity,
             relabels=relabels,
             failure=failure,
-            consulted=consulted,
+            consulted=finding.consulted,
+            reading=finding.reading,
         )
 
     async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> PlayedEpisode:
@@ -169,7 +190,9 @@ class _RelabelerRole:
             )
         return episode
 
-    async def _found(self, delivery: Delivery, episode: PlayedEpisode) -> tuple[tuple[Relabel, ...], Finding]:
+    async def _found(
+        self, delivery: Delivery, episode: PlayedEpisode, relabeler: Relabeler
+    ) -> tuple[tuple[Relabel, ...], Finding]:
         if not episode.steps:
             return (), Finding(())
         name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
@@ -177,12 +200,12 @@ class _RelabelerRole:
         try:
             async with scope:
                 pages = await asyncio.to_thread(pages_of, self._blobs, episode)
-                finding = await goals_found(self._relabeler, episode, pages)
+                finding = await goals_found(relabeler, episode, pages)
                 return await asyncio.to_thread(self._rewritten, episode, pages, finding), finding
         except TimeoutError:
             if not scope.expired():
                 raise
-            waited_for = f"the goals that {self._relabeler.identity.name} finds in {name}"
+            waited_for = f"the goals that {relabeler.identity.name} finds in {name}"
             await self._publisher.publish(
                 WaitExceeded(setting="relabeler.timeout_s", limit_s=limit_s, waited_for=waited_for),
                 entity=name,
@@ -194,7 +217,7 @@ class _RelabelerRole:
             raise
         except Exception as error:  # a relabeler's mistake must not leave the episode waiting for ever
             raise RelabelerFailed(
-                f"{self._relabeler.identity.name} could not tell what the episode achieved ({type(error).__name__}: {error})"
+                f"{relabeler.identity.name} could not tell what the episode achieved ({type(error).__name__}: {error})"
             ) from error
 
     def _rewritten(

@@ -87,7 +87,29 @@ class Relabel(msgspec.Struct, frozen=True, kw_only=True):
     """As in a task of the family, where the relabeler knows."""
 
 
-@fact("episode.relabeled", family="relabel", version=3)
+class BackwardReading(msgspec.Struct, frozen=True, kw_only=True):
+    """What the learned relabeler read of an episode, what it wrote, and what it should have written.
+
+    The ids stand here, and not in a blob, for the reason that they stand in step.taken (invariant 4).
+    """
+
+    prompt_ids: bytes
+    """int32 little-endian: exactly what the model read, or would have read if it had been asked."""
+    truncated: bool
+    """Whether part of the page, or an early answer, was left out to fit."""
+    model_version: int | None
+    """Published version that wrote; None: none was asked."""
+    written_ids: bytes
+    """int32: what it wrote; empty where none was asked."""
+    dropped: int
+    """Goals in it that are none of a task that could be judged, lines that name none, and repeated ones."""
+    lesson_ids: bytes
+    """int32: what it should have written, the end token included; empty: there is nothing to learn."""
+    needs_success: bool
+    """Whether the lesson holds only where the training judge calls the episode a success."""
+
+
+@fact("episode.relabeled", family="relabel", version=4)
 class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     """Every goal a relabeler found in one episode; created if absent per (episode, relabeler)."""
 
@@ -99,6 +121,8 @@ class EpisodeRelabeled(Fact, frozen=True, kw_only=True):
     """Why the relabeler could not tell, in words; there are no relabels then. Empty: it could."""
     consulted: Consulted | None = None
     """None: the relabeler asks nobody, or had nothing to ask."""
+    reading: BackwardReading | None = None
+    """None: the relabeler is no model of the run's own, or had nothing to read."""
 
 
 @fact("verdict.disputed", family="dispute")

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 from core.phases import PHASED
 from core.settings import LearnerSettings
-from core.states import CRITIC, ORM
+from core.states import CRITIC, ORM, RELABELER
 from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
 from learner.planners.filtered import Filtered
 from learner.planners.groups import Groups
 from learner.planners.hsl import Hindsight
+from learner.planners.lessons import WrittenLessons
 from learner.planners.outcomes import LabelledOutcomes
 from learner.planners.pairs import Pairs
 from learner.planners.phases import CriticOfPhase, Phases
@@ -34,7 +35,11 @@ _OF_POLICY: tuple[Planner, ...] = (
 )
 PLANNERS = {one.name: one for one in _OF_POLICY}
 """Of the policy, by algorithm."""
-BESIDE: dict[str, Planner] = {CRITIC: CriticOfPhase(), ORM: LabelledOutcomes()}
+BESIDE: dict[str, Planner] = {
+    CRITIC: CriticOfPhase(),
+    ORM: LabelledOutcomes(),
+    RELABELER: WrittenLessons(),
+}
 """Of the models beside the policy, by name; each says itself when a batch is due."""
 
 

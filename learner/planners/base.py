@@ -80,6 +80,14 @@ class Entry(NamedTuple):
     step_weights: tuple[float, ...] | None = None
 
 
+def in_turn(state: BufferState, episodes: Sequence[Episode], *, count: int, model: str) -> list[Episode]:
+    """So many of them, those used least first, among them in an order drawn from the run's seed; again from the front."""
+    assert state.started is not None
+    seed, batch = state.started.run_seed, state.batches
+    ordered = sorted(episodes, key=lambda one: (one.uses, derive_seed(seed, model, batch, one.id)))
+    return [ordered[index % len(ordered)] for index in range(count)]
+
+
 def clones_before(state: BufferState, settings: LearnerSettings) -> bool:
     """Whether the run is still in the cloning that it begins with (`learner.cloning_updates`)."""
     return state.updates < settings.cloning_updates

@@ -2,12 +2,10 @@
 
 from math import ceil
 
-from core.seeds import derive_seed
 from core.settings import Settings
 from core.states import ORM
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode
-from learner.planners.base import Entry, GivesNothingUp, as_fact
+from learner.planners.base import Entry, GivesNothingUp, as_fact, in_turn
 from learner.state import BufferState
 
 
@@ -29,8 +27,8 @@ class LabelledOutcomes(GivesNothingUp):
             return None
         parts = ceil(learner.orm_every * learner.orm_epochs / learner.orm_batch)
         half = learner.orm_batch // 2
-        successes = _in_turn(state, outcomes.successes, count=parts * half)
-        failures = _in_turn(state, outcomes.failures, count=parts * half)
+        successes = in_turn(state, outcomes.successes, count=parts * half, model=ORM)
+        failures = in_turn(state, outcomes.failures, count=parts * half, model=ORM)
         return as_fact(
             state,
             [
@@ -49,11 +47,3 @@ class LabelledOutcomes(GivesNothingUp):
         known = state.outcomes.known()
         for planned in fact.episodes:
             known[planned.episode].uses += 1
-
-
-def _in_turn(state: BufferState, episodes: list[Episode], *, count: int) -> list[Episode]:
-    """So many of them, those used least first, among them in an order drawn from the run's seed; again from the front."""
-    assert state.started is not None
-    seed, batch = state.started.run_seed, state.batches
-    ordered = sorted(episodes, key=lambda one: (one.uses, derive_seed(seed, "orm", batch, one.id)))
-    return [ordered[index % len(ordered)] for index in range(count)]

@@ -64,7 +64,7 @@ class Fold:
         self.episodes = Episodes(
             findings, since=since, tasks=self.tasks, ledger=self.ledger, policies=self.policies
         )
-        self.relabels = Relabels(findings, since=since, episodes=self.episodes)
+        self.relabels = Relabels(findings, since=since, episodes=self.episodes, ledger=self.ledger)
         plans = Plans(
             findings,
             since=since,

@@ -9,7 +9,7 @@ from struct import unpack
 from typing import Any
 
 from core.advantages import group_advantages
-from core.states import ORM, POLICY
+from core.states import ORM, POLICY, RELABELER
 from storage.audit.decoding import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
@@ -26,6 +26,8 @@ DIGEST_BYTES = 8
 INT32_BYTES = 4
 IMITATING = ("cloning", "sft", "self_imitation", "hsl")
 """Algorithms that train on an episode in several batches, so that none of them uses it up."""
+READ_IN = {ORM: "episode.judged", RELABELER: "episode.relabeled"}
+"""Where it stands what a model read that reads whole episodes."""
 COMPARING = "grpo"
 """Algorithm whose advantages follow from the rewards of a group alone."""
 
@@ -79,7 +81,7 @@ class Plans(Check):
             not (missing and self._whole), event, "it names a version that was not published", "", missing
         )
         sizes = self._check_counts(event, fact)
-        if fact["model"] == ORM:
+        if fact["model"] in (ORM, RELABELER):
             self._check_readings(event, fact)
             return sizes
         self._check_samples(event, fact)
@@ -143,7 +145,8 @@ class Plans(Check):
             at += planned["samples"]
 
     def _check_readings(self, event: Event, fact: dict[str, Any]) -> None:
-        """Samples of the outcome reward model: one verdict each, of an episode that somebody judged as it says."""
+        """Samples of a model that reads whole episodes: one fact of its own each, of an episode that somebody judged as it
+        says."""
         positions = unpack(f"<{len(fact['positions']) // POSITION_BYTES}Q", fact["positions"])
         for index, (planned, position) in enumerate(zip(fact["episodes"], positions, strict=False)):
             name, episode = planned["episode"], self._episodes.find(planned["episode"])
@@ -170,7 +173,7 @@ class Plans(Check):
                 self.name,
                 position,
                 f"the {what} is not the one that batch {event.payload['batch']} was planned with",
-                event="step.taken" if what == "step" else "episode.judged",
+                event="step.taken" if what == "step" else READ_IN[event.payload["model"]],
                 expected=f"sha256 {noted.hex()}…",
                 found=f"sha256 {found.hex()}…",
                 meaning=ALTERED,

@@ -4,8 +4,9 @@ from typing import Any
 
 from storage.audit.decoding import Event
 from storage.audit.defects import Findings
-from storage.audit.episodes import INT32_BYTES, Episodes
+from storage.audit.episodes import INT32_BYTES, Episode, Episodes
 from storage.audit.facts import Check
+from storage.audit.ledger import Ledger
 
 
 class Relabels(Check):
@@ -13,9 +14,10 @@ class Relabels(Check):
 
     name = "relabel"
 
-    def __init__(self, findings: Findings, *, since: int, episodes: Episodes) -> None:
+    def __init__(self, findings: Findings, *, since: int, episodes: Episodes, ledger: Ledger) -> None:
         super().__init__(findings, since=since)
         self._episodes = episodes
+        self._ledger = ledger
         self._said: set[tuple[str, str]] = set()
         """Episode, and relabeler with its version."""
         self._cuts: dict[str, tuple[int, ...]] = {}
@@ -34,6 +36,8 @@ class Relabels(Check):
         self._said.add((name, key))
         self._cuts.setdefault(name, tuple(relabel["until_step"] for relabel in fact["relabels"]))
         self.consulted(event)
+        if fact["reading"] is not None:
+            self._check_reading(event, episode, fact["reading"])
         if fact["failure"] and fact["relabels"]:
             self.defect(event, f"it could not tell what {name} achieved, and names goals all the same")
         for place, relabel in enumerate(fact["relabels"]):
@@ -41,6 +45,21 @@ class Relabels(Check):
             wrong = _wrong(relabel, steps)
             if wrong:
                 self.defect(event, f"goal {place} of {name}: {wrong}")
+
+    def _check_reading(self, event: Event, episode: Episode, reading: dict[str, Any]) -> None:
+        """What a model of the run's own read and wrote: whole tokens, written exactly where a version was asked."""
+        self._ledger.mark_reading(episode.number)
+        for what in ("prompt_ids", "written_ids", "lesson_ids"):
+            whole = len(reading[what]) % INT32_BYTES == 0
+            self.require(whole, event, f"bytes of {what}", "whole int32 numbers", len(reading[what]))
+        self.require(bool(reading["prompt_ids"]), event, "it read nothing")
+        asked = reading["model_version"] is not None
+        self.require(
+            asked == bool(reading["written_ids"]), event, "what was written stands beside who wrote it"
+        )
+        told = asked or not (event.payload["relabels"] or reading["dropped"])
+        self.require(told, event, "it names goals, or drops some, and nobody was asked")
+        self.require(reading["dropped"] >= 0, event, "goals dropped", "0 or more", reading["dropped"])
 
     def steps_of(self, event: Event, planned: dict[str, Any], *, otherwise: int) -> int:
         """How many steps of a planned episode have to be in the batch; checks what makes it a relabelled one."""

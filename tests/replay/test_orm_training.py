@@ -28,7 +28,7 @@ from training_story import (
     what_was_learned,
 )
 
-from actors.judge.orm import find_newest_orm
+from actors.versions import find_newest
 from core.arrays import pack_ids, unpack_positions
 from core.evidence import Judgment
 from core.held_out import is_held_out
@@ -115,7 +115,7 @@ async def test_the_model_has_batches_of_its_own_and_its_versions_are_published(t
     assert len(await plans_of(made, POLICY)) == 2
     assert [update.minibatch for update in updates] == [0, 1]  # 8 labelled, once each, 4 in an update
     assert (published.version, published.update) == (1, 2)
-    assert await find_newest_orm(made.log, until=(await made.log.identity()).last) == published
+    assert await find_newest(made.log, ORM, until=(await made.log.identity()).last) == published
     assert (await folded(made.log)).beside(ORM).version == 1
     verdicts = {r.position: r.fact for r in await all_of(made, EpisodeJudged)}
     for position, part in zip(unpack_positions(planned.positions).tolist(), planned.episodes, strict=True):
@@ -149,7 +149,7 @@ async def test_what_it_learned_tells_successes_from_failures(tmp_path: Path) -> 
         tmp_path, groups=12, settings=orm_settings(orm_epochs=12, orm_rate=3e-3, orm_held_out=0.0)
     )
     await learn(made, until=2)
-    published = await find_newest_orm(made.log, until=(await made.log.identity()).last)
+    published = await find_newest(made.log, ORM, until=(await made.log.identity()).last)
     assert published is not None
     model = OutcomeModel(made.policy, made.blobs.path(published.weights), threads=1)
     random = Random(99)

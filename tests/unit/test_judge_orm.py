@@ -13,9 +13,10 @@ from tiny_policy import tiny_model, write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
 from actors.judge.base import Opinion
-from actors.judge.orm import OrmVersions, find_newest_orm, judgment_of
+from actors.judge.orm import OrmVersions, judgment_of
 from actors.judge.role import run_judge
 from actors.judge.story import Story, read_story
+from actors.versions import find_newest
 from core.arrays import pack_floats, pack_ids, unpack_ids
 from core.errors import ModelFileError, SettingsError
 from core.evidence import Evidence
@@ -201,14 +202,14 @@ async def test_a_story_has_the_answers_of_its_episode_alone_in_order(tmp_path: P
 
 async def test_the_newest_model_is_found_however_long_ago_it_was_published(tmp_path: Path) -> None:
     log, blobs = MemoryLog("r"), BlobStore(tmp_path)
-    assert await find_newest_orm(log, until=0) is None
+    assert await find_newest(log, ORM, until=0) is None
     weights = blobs.put(b"weights")
     versions = [
         WeightsPublished(version=version, model=model, weights=weights, update=version)
         for version, model in ((1, ORM), (2, ORM), (9, "policy"))
     ]
     await append(log, *story_of("ep_a", blobs), *versions, *story_of("ep_b", blobs, answers=2100))
-    found = await find_newest_orm(log, until=(await log.identity()).last)
+    found = await find_newest(log, ORM, until=(await log.identity()).last)
     assert found is not None
     assert (found.model, found.version) == (ORM, 2)
 

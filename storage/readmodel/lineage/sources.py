@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
-from core.states import ORM
+from core.states import ORM, RELABELER
 from storage.readmodel.lineage.answers import Kind
 from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
 from storage.readmodel.tables import (
@@ -30,6 +30,8 @@ from storage.readmodel.tables import (
     weights,
 )
 
+TRAINED_ON: dict[str, Kind] = {ORM: "verdict", RELABELER: "notice"}
+"""Model -> the fact that says what it read, where that is no step."""
 SHARE = ("advantage", "weight", "ratio", "mask")
 """What an update says of each sample."""
 
@@ -109,8 +111,7 @@ def _steps_edge(asked: Asked, ref: Ref) -> list[Edge]:
         .order_by(batch_samples.c.sample)
     )
     trained = select(updates.c.model).where(updates.c.position == ref.share_of.key[0])
-    reads = asked.connection.scalar(trained) == ORM  # what that model read stands in its verdict
-    kind: Kind = "verdict" if reads else "step"
+    kind = TRAINED_ON.get(str(asked.connection.scalar(trained)), "step")
     found = [Found(Ref(kind, (row["step_position"],)), {name: row[name] for name in SHARE}) for row in rows]
     return asked.edge("with", found)
 

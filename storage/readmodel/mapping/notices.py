@@ -83,6 +83,8 @@ def _relabeled(fact: EpisodeRelabeled) -> tuple[str, str]:
     if fact.failure:
         return fact.episode, f"{fact.relabeler.name} cannot tell what it achieved: {fact.failure}"
     goals = "; ".join(relabel.instruction for relabel in fact.relabels) or "none"
+    if fact.reading is not None and fact.reading.dropped:
+        goals += f"; dropped as no goals: {fact.reading.dropped}"
     return fact.episode, f"goals that {fact.relabeler.name} found achieved: {goals}"
 
 

@@ -14,7 +14,7 @@ from actors.environments.store.session import State
 from core.action import Action
 
 
-def _pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:
+def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:
     """Which of two is cheaper or better rated; None when they are equal in that."""
     one, other = sorted((one, other), key=lambda product: product.id)
     winner = cheapest((one, other)) if sort == "price" else best_rated((one, other))
@@ -30,7 +30,7 @@ def _draw_compare(catalogue: Catalogue, opening: State, random: Random) -> Goal:
             query, alike = random.choice(tuple(groups_of(catalogue, product))[:2])
             others = [other for other in alike if other.id != product.id]
             sort = random.choice(("price", "rating"))
-            yield _pair_goal(product, random.choice(others), query=query, sort=sort) if others else None
+            yield pair_goal(product, random.choice(others), query=query, sort=sort) if others else None
 
     return first(attempts(), family="compare")
 
@@ -71,7 +71,7 @@ def _reached_compare(ending: Ending) -> Iterator[Reached]:
             ]
             for query in shared:
                 for sort in ("price", "rating"):
-                    goal = _pair_goal(one, other, query=query, sort=sort)
+                    goal = pair_goal(one, other, query=query, sort=sort)
                     if goal is not None and _check_compare(goal, ending).success:
                         yield Reached(goal, at_the_end(ending))
 
@@ -80,7 +80,7 @@ def _superlative(products: tuple[Product, ...], sort: str) -> Product | None:
     return cheapest(products) if sort == "price" else best_rated(products)
 
 
-def _best_goal(catalogue: Catalogue, *, words: str, category: str, sort: str) -> Goal | None:
+def best_goal(catalogue: Catalogue, *, words: str, category: str, sort: str) -> Goal | None:
     """The cheapest or best rated of a group or a category; None when nothing stands out."""
     if category:
         alike = tuple(product for product in catalogue.products if product.category == category)
@@ -100,10 +100,10 @@ def _draw_best(catalogue: Catalogue, opening: State, random: Random) -> Goal:
             sort = random.choice(("price", "rating"))
             if random.random() < 0.25:
                 category = random.choice(tuple(catalogue.categories))
-                yield _best_goal(catalogue, words="", category=category, sort=sort)
+                yield best_goal(catalogue, words="", category=category, sort=sort)
             else:
                 words, _ = random.choice(tuple(groups_of(catalogue, random.choice(catalogue.products))))
-                yield _best_goal(catalogue, words=words, category="", sort=sort)
+                yield best_goal(catalogue, words=words, category="", sort=sort)
 
     return first(attempts(), family="find_product")
 
@@ -157,7 +157,7 @@ def _reached_best(ending: Ending) -> Iterator[Reached]:
         kinds = [(words, "") for words, _ in groups_of(ending.catalogue, product)] + [("", product.category)]
         for words, category in kinds:
             for sort in ("price", "rating"):
-                goal = _best_goal(ending.catalogue, words=words, category=category, sort=sort)
+                goal = best_goal(ending.catalogue, words=words, category=category, sort=sort)
                 if goal is not None and _check_best(goal, ending).success:
                     yield Reached(goal, at_the_end(ending))
 

@@ -20,7 +20,7 @@ from actors.environments.store.session import Line, State
 from core.action import Action
 
 
-def _absent(catalogue: Catalogue, words: Sequence[str]) -> Goal | None:
+def absent(catalogue: Catalogue, words: Sequence[str]) -> Goal | None:
     """A product of known words that does not exist; None when the words do not describe one or it exists."""
     brand = next((known for known in vocabulary.BRANDS if known.lower() in words), "")
     materials = {known for kinds in vocabulary.CATEGORIES.values() for known in kinds}
@@ -47,7 +47,7 @@ def _draw_absent(catalogue: Catalogue, random: Random) -> Goal | None:
     brand = random.choice(vocabulary.BRANDS).lower()
     material = random.choice(vocabulary.CATEGORIES[product.category])
     words = random.choice(([brand, product.noun], [brand, material, product.noun], [material, product.noun]))
-    return _absent(catalogue, words)
+    return absent(catalogue, words)
 
 
 def _draw_colour(catalogue: Catalogue, random: Random) -> Goal | None:
@@ -126,7 +126,7 @@ def _reached(ending: Ending) -> Iterator[Reached]:
         return
     end = at_the_end(ending)
     for _, fact in ending.facts("listed"):
-        goal = _absent(ending.catalogue, tokens_of(fact.query)) if fact.query and not fact.exact else None
+        goal = absent(ending.catalogue, tokens_of(fact.query)) if fact.query and not fact.exact else None
         if goal is not None:
             yield Reached(goal, end)
     for product in map(ending.catalogue.__getitem__, ending.opened()):

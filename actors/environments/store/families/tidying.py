@@ -27,7 +27,8 @@ def phrases_of(catalogue: Catalogue, cart: Sequence[Line], line: Line) -> tuple[
     return tuple(phrases)
 
 
-def _goal(catalogue: Catalogue, line: Line, phrase: str) -> Goal:
+def line_goal(catalogue: Catalogue, line: Line, phrase: str) -> Goal:
+    """A goal that is about a line of the cart, pointing at it in these words."""
     return {
         "product": line.product,
         "colour": line.colour,
@@ -41,7 +42,7 @@ def _draw_line(catalogue: Catalogue, opening: State, random: Random) -> tuple[Li
     if not opening.cart:
         raise NothingToAsk("the visitor arrives with an empty cart: there is nothing to tidy")
     line = random.choice(opening.cart)
-    return line, _goal(catalogue, line, random.choice(phrases_of(catalogue, opening.cart, line)))
+    return line, line_goal(catalogue, line, random.choice(phrases_of(catalogue, opening.cart, line)))
 
 
 def _draw_remove(catalogue: Catalogue, opening: State, random: Random) -> Goal:
@@ -81,7 +82,7 @@ def _reached_remove(ending: Ending) -> Iterator[Reached]:
         gone = [line for line in ending.opening.cart if line not in cart]
         if len(gone) == 1 and cart == tuple(line for line in ending.opening.cart if line is not gone[0]):
             for phrase in phrases_of(ending.catalogue, ending.opening.cart, gone[0]):
-                yield Reached(_goal(ending.catalogue, gone[0], phrase), ordinal)
+                yield Reached(line_goal(ending.catalogue, gone[0], phrase), ordinal)
 
 
 def _draw_quantity(catalogue: Catalogue, opening: State, random: Random) -> Goal:
@@ -134,7 +135,7 @@ def _reached_quantity(ending: Ending) -> Iterator[Reached]:
         if len(changed) == 1 and changed[0][0].same_item(changed[0][1]):
             was, now = changed[0]
             for phrase in phrases_of(ending.catalogue, before, was):
-                yield Reached({**_goal(ending.catalogue, was, phrase), "quantity": now.quantity}, ordinal)
+                yield Reached({**line_goal(ending.catalogue, was, phrase), "quantity": now.quantity}, ordinal)
 
 
 REMOVE_FROM_CART = Family(

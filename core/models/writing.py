@@ -1,0 +1,41 @@
+"""A causal model that writes a short text by itself: the learned relabeler's. Greedy, so that equal weights write equally."""
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.models.policy import load_policy, load_weights
+
+
+class WritingModel:
+    """A model to ask for a text. Raises ModelFileError when its folder or its weights cannot be loaded."""
+
+    def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
+        """`folder`: of the policy that has its architecture; `weights`: a published version of the model."""
+        torch.set_num_threads(threads)
+        policy = load_policy(folder)
+        load_weights(policy.model, weights)
+        self._model = policy.model
+        self._ends = policy.stops
+
+    def write(self, prompt_ids: Sequence[int], *, most: int) -> list[int]:
+        """The likeliest token after the other, up to one that ends an answer, which is included, or `most` of them."""
+        return write_greedily(self._model, prompt_ids, ends=self._ends, most=most)
+
+
+@torch.inference_mode()
+def write_greedily(model: Any, prompt_ids: Sequence[int], *, ends: Collection[int], most: int) -> list[int]:
+    """See `WritingModel.write`."""
+    written: list[int] = []
+    ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long), None
+    while len(written) < most:
+        found = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
+        cache = found.past_key_values
+        token = int(found.logits[0, -1].argmax())
+        written.append(token)
+        if token in ends:
+            break
+        ids = torch.tensor([[token]], dtype=torch.long)
+    return written

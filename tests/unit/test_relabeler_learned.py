@@ -1,0 +1,203 @@
+"""The relabeler that the run trains itself: lessons before its first version, goals of what it writes afterwards."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+import torch
+from store_visitor import running_store
+from store_walk import TOKENIZER, Visit
+from test_relabeler_role import relabel_all
+from tiny_policy import tiny_model, write_tiny_policy
+
+from actors.environments.store.tasks import StoreTasks
+from actors.relabel.base import PlayedEpisode
+from actors.relabel.learned import NO_PAGE, NO_VERSION, ONLY_LEARNED_FROM, LearnedVersions, goals_of
+from actors.relabel.rules import RuleRelabeler
+from core.achievements import Achievement, read_achievements
+from core.arrays import unpack_ids
+from core.models.policy import encode_weights, load_policy
+from core.models.scoring import Scored, score_pack
+from core.models.writing import WritingModel, write_greedily
+from core.settings import RelabelerSettings, Settings, SiteSettings
+from core.states import RELABELER
+from events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken, WeightsPublished
+from events.catalogue.verdict import BackwardReading
+from events.envelope import BlobRef, Fact
+from storage.blobs import BlobStore
+
+SITES = SiteSettings(products=60)
+TASKS = StoreTasks(SITES)
+SETTINGS = Settings(relabeler=RelabelerSettings(kind="learned", prompt_tokens=512, answer_tokens=160))
+
+
+@pytest.fixture(scope="module")
+def visit() -> Iterator[Visit]:
+    with running_store(SITES) as base_url:
+        visit = Visit(base_url, TASKS.task("add_several", 1))
+        visit.demonstrate()
+        yield visit
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_policy(tmp_path_factory.mktemp("policy"))
+
+
+def told(visit: Visit, blobs: BlobStore, *, origin: str = "online", kept: bool = True) -> list[Fact]:
+    """The visit's facts; its last page was kept, unless said otherwise."""
+    *before, ended = visit.facts("ep_a", blobs, origin=origin)
+    assert isinstance(ended, EpisodeEnded)
+    page = blobs.put(msgspec.msgpack.encode(visit.pages[-1])) if kept else None
+    return [*before, msgspec.structs.replace(ended, final_observation=page)]
+
+
+def relabel(
+    visit: Visit, folder: Path, policy: Path, *, teacher: bool = False, weights: bytes = b"", **facts: object
+) -> EpisodeRelabeled:
+    """What the relabeler says of the visit; `weights`: of the version that was published before."""
+    blobs = BlobStore(folder)
+    versions = LearnedVersions(
+        policy, blobs=blobs, settings=SETTINGS, teacher=RuleRelabeler(most=2) if teacher else None
+    )
+    story: list[Fact] = []
+    if weights:
+        story.append(published(blobs.put(weights)))
+    story += told(visit, blobs, **facts)  # type: ignore[arg-type]
+    said = relabel_all(story, blobs, relabeler=versions, before=len(story))  # type: ignore[arg-type]
+    (fact,) = said
+    assert isinstance(fact, EpisodeRelabeled)
+    return fact
+
+
+def published(weights: BlobRef) -> WeightsPublished:
+    return WeightsPublished(version=1, update=4, model=RELABELER, weights=weights)
+
+
+def reading_of(fact: EpisodeRelabeled) -> BackwardReading:
+    assert fact.reading is not None
+    return fact.reading
+
+
+def lesson_of(fact: EpisodeRelabeled) -> str:
+    ids = unpack_ids(reading_of(fact).lesson_ids).tolist()
+    assert ids[-1] == TOKENIZER.eos_token_id
+    return str(TOKENIZER.decode(ids, skip_special_tokens=True))
+
+
+def test_before_its_first_version_it_cannot_tell_and_keeps_the_lesson(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    fact = relabel(visit, tmp_path, policy)
+    assert (fact.relabels, fact.failure) == ((), NO_VERSION)
+    assert (fact.relabeler.name, fact.relabeler.version) == ("learned", "1-v0")
+    reading = reading_of(fact)
+    assert (reading.model_version, reading.written_ids, reading.dropped) == (None, b"", 0)
+    steps = len(visit.actions)
+    said = read_achievements(lesson_of(fact), steps=steps)
+    everything = tuple(range(1, steps + 1))
+    assert said.achievements == (Achievement(visit.task.instruction, steps, everything),)
+    assert reading.needs_success
+    assert visit.task.instruction not in TOKENIZER.decode(unpack_ids(reading.prompt_ids).tolist())
+
+
+def test_a_teacher_says_what_was_achieved_whether_the_episode_succeeded_or_not(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    fact = relabel(visit, tmp_path, policy, teacher=True)
+    said = read_achievements(lesson_of(fact), steps=len(visit.actions))
+    assert [one.until_step for one in said.achievements] == [3, 7]
+    assert said.achievements[1].instruction == visit.task.instruction
+    assert not reading_of(fact).needs_success
+
+
+def test_a_demonstration_is_a_lesson_and_nobody_is_asked(visit: Visit, tmp_path: Path, policy: Path) -> None:
+    weights = encode_weights(tiny_model(policy, seed=1))
+    fact = relabel(visit, tmp_path, policy, weights=weights, origin="demonstration")
+    assert (fact.relabels, fact.failure) == ((), ONLY_LEARNED_FROM)
+    assert lesson_of(fact)
+    assert reading_of(fact).model_version is None
+
+
+def test_without_the_page_it_ended_on_there_is_nothing_to_read(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    fact = relabel(visit, tmp_path, policy, kept=False)
+    assert (fact.failure, fact.reading) == (NO_PAGE, None)
+
+
+def test_what_an_untrained_model_writes_is_dropped_and_counted(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    fact = relabel(visit, tmp_path, policy, weights=encode_weights(tiny_model(policy, seed=1)))
+    reading = reading_of(fact)
+    assert (fact.failure, fact.relabels, reading.model_version) == ("", (), 1)
+    written = unpack_ids(reading.written_ids).tolist()
+    assert 0 < len(written) <= SETTINGS.relabeler.answer_tokens
+    text = TOKENIZER.decode(written, skip_special_tokens=True)
+    assert reading.dropped == read_achievements(text, steps=len(visit.actions)).unreadable
+    assert fact.relabeler.version == "1-v1"
+
+
+def test_what_it_learned_to_write_becomes_relabels_that_the_learner_can_train_on(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    lesson = reading_of(relabel(visit, tmp_path / "before", policy, teacher=True))
+    model = tiny_model(policy, seed=2)
+    sample = Scored(unpack_ids(lesson.prompt_ids).tolist(), unpack_ids(lesson.lesson_ids).tolist())
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(120):
+        optimizer.zero_grad()
+        (loss,) = (-one.mean() for one in score_pack(model, [sample], temperature=1.0))
+        loss.backward()
+        optimizer.step()
+        if float(loss.detach()) < 0.02:
+            break
+    fact = relabel(visit, tmp_path / "after", policy, weights=encode_weights(model))
+    assert reading_of(fact).written_ids == lesson.lesson_ids
+    assert reading_of(fact).dropped == 0
+    assert [(one.family, one.until_step) for one in fact.relabels] == [
+        ("store/add_to_cart", 3),
+        ("store/add_several", 7),
+    ]
+    for one in fact.relabels:
+        assert len(one.prompts) == len(one.relevance) == one.until_step
+
+
+def test_writing_with_a_cache_is_what_reading_anew_each_time_would_write(
+    policy: Path, tmp_path: Path
+) -> None:
+    model = tiny_model(policy, seed=3).eval()
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(encode_weights(model))
+    prompt, ends = list(range(5, 45)), load_policy(policy).stops
+    written = WritingModel(policy, path, threads=1).write(prompt, most=12)
+    anew: list[int] = []
+    while len(anew) < 12 and (not anew or anew[-1] not in ends):
+        anew += write_greedily(model, [*prompt, *anew], ends=ends, most=1)
+    assert written == anew
+
+
+def played(visit: Visit, blobs: BlobStore) -> PlayedEpisode:
+    facts = visit.facts("ep_a", blobs)
+    steps = [fact for fact in facts if isinstance(fact, StepTaken)]
+    ended = facts[-1]
+    assert isinstance(ended, EpisodeEnded)
+    return PlayedEpisode(visit.task, "online", visit.task.instruction, "lines/1", steps, ended)
+
+
+def test_goals_are_those_that_the_store_would_ask_for_each_once(visit: Visit, tmp_path: Path) -> None:
+    own = Achievement(visit.task.instruction, 7, (7,))
+    again = Achievement(visit.task.instruction, 8, (8,))
+    found = goals_of(played(visit, BlobStore(tmp_path)), [Achievement("Do it.", 1, (1,)), own, again])
+    assert [(one.family, one.until_step) for one in found] == [("store/add_several", 7)]
+    assert found[0].goal is not None
+    assert found[0].goal["catalogue"] == TASKS.catalogue.name
+
+
+def test_of_a_site_that_reads_no_goals_everything_is_dropped(visit: Visit, tmp_path: Path) -> None:
+    episode = played(visit, BlobStore(tmp_path))
+    elsewhere = msgspec.structs.replace(episode.task, environment="miniwob")
+    told = [Achievement(visit.task.instruction, 7, (7,))]
+    assert goals_of(episode._replace(task=elsewhere), told) == []
