@@ -1,9 +1,7 @@
-"""Events for people: which to show, one as a line, one in full, many as counts."""
+"""Events for people: one as a line, one in full, many as counts."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from difflib import get_close_matches
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -11,11 +9,10 @@ from numpy.typing import NDArray
 
 from app.cli.output import moment, shorten
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
-from core.errors import CorruptEvent, HindcastError, SettingsError
+from core.errors import CorruptEvent, HindcastError
 from events.chain import ChainChecker
 from events.codec import decode
 from events.envelope import Recorded, Stored
-from events.registry import BY_NAME
 
 PAYLOAD_WIDTH = 110
 HEAD_BYTES = 64
@@ -29,48 +26,6 @@ UNPACKED: dict[str, Callable[[bytes], NDArray[Any]]] = {
     "positions": unpack_positions,
 }
 """Fields that hold packed numbers."""
-
-
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
-    """Which events are wanted."""
-
-    types: tuple[str, ...] = ()
-    """Names or patterns such as `episode.*`; empty: all."""
-    episode: str | None = None
-    producer: str | None = None
-    """Name or pattern such as `actor.*`."""
-
-    def takes(self, recorded: Recorded) -> bool:
-        """Whether an event is among them."""
-        envelope = recorded.envelope
-        if self.types and not any(fnmatchcase(envelope.type, pattern) for pattern in self.types):
-            return False
-        if self.producer is not None and not fnmatchcase(envelope.producer, self.producer):
-            return False
-        if self.episode is None:
-            return True
-        about = (envelope.entity, envelope.correlation, getattr(recorded.fact, "episode", None))
-        return self.episode in about
-
-    @property
-    def everything(self) -> bool:
-        """Whether nothing is left out."""
-        return not self.types and self.episode is None and self.producer is None
-
-
-def select(types: Sequence[str] | None, episode: str | None, producer: str | None = None) -> Selection:
-    """A selection of known types.
-
-    Raises:
-        SettingsError: no type of event is meant, naming the nearest.
-
-    """
-    for pattern in types or ():
-        if not any(fnmatchcase(name, pattern) for name in BY_NAME):
-            near = get_close_matches(pattern, BY_NAME, n=1)
-            advice = f"the nearest is {near[0]}" if near else f"there are: {', '.join(sorted(BY_NAME))}"
-            raise SettingsError(f"--type {pattern}: no event is called so; {advice}")
-    return Selection(types=tuple(types or ()), episode=episode, producer=producer)
 
 
 def as_line(recorded: Recorded) -> str:

@@ -7,105 +7,39 @@ log. With `--json` each event is one line, and the last line is `{"cursor": POSI
 import asyncio
 import re
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from typing import Annotated
 
 import msgspec
 import typer
 
-from app.cli.bars import progress_bar
-from app.cli.events import (
-    Chains,
-    Selection,
-    Stats,
-    as_line,
-    describe,
-    describe_stored,
-    fields_of,
-    select,
+from app.cli.event_selection import Selection, learn_tasks, select
+from app.cli.events import Chains, Stats, describe, describe_stored, fields_of
+from app.cli.log_reading import (
+    After,
+    Cursor,
+    Episode,
+    Policy,
+    Producer,
+    Task,
+    Types,
+    after_place,
+    following,
+    print_event,
+    with_log,
 )
 from app.cli.options import Json, Limit, RunOption, SourceOption
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
 from app.resizing import UNITS, parse_size, resize_log
 from app.runs import open_run
-from app.sources import open_source
 from core.errors import SettingsError
 from events.envelope import Recorded
 from events.log import EventLog
-from events.reader import read, tail
+from events.reader import tail
 
 app = typer.Typer(name="log", help="The log: every event of a run, in order.", no_args_is_help=True)
 
-Types = Annotated[
-    list[str] | None,
-    typer.Option("--type", help="Only events of this type, such as step.taken or 'episode.*'; repeatable."),
-]
-Episode = Annotated[str | None, typer.Option("--episode", help="Only events of this episode.")]
-Producer = Annotated[
-    str | None,
-    typer.Option("--producer", help="Only what this process recorded, such as learner.1 or 'actor.*'."),
-]
-After = Annotated[
-    int | None,
-    typer.Option(
-        "--from", "--after", metavar="POSITION", min=0, help="Go on after it: the cursor of before."
-    ),
-]
-
-
 FIELD_WIDTH = 140
-BAR_EVENTS = 500
-"""How often a bar moves."""
-
-
-class Cursor:
-    """How far a command has read."""
-
-    def __init__(self) -> None:
-        self.at = 0
-
-
-def with_log(run: str | None, work: Callable[[EventLog, Cursor], Awaitable[None]], *, as_json: bool) -> None:
-    """Do something with a run's log, then print the cursor. Ctrl-C ends a command that would go on for ever."""
-    cursor = Cursor()
-
-    async def connected() -> None:
-        async with open_source(run).connect_log() as log:
-            await work(log, cursor)
-
-    with suppress(KeyboardInterrupt):
-        asyncio.run(connected())
-    if as_json:
-        print_json({"cursor": cursor.at})
-    else:
-        print_text(f"cursor {cursor.at}")
-
-
-def print_event(recorded: Recorded, *, as_json: bool) -> None:
-    """One event on one line."""
-    if as_json:
-        print_json(describe(recorded))
-    else:
-        print_text(as_line(recorded))
-
-
-async def following(
-    log: EventLog, cursor: Cursor, *, check: bool = True, silent: bool = True
-) -> AsyncGenerator[Recorded, None]:
-    """Events after the cursor up to where the log ends now; moves the cursor. Types of a newer version are passed over.
-
-    `silent` False: with a bar on a terminal, for those who print nothing before the end.
-    """
-    async with aclosing(read(log, after=cursor.at, strict=False, check=check)) as recordeds:
-        with progress_bar(as_json=silent) as bar:
-            total = None if silent else (await log.identity()).last - cursor.at
-            reading, after = bar.add_task("reading the log", total=total), cursor.at
-            async for recorded in recordeds:
-                cursor.at = recorded.position
-                if not silent and recorded.position % BAR_EVENTS == 0:
-                    bar.update(reading, completed=recorded.position - after)
-                yield recorded
 
 
 @app.command("tail")
@@ -113,6 +47,8 @@ def tail_log(
     run: SourceOption = None,
     types: Types = None,
     episode: Episode = None,
+    task: Task = None,
+    policy: Policy = None,
     producer: Producer = None,
     after: After = None,
     limit: Limit = 20,
@@ -123,15 +59,16 @@ def tail_log(
 ) -> None:
     """Print the last events; with --after the ones that follow a position; with --follow new ones as they come.
 
-    Example: hindcast log tail --type 'episode.*' --follow
+    Example: hindcast log tail --task 'store/*' --policy 3 --from update=10 --follow
     """
-    selection = select(types, episode, producer)
+    selection = select(types, episode, producer, task=task, policy=policy)
 
     async def work(log: EventLog, cursor: Cursor) -> None:
-        cursor.at = after or 0
         if after is None:
             await print_last(log, cursor, selection, limit, as_json=as_json)
         else:
+            cursor.at = await after_place(log, after)
+            await learn_tasks(log, selection, until=cursor.at)
             await print_next(log, cursor, selection, None if follow else limit, as_json=as_json)
         if follow:
             async for recorded in tail(log, after=cursor.at):
@@ -225,6 +162,8 @@ def grep_log(
     run: SourceOption = None,
     types: Types = None,
     episode: Episode = None,
+    task: Task = None,
+    policy: Policy = None,
     producer: Producer = None,
     after: After = None,
     limit: Limit = 50,
@@ -235,14 +174,15 @@ def grep_log(
 
     Example: hindcast log grep 'result=no_such_element' --type step.taken --limit 5
     """
-    selection = select(types, episode, producer)
+    selection = select(types, episode, producer, task=task, policy=policy)
     try:
         wanted = re.compile(pattern, re.IGNORECASE if ignore_case else 0)
     except re.error as error:
         raise SettingsError(f"{pattern!r} is not a regular expression: {error}") from error
 
     async def work(log: EventLog, cursor: Cursor) -> None:
-        cursor.at = after or 0
+        cursor.at = await after_place(log, after)
+        await learn_tasks(log, selection, until=cursor.at)
         printed = 0
         async with aclosing(following(log, cursor)) as recordeds:
             async for recorded in recordeds:
@@ -273,6 +213,8 @@ def show_stats(
     run: SourceOption = None,
     types: Types = None,
     episode: Episode = None,
+    task: Task = None,
+    policy: Policy = None,
     producer: Producer = None,
     after: After = None,
     as_json: Json = False,
@@ -283,11 +225,14 @@ def show_stats(
 
     Example: hindcast log stats --json
     """
-    selection = select(types, episode, producer)
-    stats, chains = Stats(), Chains(after=after or 0)
+    selection = select(types, episode, producer, task=task, policy=policy)
+    stats, chains = Stats(), Chains(after=0)
 
     async def work(log: EventLog, cursor: Cursor) -> None:
-        cursor.at = after or 0
+        nonlocal chains
+        cursor.at = await after_place(log, after)
+        chains = Chains(after=cursor.at)
+        await learn_tasks(log, selection, until=cursor.at)
         async for recorded in following(log, cursor, check=False, silent=as_json):
             chains.check(recorded)
             if selection.takes(recorded):

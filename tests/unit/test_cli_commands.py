@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from app.broker import running_broker
 from app.cli import app
 from app.runs import RunHandle, open_run
 from core.errors import HindcastError
-from events.catalogue import StepTaken
+from events.catalogue import EpisodeRequested, StepTaken, WeightsPublished
 from events.envelope import Envelope
 from storage.readmodel.queries import list_episodes
 from storage.readmodel.tables import cursor
@@ -131,6 +132,39 @@ def test_the_tail_can_be_of_types_and_of_one_episode(handle: RunHandle) -> None:
         range(sum(told.entity == one and isinstance(told.fact, StepTaken) for told in FACTS))
     )
     assert {"episode.requested", "episode.started", "step.taken"} <= {event["type"] for event in events}
+
+
+def test_the_tail_can_be_of_tasks_with_everything_about_their_episodes(handle: RunHandle) -> None:
+    requests = [told.fact for told in FACTS if isinstance(told.fact, EpisodeRequested)]
+    wanted = requests[-1].task
+    mine = {one.episode for one in requests if one.task.id == wanted.id}
+    for name in (wanted.id, f"{wanted.environment}/{wanted.family}:{wanted.seed}"):
+        *events, _ = lines(handle, "log", "tail", "--task", name, "-n", "9999")
+        by_type = Counter(event["type"] for event in events)
+        steps = [t for t in FACTS if isinstance(t.fact, StepTaken) and t.fact.episode in mine]
+        assert by_type["step.taken"] == len(steps) > 0
+        assert by_type["episode.requested"] == len(mine)
+        assert {"episode.started", "episode.ended", "episode.judged"} <= by_type.keys()
+    after = events[len(events) // 2]["position"]
+    *rest, _ = lines(handle, "log", "tail", "--task", wanted.id, "--from", str(after), "-n", "9999")
+    assert [event["position"] for event in rest] == [e["position"] for e in events if e["position"] > after]
+    *every, _ = lines(handle, "log", "tail", "--task", "*/*", "--type", "episode.requested", "-n", "9999")
+    assert len(every) == len(requests)
+
+
+def test_the_tail_can_be_of_a_policy_version_and_begin_at_a_place(handle: RunHandle) -> None:
+    *events, _ = lines(handle, "log", "tail", "--policy", "2", "-n", "9999")
+    assert {event["type"] for event in events} >= {"weights.published", "episode.ended"}
+    published = next(
+        at
+        for at, told in enumerate(FACTS, 1)
+        if isinstance(told.fact, WeightsPublished) and (told.fact.model, told.fact.version) == ("policy", 2)
+    )
+    *after, _ = lines(handle, "log", "tail", "--from", "policy=2", "-n", "3")
+    assert [event["position"] for event in after] == [published + number for number in (1, 2, 3)]
+    assert published in {event["position"] for event in events}
+    ends = [e["payload"]["policy_versions"] for e in events if e["type"] == "episode.ended"]
+    assert all(low <= 2 <= high for low, high in ends)
 
 
 def test_one_event_is_shown_in_full_with_its_arrays(handle: RunHandle) -> None:

@@ -18,7 +18,8 @@ from typer.testing import CliRunner
 
 import app.doctor as doctor
 from app.cli import app
-from app.cli.events import Chains, fields_of, select
+from app.cli.event_selection import select
+from app.cli.events import Chains, fields_of
 from app.resizing import parse_size, resize_log
 from app.runs import RunHandle, open_run
 from core.errors import SettingsError

@@ -1,0 +1,124 @@
+"""Which events of a log somebody wants to see."""
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+
+import msgspec
+
+from core.errors import SettingsError
+from core.states import POLICY
+from core.task import Task
+from events.catalogue import (
+    BatchPlanned,
+    EpisodeEnded,
+    EpisodeRequested,
+    TaskProposed,
+    WeightsAdopted,
+    WeightsPublished,
+)
+from events.envelope import Fact, Recorded
+from events.log import EventLog
+from events.reader import skim
+from events.registry import BY_CLASS, BY_NAME
+
+
+class Selection(msgspec.Struct, kw_only=True):
+    """Which events are wanted. Of a task are also the events of its episodes, once their requests went by."""
+
+    types: tuple[str, ...] = ()
+    """Names or patterns such as `episode.*`; empty: all."""
+    episode: str | None = None
+    task: str | None = None
+    """Id, `store/buy`, `store/buy:3`, or a pattern of these."""
+    policy: int | None = None
+    """Policy version."""
+    producer: str | None = None
+    """Name or pattern such as `actor.*`."""
+    _tasks: set[str] = msgspec.field(default_factory=set)
+    """Ids of tasks that fit."""
+    _episodes: set[str] = msgspec.field(default_factory=set)
+    """Episodes of these tasks."""
+
+    def learn(self, fact: Fact) -> None:
+        """Note which tasks there are, and what episodes they have."""
+        if self.task is not None and isinstance(fact, TaskProposed | EpisodeRequested):
+            if _is_called(fact.task, self.task):
+                self._tasks.add(fact.task.id)
+            if isinstance(fact, EpisodeRequested) and fact.task.id in self._tasks:
+                self._episodes.add(fact.episode)
+
+    def takes(self, recorded: Recorded) -> bool:
+        """Whether an event is among them; to be asked of all events in order."""
+        self.learn(recorded.fact)
+        envelope = recorded.envelope
+        if self.types and not any(fnmatchcase(envelope.type, pattern) for pattern in self.types):
+            return False
+        if self.producer is not None and not fnmatchcase(envelope.producer, self.producer):
+            return False
+        if self.policy is not None and not _is_of_version(recorded, self.policy):
+            return False
+        about = {envelope.entity, envelope.correlation, getattr(recorded.fact, "episode", None)}
+        if self.episode is not None and self.episode not in about:
+            return False
+        return self.task is None or self._is_of_task(recorded.fact, about)
+
+    def _is_of_task(self, fact: Fact, about: set[str | None]) -> bool:
+        task = getattr(fact, "task", None)
+        named = task.id if isinstance(task, Task) else getattr(fact, "task_id", None)
+        return named in self._tasks or not self._episodes.isdisjoint(one for one in about if one)
+
+    @property
+    def everything(self) -> bool:
+        """Whether nothing is left out."""
+        chosen = (self.episode, self.task, self.policy, self.producer)
+        return not self.types and all(one is None for one in chosen)
+
+
+def select(
+    types: Sequence[str] | None,
+    episode: str | None,
+    producer: str | None = None,
+    *,
+    task: str | None = None,
+    policy: int | None = None,
+) -> Selection:
+    """A selection of known types.
+
+    Raises:
+        SettingsError: no type of event is meant, naming the nearest.
+
+    """
+    for pattern in types or ():
+        if not any(fnmatchcase(name, pattern) for name in BY_NAME):
+            near = get_close_matches(pattern, BY_NAME, n=1)
+            advice = f"the nearest is {near[0]}" if near else f"there are: {', '.join(sorted(BY_NAME))}"
+            raise SettingsError(f"--type {pattern}: no event is called so; {advice}")
+    return Selection(types=tuple(types or ()), episode=episode, task=task, policy=policy, producer=producer)
+
+
+async def learn_tasks(log: EventLog, selection: Selection, *, until: int) -> None:
+    """What a selection by task has to know of the events that are not read because they lie before the beginning."""
+    if selection.task is None:
+        return
+    for family in sorted({BY_CLASS[kind].family for kind in (TaskProposed, EpisodeRequested)}):
+        async for recorded in skim(log, family=family, until=until):
+            selection.learn(recorded.fact)
+
+
+def _is_called(task: Task, pattern: str) -> bool:
+    kind = f"{task.environment}/{task.family}"
+    return any(fnmatchcase(name, pattern) for name in (task.id, kind, f"{kind}:{task.seed}"))
+
+
+def _is_of_version(recorded: Recorded, version: int) -> bool:
+    """Whether the policy of that version did this, or this made it, used it or adopted it."""
+    match recorded.fact:
+        case EpisodeEnded(policy_versions=(low, high)):
+            return low <= version <= high
+        case WeightsPublished(model=model, version=own):
+            return model == POLICY and own == version
+        case WeightsAdopted(version=own) | BatchPlanned(version=own):
+            return own == version
+        case _:
+            return recorded.envelope.policy_version == version
