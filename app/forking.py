@@ -88,8 +88,11 @@ async def fork_run(
     name: str | None,
     overrides: Sequence[str],
     said: Callable[[str], None],
+    watching: Callable[[EventLog], EventLog] = lambda log: log,
 ) -> Forked:
     """Make the fork in this home; `overrides`: `section.key=value` that hold in it from there on.
+
+    `watching`: see the parent's log being folded.
 
     Raises:
         SettingsError: a setting that does not hold, or that a fork cannot choose; or the name is taken.
@@ -105,7 +108,7 @@ async def fork_run(
         owner = next((ancestor.run for ancestor in log.lineage if at <= ancestor.until), log.run)
         ancestors = {log.run, *(ancestor.run for ancestor in log.lineage)}
         recipe = (await beginning(log)).recipe
-        prefix = await fold_prefix(log, at=at)
+        prefix = await fold_prefix(watching(log), at=at)
     archive = str(parent.folder.absolute()) if isinstance(parent, ArchiveSource) else ""
     here = HERE if archive else {}
     resolved = settings_of_fork(prefix.buffer, overrides, recipe=recipe, here=here)

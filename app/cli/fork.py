@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
+from app.cli.bars import progress_bar, watched
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_text, say
 from app.sources import open_source
@@ -52,7 +53,15 @@ def fork(
     async def work() -> "Forked":
         async with parent.connect_log() as log:
             position = await position_of(log, place)
-        return await fork_run(parent, at=position, name=name, overrides=overrides or [], said=say)
+        with progress_bar(as_json=as_json) as bar:
+            return await fork_run(
+                parent,
+                at=position,
+                name=name,
+                overrides=overrides or [],
+                said=say,
+                watching=lambda log: watched(log, bar, "folding the parent"),
+            )
 
     forked = asyncio.run(work())
     if as_json:
