@@ -23,6 +23,7 @@ from actors.recording import Abandoned, Ended, EpisodeRecord
 from actors.scaffold.scaffold import scaffold_of
 from actors.screenshots import Allowance, EpisodeScreenshots
 from core.errors import (
+    BlobsUnreachable,
     BrokerDenied,
     BrokerUnreachable,
     BrowserUnavailable,
@@ -46,6 +47,7 @@ REASONS: dict[type[Exception], str] = {
     BrowserUnavailable: "browser_died",
     EnvironmentFailed: "environment_failed",
     EngineFailed: "engine_failed",
+    BlobsUnreachable: "blobs_unreachable",
     DiskFull: "disk_full",
 }
 """Why an episode was abandoned, by what was raised; everything else is `error`."""
@@ -240,7 +242,7 @@ class Attempt:
             await self._record.exceeded(
                 setting="storage.full_wait_s",
                 limit_s=self._stage.settings.storage.full_wait_s,
-                waited_for="room on the disk of the blobs",
+                waited_for="room for a blob",
             )
         reason = next((name for kind, name in REASONS.items() if isinstance(error, kind)), "error")
         detail = str(error) if reason != "error" else f"{type(error).__name__}: {error}"

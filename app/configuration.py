@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from actors.scaffold.files import check_states
 from app import web_tasks
 from app.endpoint_conflicts import endpoint_conflicts
+from app.place_conflicts import place_conflicts
 from app.prompt_conflicts import prompt_conflicts
 from app.webarena_conflicts import webarena_conflicts
 from app.webshop_conflicts import webshop_conflicts
@@ -276,6 +277,7 @@ def find_conflicts(settings: Settings) -> list[str]:
             found.append(str(error))
     if settings.telemetry.otlp_endpoint:
         found += _endpoint_conflicts(settings.telemetry.otlp_endpoint)
+    found += place_conflicts(settings)
     found += endpoint_conflicts(settings)
     found += webarena_conflicts(settings)
     found += webshop_conflicts(settings)

@@ -52,9 +52,16 @@ from learner.restoring import recompute_weights
 from learner.state import BufferState
 from storage.readmodel.address import parse
 
-FIXED = ("policy.base", "log.url", "learner.lora_rank", "learner.lora_alpha", "learner.lora_targets")
-"""What a fork cannot choose: the weights of the prefix belong to the one, its stream lies with its parent's, and what its
-checkpoints hold is an adapter of this form or none."""
+FIXED = (
+    "policy.base",
+    "log.url",
+    "storage.blobs",
+    "learner.lora_rank",
+    "learner.lora_alpha",
+    "learner.lora_targets",
+)
+"""What a fork cannot choose: the weights of the prefix belong to the one, its stream and its blobs lie with its parent's, and
+what its checkpoints hold is an adapter of this form or none."""
 FORKED = "forked"
 """Reason that the episodes under way are abandoned for."""
 RELEASED = "the run that it was forked from has let go of it"

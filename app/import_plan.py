@@ -21,7 +21,15 @@ from storage.archived_blobs import Needs
 
 SLACK = 2
 """A stream's limit is at least so many times what is imported into it: the run is to go on."""
-HERE = {"log.url": "", "log.port": 0, "log.replicas": 1, "storage.database": "", "storage.archive": ""}
+HERE = {
+    "log.url": "",
+    "log.domain": "",
+    "log.port": 0,
+    "log.replicas": 1,
+    "storage.blobs": "",
+    "storage.database": "",
+    "storage.archive": "",
+}
 """Settings that say where a run lives: an imported one lives in this home, whatever it did before."""
 
 

@@ -1,6 +1,6 @@
 """Which run the processes of a home work on, and until when: one small file that `honcho start` and we both read."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,6 +20,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     until: dict[str, float] = {}
     """Goal by name (`updates`, `episodes`, `minutes`); empty: until somebody stops it."""
     actors: int = 1
+    without: tuple[str, ...] = ()
+    """Roles that play on other machines alone."""
 
     def reached(self, updates: int, episodes: int, elapsed_s: float) -> str:
         """Which goal is reached, in words; empty when none is."""
@@ -64,3 +66,23 @@ def read_launch(home: Path) -> Launch | None:
     """What was launched last, or None in a new home."""
     content = read_json(home / CURRENT)
     return None if content is None else msgspec.convert(content, Launch)
+
+
+LEAVABLE = ("curriculum", "judge", "relabeler", "learner", "projector", "page")
+"""Roles that another machine may have instead. The bus opens the run, the store serves this machine's own actors, and the
+archiver, whose folder is here, has no work where nobody asks for it; of actors there may be none (`--actors 0`)."""
+
+
+def elsewhere(roles: Sequence[str], settings: Settings) -> tuple[str, ...]:
+    """Roles that a start leaves out; raises SettingsError where nobody else could have them."""
+    unknown = [role for role in roles if role not in LEAVABLE]
+    if unknown:
+        raise SettingsError(
+            f"--without {unknown[0]} cannot be: another machine may have {', '.join(LEAVABLE)}; actors are left out with --actors 0"
+        )
+    if roles and not settings.log.url:
+        raise SettingsError(
+            f"--without {roles[0]}: log.url is empty, so the log is on this machine's own loopback, where no other machine can "
+            "join. Have a NATS server that others run, and set log.url to it (docs/scale.md)."
+        )
+    return tuple(dict.fromkeys(roles))

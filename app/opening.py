@@ -16,6 +16,7 @@ from core.errors import ExpectationFailed, SettingsError
 from core.framing import chat_frame
 from core.models.folders import policy_folder
 from core.models.policy import encode_weights, load_policy
+from core.operation import is_operational
 from core.settings import ActorSettings, Settings
 from events.beginning import beginning
 from events.catalogue import RunResumed, RunStarted
@@ -36,8 +37,6 @@ PACKAGES = (
     "miniwob",
 )
 logger = structlog.get_logger(__name__)
-
-OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
 
 
 async def open_log(handle: RunHandle, launch: Launch | None) -> None:
@@ -106,11 +105,6 @@ def behaviour_of(settings: ActorSettings) -> dict[str, str]:
         "framing": settings.framing,
         "grammar": "webrl/1",
     }
-
-
-def is_operational(key: str) -> bool:
-    """Whether a setting says where and how fast a run works rather than what it computes: it may change at a resume."""
-    return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL
 
 
 async def _check_settings(log: EventLog, settings: Settings) -> None:

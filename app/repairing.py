@@ -20,7 +20,7 @@ from app.import_plan import Part
 from app.importing import fill_stream, fingerprint
 from app.processes import write_json
 from app.runs import IMPORTING, Filling, RunHandle, unfinished
-from app.start import check_home_is_free
+from app.system import check_home_is_free
 from app.witnesses import forget_noted
 from core.errors import ForeignLog, HindcastError
 from events.archive.checking import CheckReport, check_archive

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from app.runs import RunHandle
 from events.joined import RunLog
+from storage.bucket import is_bucket
 
 SOFT_LIMIT = 0.9
 """Share of `log.max_bytes` at which nothing new is begun."""
@@ -35,6 +36,9 @@ def disks_of(handle: RunHandle) -> list[Path]:
     folders = [handle.folder]
     if not handle.settings.log.url:
         folders.append(handle.home / "broker")
+    blobs = handle.settings.storage.blobs
+    if blobs and not is_bucket(blobs):
+        folders.append(handle.blobs.folders[0])
     model = handle.read_model()
     try:
         if model.file is not None:

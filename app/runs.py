@@ -35,6 +35,7 @@ from learner.recipes import DEFAULT
 from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
 from storage.readmodel.database import ReadModel
+from storage.remote_blobs import RemoteBlobStore, open_blobs
 
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
@@ -91,11 +92,15 @@ class RunHandle:
     def blobs(self) -> BlobStore:
         """The run's blobs. Only read: those of its archive, and its parent's, which a fork's prefix names."""
         archived = () if self.archive is None else archive_blobs(self.archive).folders
-        parents = () if self.parent is None else self.parent.blobs.folders
-        return BlobStore(
-            self.folder / "blobs",
+        older = None if self.parent is None else self.parent.blobs
+        parents = () if older is None else older.folders
+        return open_blobs(
+            self.settings.storage,
+            run=self.name,
+            folder=self.folder / "blobs",
+            home=self.home,
             also=(*archived, *parents),
-            full_wait_s=self.settings.storage.full_wait_s,
+            ancestors=older.buckets if isinstance(older, RemoteBlobStore) else (),
         )
 
     @cached_property

@@ -34,6 +34,8 @@ RESTARTS = "HINDCAST_RESTARTS"
 """Environment variable that tells a worker how often it was started again."""
 STARTER = "HINDCAST_STARTER"
 """Environment variable with the process id that everything stops with: of `hindcast start`, for which it is a benchmark's."""
+MACHINE = "HINDCAST_MACHINE"
+"""Environment variable with the name of a machine that has joined a run: the names of its processes hold it."""
 HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 STOPPED = 3
@@ -235,10 +237,17 @@ def home_folder() -> Path:
     return Path(os.environ.get("HINDCAST_HOME", ".hindcast")).absolute()
 
 
+def instance_name(name: str, *, machine: str) -> str:
+    """What a process is called in the log, `actor.1` by honcho: on a machine that has joined a run, `actor.<machine>-1`."""
+    role, _, number = name.partition(".")
+    return f"{role}.{machine}-{number}" if machine else name
+
+
 def main() -> int:
     """Supervise the role named on the command line."""
     role = sys.argv[1]
-    name = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
+    named = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
+    name = instance_name(named, machine=os.environ.get(MACHINE, ""))
     folder = home_folder() / "processes"
     if role == "bus":
         from app.bus import run_bus  # only this role needs the broker's code; the others stay small

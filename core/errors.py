@@ -33,6 +33,10 @@ class DiskFull(HindcastError):
     """A disk has no room. What was stored before is untouched, and nothing half-written counts as stored."""
 
 
+class BlobsUnreachable(DiskFull):
+    """The server of the blobs does not do what is asked. To whoever stores one it is what a full disk is: wait, try again."""
+
+
 class ExpectationFailed(HindcastError):
     """Another writer appended first: the fact this process wanted to record has been decided already."""
 

@@ -6,12 +6,16 @@ from pydantic import Field
 
 from core.section import Count, Seconds, Section
 
+OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
+
 
 class LogSettings(Section):
     """The event log and its broker."""
 
     url: str = ""
-    """Address of a NATS server; empty: the run's own broker on loopback."""
+    """Address of a NATS server that others run, or of several of its cluster with commas; empty: the run's own on loopback."""
+    domain: str = ""
+    """JetStream domain that the log is in, where the server at `log.url` is a leaf node with another one; empty: its own."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
     max_bytes: Count = 8 * 1024**3
@@ -33,6 +37,11 @@ class LogSettings(Section):
 class StorageSettings(Section):
     """What is kept beside the log."""
 
+    blobs: str = ""
+    """Where blobs (pages, weights, checkpoints) are kept, each run's under its name: a folder that every machine of the run
+    mounts, or s3://bucket/prefix; empty: the run's own folder."""
+    blob_cache_mib: Count = 8192
+    """Blobs from s3:// kept on each machine's disk to be read again; the least recently used go first."""
     database: str = ""
     """SQLAlchemy URL of the read model, without a password; empty: SQLite under the run's folder."""
     project_events: Count = 1000
@@ -74,3 +83,8 @@ class TelemetrySettings(Section):
     """Messages of the processes: one line each for people, or one JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     """Messages below this level are left out."""
+
+
+def is_operational(key: str) -> bool:
+    """Whether a setting says where and how fast a run works rather than what it computes: it may change at a resume."""
+    return key.startswith(("log.", "storage.", "telemetry.", "actors.browser_")) or key in OPERATIONAL

@@ -1,6 +1,6 @@
 """Our own nats-server: its configuration, users per role with generated secrets, and what each may do.
 
-Loopback only, no monitoring port. Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at
+Loopback only, no monitoring port. The same users serve a broker that others run (`users`, `hindcast broker users`). Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at
 the first start and lie in files that only their owner can read; they never stand in an address, an event or a log line.
 """
 
@@ -10,6 +10,7 @@ import secrets
 import shutil
 import socket
 import sysconfig
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -103,8 +104,8 @@ def inbox_prefix(role: str) -> str:
     return f"_INBOX_{role}"
 
 
-def permissions(role: str) -> dict[str, Any]:
-    """What a role may publish and listen to."""
+def permissions(role: str, *, domain: str = "") -> dict[str, Any]:
+    """What a role may publish and listen to. `domain`: of JetStream, where its server is a leaf node with another one."""
     publish = [f"run.*.{family}.>" for family in PUBLISHES[role]]
     publish += READING
     if role in QUEUE_ROLES:
@@ -115,7 +116,29 @@ def permissions(role: str) -> dict[str, Any]:
         publish += PURGING
     if role == "repairer":
         publish.append("$JS.API.STREAM.DELETE.*")
+    if domain:
+        publish = [subject.replace("$JS.API.", f"$JS.{domain}.API.", 1) for subject in publish]
     return {"publish": {"allow": publish}, "subscribe": {"allow": [f"{inbox_prefix(role)}.>"]}}
+
+
+def users(home: Path, *, roles: Collection[str] = tuple(PUBLISHES), domain: str = "") -> list[dict[str, Any]]:
+    """The roles as users of a server, with the passwords under `home`, made where there are none yet."""
+    make_private(home / "secrets")
+    return [
+        {
+            "user": role,
+            "password": _secret(secret_path(home, role)),
+            "permissions": permissions(role, domain=domain),
+        }
+        for role in PUBLISHES
+        if role in roles
+    ]
+
+
+def make_private(folder: Path) -> None:
+    """A folder that its owner alone may enter."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(0o700)
 
 
 def prepare(home: Path, *, port: int) -> BrokerPlan:
@@ -128,13 +151,8 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
     chosen = _claim(port)
     folder = home / "secrets"
     store = home / "broker"
-    for path in (folder, store):
-        path.mkdir(parents=True, exist_ok=True)
-        path.chmod(0o700)
-    users = [
-        {"user": role, "password": _secret(secret_path(home, role)), "permissions": permissions(role)}
-        for role in PUBLISHES
-    ]
+    make_private(store)
+    named = users(home)
     config = {
         "server_name": "hindcast",
         "host": HOST,
@@ -145,10 +163,10 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
             "sync_interval": "always",
             "max_file_store": STORE_LIMIT_BYTES,
         },
-        "authorization": {"users": users},
+        "authorization": {"users": named},
     }
     path = folder / CONFIG_NAME
-    _write_private(path, json.dumps(config, indent=1))
+    write_private(path, json.dumps(config, indent=1))
     return BrokerPlan(home=home, port=chosen, url=f"nats://{HOST}:{chosen}", config=path, store=store)
 
 
@@ -168,11 +186,11 @@ def _claim(port: int) -> int:
 
 def _secret(path: Path) -> str:
     if not path.exists():
-        _write_private(path, secrets.token_urlsafe(32))
+        write_private(path, secrets.token_urlsafe(32))
     return path.read_text().strip()
 
 
-def _write_private(path: Path, content: str) -> None:
+def write_private(path: Path, content: str) -> None:
     """Readable by the owner from its first moment; complete or not there."""
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import structlog
 from nats.aio.client import Client
@@ -23,7 +22,8 @@ from nats.errors import (
 )
 from nats.errors import Error as NatsError
 
-from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
+from core.errors import BrokerDenied, BrokerUnreachable
+from events.addresses import is_encrypted, servers_in, tls_context
 from events.broker import inbox_prefix, secret_path
 from events.wire import Receiver, StreamParser
 
@@ -31,7 +31,6 @@ RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 10
 ONE_CONNECT_S = 5
 """One attempt to open the socket and greet."""
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 Outgoing = tuple[str, bytes, bytes]
 """Subject, header block and content of a message to publish."""
@@ -160,6 +159,18 @@ class Connection(Client):
         with heeding_cancellation():
             await super()._connect_to_server(s)
 
+    def _connect_command(self) -> Any:
+        """The library's, which would send the password in the clear if whoever answers at a tls:// address wants no TLS."""
+        server = self._current_server
+        if server is not None and is_encrypted(server.uri.geturl()) and not self._is_encrypted():
+            self.deny(f"{server.uri.netloc} does not encrypt, though its address is {server.uri.scheme}://")
+            raise NatsError("no TLS")
+        return super()._connect_command()
+
+    def _is_encrypted(self) -> bool:
+        writer = getattr(self._transport, "_io_writer", None)
+        return writer is None or writer.get_extra_info("ssl_object") is not None
+
     async def publish_all(self, messages: Sequence[Outgoing]) -> None:
         """Publish several messages as one write, in order; they leave with whatever is sent next.
 
@@ -263,23 +274,24 @@ def _expire(timeouts: set[asyncio.Timeout]) -> None:
 async def connect(
     url: str, *, role: str, home: Path, name: str | None = None, timeout_s: float = 30.0
 ) -> Connection:
-    """Connect as a role, with the password from `home/secrets/<role>`.
+    """Connect as a role, with the password from `home/secrets/<role>`; `url` may name several servers of a cluster.
 
     Raises:
         BrokerUnreachable: nothing answers within `timeout_s`.
         BrokerDenied: the password is missing, readable by others, or refused.
-        SettingsError: the address carries a password, or leaves this machine unencrypted.
+        SettingsError: an address carries a password, or leaves this machine unencrypted.
 
     """
-    _check_address(url)
+    servers = servers_in(url)
     password = _password(secret_path(home, role), role)
+    tls = tls_context(home) if is_encrypted(servers[0]) else None
     connection = Connection(role)
 
     try:
         async with connection.bounded(timeout_s):
             with heeding_cancellation():
                 await connection.connect(
-                    url,
+                    servers,
                     name=name or role,
                     user=role,
                     password=password,
@@ -292,6 +304,7 @@ async def connect(
                     max_reconnect_attempts=-1,
                     ping_interval=PING_INTERVAL_S,
                     pending_size=-1,
+                    tls=tls,
                 )
     except TimeoutError:
         reason = str(connection.last_error or "no answer")
@@ -304,18 +317,6 @@ async def connect(
         await connection.close()
         raise
     return connection
-
-
-def _check_address(url: str) -> None:
-    parts = urlsplit(url)
-    if parts.password is not None or parts.username is not None:
-        raise SettingsError(
-            "log.url carries a name or password. Put the password into the role's file under secrets/."
-        )
-    if parts.scheme not in ("nats", "tls", "ws", "wss") or not parts.hostname:
-        raise SettingsError(f"log.url {url!r} is no broker address; it looks like nats://127.0.0.1:4222.")
-    if parts.scheme in ("nats", "ws") and parts.hostname not in LOOPBACK:
-        raise SettingsError(f"log.url {url!r} leaves this machine unencrypted. Use tls:// (or wss://).")
 
 
 def _password(path: Path, role: str) -> str:

@@ -70,7 +70,9 @@ class JetStreamLog:
         self._run = run
         self._settings = settings
         self._connection = connection
-        self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
+        self._api = StreamApi(
+            connection, stream_name(run), bound_s=settings.append_timeout_s, domain=settings.domain
+        )
         self._first_digest = b""
         self._first = 0
         """Position of the event whose digest that is."""

@@ -1,6 +1,6 @@
 """JetStream's request protocol: the few calls the adapters need, each bounded in time.
 
-Requests are JSON under `$JS.API`; `DIRECT.GET` answers with the stored messages themselves. See the JetStream wire API
+Requests are JSON under `$JS.API`, or from a leaf node `$JS.<domain>.API`; `DIRECT.GET` answers with the stored messages themselves. See the JetStream wire API
 reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
 """
 
@@ -46,6 +46,11 @@ class ApiError(HindcastError):
 
 class TooManySubjects(HindcastError):
     """More subjects fall under a wildcard than the broker gives the last events of at once."""
+
+
+def api_prefix(domain: str) -> str:
+    """Under which requests to JetStream stand; `domain` is empty for the connected server's own."""
+    return f"$JS.{domain}.API" if domain else "$JS.API"
 
 
 class DeliveryNumbers(NamedTuple):
@@ -112,22 +117,24 @@ class _Answers:
 class StreamApi:
     """Calls about one stream."""
 
-    def __init__(self, connection: Connection, stream: str, *, bound_s: float) -> None:
-        """`bound_s`: how long a call may be repeated while the broker does not answer."""
+    def __init__(self, connection: Connection, stream: str, *, bound_s: float, domain: str = "") -> None:
+        """`stream` is empty for calls about none of them. `bound_s`: how long a call may be repeated while the broker does not answer. `domain`: of JetStream, if not the
+        connected server's own."""
         self.connection = connection
+        self.prefix = api_prefix(domain)
         self.stream = stream
         self.bound_s = bound_s
 
     async def once(
         self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
     ) -> dict[str, Any]:
-        """`$JS.API.<verb>.<stream><suffix>`, one try.
+        """`<prefix>.<verb>.<stream><suffix>`, one try.
 
         Raises:
             ApiError, Unanswered, BrokerDenied.
 
         """
-        subject = f"$JS.API.{verb}.{self.stream}{suffix}"
+        subject = f"{self.prefix}.{verb}.{self.stream}{suffix}".rstrip(".")
         content = b"" if body is None else json.dumps(body).encode()
         reply = await self.connection.ask(subject, content, timeout_s=CALL_S)
         answer: dict[str, Any] = json.loads(reply.data)
@@ -161,7 +168,7 @@ class StreamApi:
         while True:
             try:
                 message = await self.connection.ask(
-                    f"$JS.API.DIRECT.GET.{self.stream}", json.dumps(request).encode(), timeout_s=CALL_S
+                    f"{self.prefix}.DIRECT.GET.{self.stream}", json.dumps(request).encode(), timeout_s=CALL_S
                 )
             except Unanswered as error:
                 await self.pause(patience, error)
@@ -221,7 +228,7 @@ class StreamApi:
         try:
             inbox = connection.new_inbox()
             async with connection.receiving(inbox, answers.receive), connection.exchange(CALL_S):
-                await connection.publish(f"$JS.API.DIRECT.GET.{self.stream}", request, reply=inbox)
+                await connection.publish(f"{self.prefix}.DIRECT.GET.{self.stream}", request, reply=inbox)
                 await answers.ended.wait()
         except (NatsError, TimeoutError) as error:
             raise Unanswered(str(error) or type(error).__name__) from error

@@ -60,7 +60,7 @@ class JetStreamQueue:
         self._name = name
         self._config = config
         self._dead_letters = dead_letters
-        self._next = f"$JS.API.CONSUMER.MSG.NEXT.{api.stream}.{name}"
+        self._next = f"{api.prefix}.CONSUMER.MSG.NEXT.{api.stream}.{name}"
         self._patience: Callable[[], bool] | None = None
 
     @classmethod

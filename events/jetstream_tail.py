@@ -93,7 +93,7 @@ async def pull(api: StreamApi, *, after: int) -> AsyncGenerator[list[Stored], No
     }
     await api.once("CONSUMER.CREATE", {"stream_name": api.stream, "config": config}, suffix=f".{name}")
     inbox = connection.new_inbox()
-    pulls = _Pulls(connection, f"$JS.API.CONSUMER.MSG.NEXT.{api.stream}.{name}", inbox)
+    pulls = _Pulls(connection, f"{api.prefix}.CONSUMER.MSG.NEXT.{api.stream}.{name}", inbox)
     reconnects = connection.stats["reconnects"]
     connection.watchers.add(pulls.wake)
     position = after

@@ -11,13 +11,16 @@ from events.registry import BY_CLASS
 CREATED_ONCE = {"episode", "episode_end", "verdict", "relabel"}
 """Families of facts that are created if absent: whoever comes second is refused."""
 
+STREAM = "RUN_"
+"""What the names of runs' streams begin with."""
+
 PER_ENTITY = CREATED_ONCE | {"snapshot"}
 """Families whose subject ends in the entity, so that its last fact is found by one look."""
 
 
 def stream_name(run: str) -> str:
     """The JetStream stream of a run."""
-    return f"RUN_{run}"
+    return f"{STREAM}{run}"
 
 
 def family_of(subject: str) -> str:

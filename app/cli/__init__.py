@@ -20,6 +20,7 @@ from core.errors import HindcastError
 
 COMMANDS = {
     "start": "start",
+    "join": "join",
     "watch": "watch",
     "page": "page",
     "doctor": "doctor",
@@ -31,6 +32,7 @@ COMMANDS = {
     "model": "model",
     "lineage": "lineage",
     "log": "log",
+    "broker": "broker",
     "archive": "archive",
     "import": "importing",
     "export": "export",

@@ -19,8 +19,8 @@ from app.configuration import resolve
 from app.runs import RunHandle, list_runs, open_run
 from app.screen import require_screen, type_done
 from app.selection import select_run
-from app.start import check_home_is_free
 from app.supervisor import home_folder
+from app.system import check_home_is_free
 from app.web_tasks import overrides_for, require_sound_groups, require_task_secrets, with_task
 from core.errors import SettingsError
 

@@ -9,11 +9,12 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.launch import Launch, parse_until, require_reachable, write_launch
+from app.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
 from app.runs import open_run
 from app.selection import select_run
-from app.start import Summary, check_home_is_free, run_system
+from app.start import Summary, run_system
 from app.supervisor import home_folder
+from app.system import check_home_is_free
 from app.web_tasks import overrides_for, require_actors, require_task_secrets
 from app.webarena_conflicts import require_accounts, require_one_resetter
 
@@ -40,7 +41,16 @@ def start(
     until: Annotated[
         list[str] | None, typer.Option(metavar="GOAL=N", help="End at updates=N, episodes=N or minutes=N.")
     ] = None,
-    actors: Annotated[int, typer.Option(min=1, max=64, help="Actor processes, each with a browser.")] = 1,
+    actors: Annotated[
+        int,
+        typer.Option(
+            min=0, max=64, help="Actor processes, each with a browser; 0: they join from elsewhere."
+        ),
+    ] = 1,
+    without: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE", help="Leave a role to another machine (hindcast join); repeatable."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Start everything under honcho and say what happens. Ctrl-C stops; the same command goes on where the log ends.
@@ -60,7 +70,8 @@ def start(
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)
     require_one_resetter(handle.settings, actors)
-    launch = Launch(run=handle.name, until=goals, actors=actors)
+    left_out = elsewhere(without or [], handle.settings)
+    launch = Launch(run=handle.name, until=goals, actors=actors, without=left_out)
     write_launch(home, launch)
     summary = asyncio.run(
         run_system(lambda: open_run(handle.name, home=home), launch, home=home, as_json=as_json)

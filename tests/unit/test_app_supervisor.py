@@ -13,11 +13,11 @@ import pytest
 from app import worker
 from app.configuration import resolve
 from app.launch import Launch, parse_until, require_reachable
-from app.opening import is_operational
 from app.processes import list_processes, pid_alive
 from app.revision import is_code_newer_than
 from app.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
 from core.errors import SettingsError, UnknownVersion
+from core.operation import is_operational
 
 WAIT_S = 20.0
 

@@ -79,7 +79,7 @@ def test_a_given_file_is_read_instead_of_the_one_in_the_folder(tmp_path: Path) -
         ),
         ('curriculum.families=["store/find_price"]', ("store/find_price",)),
         ("curriculum.families=", ()),
-        ("log.replicas=3", 3),
+        ("log.batch_events=3", 3),
         ("run.seed=-4", -4),
         ("policy.base=/models/a=b", "/models/a=b"),
         ("policy.base=1234", "1234"),

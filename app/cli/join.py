@@ -1,0 +1,78 @@
+"""`hindcast join`."""
+
+import asyncio
+import socket
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.cli.options import Json
+from app.cli.output import print_json, print_text
+from app.joined_system import run_joined
+from app.joining import Asked, parse_machine, parse_roles, plan_join
+from app.supervisor import home_folder
+from app.system import holding
+from app.web_tasks import require_actors, require_task_secrets
+from app.webarena_conflicts import require_accounts, require_one_resetter
+
+app = typer.Typer()
+
+
+@app.command("join")
+def join(
+    url: Annotated[
+        str, typer.Argument(metavar="URL", help="The broker: tls://host:4222, several with commas.")
+    ],
+    roles: Annotated[
+        str, typer.Option(metavar="ROLE,ROLE", help="What this machine does, each word one process.")
+    ] = "actor",
+    run: Annotated[
+        str | None, typer.Option(help="Which run; default: the only one that the broker has.")
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            help="This machine's name in the log, unlike that of any other; default: its host name."
+        ),
+    ] = None,
+    domain: Annotated[str, typer.Option(help="JetStream domain of the log, through a leaf node.")] = "",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Where and how this machine works; repeatable."),
+    ] = None,
+    other_code: Annotated[
+        bool, typer.Option("--other-code", help="Join although the run has another revision of the code.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Take part in a run from another machine, until Ctrl-C or until the run is finished. Settings come from its log.
+
+    HINDCAST_HOME/secrets must hold the passwords of the roles and of `reader` (hindcast broker users), and ca.pem where the
+    broker's certificate is signed by an authority of your own.
+
+    Example: hindcast join tls://nats-1:4222,tls://nats-2:4222 --roles actor,actor
+    """
+    home = home_folder()
+    asked = Asked(
+        url=url,
+        run=run,
+        counts=parse_roles(roles),
+        machine=parse_machine(name or socket.gethostname()),
+        domain=domain,
+        overrides=overrides or [],
+        other_code=other_code,
+    )
+    with holding(home):
+        handle = asyncio.run(plan_join(home, asked))
+        actors = asked.counts.get("actor", 0)
+        if actors:
+            require_actors(handle.settings, actors)
+            require_task_secrets(handle.settings)
+            require_accounts(handle.settings)
+            require_one_resetter(handle.settings, actors)
+        left = asyncio.run(run_joined(handle, asked, as_json=as_json))
+    if as_json:
+        print_json(msgspec.to_builtins(left))
+    else:
+        print_text(f"left run {left.run} after {left.wall_s:.0f} s: {left.reason}")

@@ -1,0 +1,192 @@
+"""Joining a run from another machine by its broker's address alone: settings come from the first event of its log.
+
+What says where this machine works (`log.url`, its own folders) is laid over them; nothing else may differ. Before anything
+starts it is made sure that the run is there, that every role's password holds, that clocks agree (leases are reckoned from
+the times that actors record), that the code is the same, and that blobs and the model can be reached from here.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import msgspec
+
+from app.configuration import Layer, flatten, from_override, merge
+from app.processes import read_json, write_json
+from app.runs import RunHandle, list_runs, run_folder, write_down
+from app.system import ROLES
+from core.errors import HindcastError, SettingsError
+from core.models.folders import policy_folder
+from core.operation import is_operational
+from events.beginning import beginning
+from events.broker import PUBLISHES
+from events.codec import decode_envelope
+from events.connection import connect
+from events.joinable import clock_ahead_s, runs_on
+from events.joined import RunLog
+from events.subjects import family_wildcard
+from learner.recipes import DEFAULT
+
+JOINED = "joined.json"
+"""In the folder of a run that this home has joined: which broker it is at."""
+CLOCK_S = 20.0
+"""How far this machine's clock may be from the broker's: the shortest leases in use are a minute."""
+MACHINE = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
+"""A machine's name stands in subjects."""
+NEEDS_BLOBS = ("curriculum", "actor", "judge", "relabeler", "learner", "archiver")
+NEEDS_MODEL = ("actor", "relabeler", "learner")
+AS_READER = {"page": "reader"}
+"""Roles without a user of their own."""
+
+
+class JoinRefused(HindcastError):
+    """This machine cannot take part in that run as it is."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody who joins asks for."""
+
+    url: str
+    run: str | None
+    """None: the only one there is."""
+    counts: Mapping[str, int]
+    """Processes of each role."""
+    machine: str
+    domain: str = ""
+    overrides: Sequence[str] = ()
+    other_code: bool = False
+    """Whether another revision of the code may join."""
+
+
+def parse_roles(text: str) -> dict[str, int]:
+    """`actor,actor,judge` as a number of processes for each role; actors bring the store that they play in.
+
+    Raises:
+        SettingsError: there is no such role, or it can only be on the run's first machine.
+
+    """
+    counts: dict[str, int] = {}
+    for role in (part.strip() for part in text.split(",")):
+        if role not in ROLES or role == "bus":
+            there_are = ", ".join(name for name in ROLES if name != "bus")
+            raise SettingsError(f"--roles {text!r} names {role!r}: a machine can join as {there_are}")
+        counts[role] = counts.get(role, 0) + 1
+    if "actor" in counts:
+        counts["site"] = 1
+    return {role: counts[role] for role in ROLES if role in counts}
+
+
+def parse_machine(name: str) -> str:
+    """A machine's name as it stands in the names of its processes; raises SettingsError."""
+    short = name.split(".")[0].lower().replace("_", "-")
+    if not MACHINE.fullmatch(short):
+        raise SettingsError(
+            f"{name!r} cannot be a machine's name in the log: small letters, digits and `-`, 31 at most. Give one with --name."
+        )
+    return short
+
+
+async def plan_join(home: Path, asked: Asked) -> RunHandle:
+    """The run as this machine will see it, written down in `home`.
+
+    Raises:
+        BrokerUnreachable, BrokerDenied: no way to the broker, or a role's password is missing or wrong.
+        JoinRefused: no such run, another clock, another code, or blobs or model that are not here.
+        SettingsError: an override of what a run computes.
+
+    """
+    here = _here(asked)
+    provisional = merge([here], recipe=DEFAULT).settings.log
+    async with AsyncExitStack() as stack:
+        connections = {}
+        for role in _users(asked.counts):
+            connection = await connect(
+                asked.url, role=role, home=home, timeout_s=provisional.connect_timeout_s
+            )
+            stack.push_async_callback(connection.close)
+            connections[role] = connection
+        reader = connections["reader"]
+        run = _choose(asked, await runs_on(reader, domain=asked.domain))
+        _require_same_clock(await clock_ahead_s(reader, run, domain=asked.domain), asked.url)
+    if run in list_runs(home) and read_json(run_folder(home, run) / JOINED) is None:
+        raise JoinRefused(
+            f"{home} has a run {run!r} of its own. Set HINDCAST_HOME to another folder, which then is this machine's part of "
+            "the run that it joins."
+        )
+    looking = RunHandle(home, run, merge([here], recipe=DEFAULT))
+    async with looking.connect_log() as log:
+        started = await beginning(log)
+        recorded = Layer(source="run.started", values=flatten(started.settings, f"the log of run {run}"))
+        handle = RunHandle(home, run, merge([recorded, here], recipe=started.recipe))
+        await _require_same_code(log, handle.code_rev, other_code=asked.other_code)
+    _require_reachable(handle, asked.counts)
+    write_json(handle.folder / JOINED, {"url": asked.url})
+    write_down(handle)
+    return handle
+
+
+def _here(asked: Asked) -> Layer:
+    """What holds on this machine, whatever the run's first event says."""
+    chosen = [from_override(text).values for text in asked.overrides]
+    values = {key: value for layer in chosen for key, value in layer.items()}
+    fixed = sorted(key for key in values if not is_operational(key))
+    if fixed:
+        raise SettingsError(
+            f"--set {fixed[0]} changes what the run computes, which its first event fixes; a machine that joins may only say "
+            "where and how it works: log.*, storage.*, telemetry.*, actors.browser_*, actors.contexts, policy.threads"
+        )
+    return Layer(
+        source="hindcast join",
+        values={"storage.archive": "", **values, "log.url": asked.url, "log.domain": asked.domain},
+    )
+
+
+def _users(counts: Mapping[str, int]) -> list[str]:
+    """The broker's users that the roles are."""
+    users = [AS_READER.get(role, role) for role in counts]
+    return list(dict.fromkeys(["reader", *(user for user in users if user in PUBLISHES)]))
+
+
+def _choose(asked: Asked, runs: Sequence[str]) -> str:
+    there_are = f"it has {', '.join(runs)}" if runs else "it has none: start one there first (hindcast start)"
+    if asked.run is None and len(runs) == 1:
+        return runs[0]
+    if asked.run is not None and asked.run in runs:
+        return asked.run
+    which = "which run is meant" if asked.run is None else f"there is no run {asked.run!r}"
+    raise JoinRefused(
+        f"the broker at {asked.url} was asked for a run, and {which}; {there_are}. Name one with --run."
+    )
+
+
+def _require_same_clock(ahead_s: float, url: str) -> None:
+    if abs(ahead_s) > CLOCK_S:
+        raise JoinRefused(
+            f"this machine's clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of the broker at {url}. "
+            "Leases are reckoned from recorded times: its episodes would be given up early, or late. Set the clock (NTP)."
+        )
+
+
+async def _require_same_code(log: RunLog, ours: str, *, other_code: bool) -> None:
+    last = await log.last_under(family_wildcard(log.run, "run"))
+    assert last is not None  # the log begins with one
+    theirs = decode_envelope(last).code_rev
+    if ours != theirs and not other_code:
+        raise JoinRefused(
+            f"run {log.run} was last started with the code {theirs or 'of no known revision'}, and this is {ours}: what they "
+            "record may differ. Install that revision here, or say --other-code."
+        )
+
+
+def _require_reachable(handle: RunHandle, counts: Mapping[str, int]) -> None:
+    if not handle.settings.storage.blobs and any(role in NEEDS_BLOBS for role in counts):
+        raise JoinRefused(
+            f"run {handle.name} keeps its blobs (weights, pages) in a folder of its first machine: storage.blobs is empty. "
+            "Start it with storage.blobs = s3://bucket/prefix or a folder that all machines mount, then join."
+        )
+    model = handle.settings.policy.base
+    if any(role in NEEDS_MODEL for role in counts) and not policy_folder(model).is_dir():
+        raise JoinRefused(
+            f"run {handle.name} has policy.base = {model}, and there is no such folder on this machine: put the model there, too."
+        )
