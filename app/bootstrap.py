@@ -128,6 +128,7 @@ async def play_site(_name: str, _stop: asyncio.Event, ready: Ready) -> None:
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Request episodes."""
     from actors.curriculum.role import run_curriculum
+    from app.changing import settings_now
     from app.room import room_check
 
     async with opened("curriculum", name) as (handle, log, publisher):
@@ -140,7 +141,7 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
                 publisher=publisher,
                 blobs=handle.blobs,
                 sources=task_sources(handle.settings),
-                settings=handle.settings,
+                settings=await settings_now(log),
                 stop=stop,
                 until_episodes=int(goal) if goal else None,
                 room_check=room_check(handle, log),

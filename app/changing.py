@@ -1,7 +1,8 @@
 """A recipe changed while its run goes on: `recipe.changed`, from whose position on other settings hold.
 
-Only what the learner alone reads may change, since it folds its settings from the log and looks at them anew for every plan
-and every batch; the other processes have theirs from the run's start. A fork may change anything (`hindcast fork --set`).
+Only what the learner alone or the curriculum alone reads may change, since these two follow the settings in the log: the
+learner looks at them anew for every plan and every batch, the curriculum for every request. The other processes have theirs
+from the run's start. A fork may change anything (`hindcast fork --set`).
 Two changes at once are told apart by the log: each expects the last fact about the run, so that one of them is refused.
 """
 
@@ -10,9 +11,14 @@ from typing import Any
 
 import msgspec
 
+from actors.curriculum.means import pools
+from actors.curriculum.projection import PAIRING
+from actors.environments.demonstrator import DEMONSTRATORS
+from app.bootstrap import task_sources
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.runs import RunHandle
 from core.errors import ExpectationFailed, ForeignLog, SettingsError
+from core.settings import Settings
 from events.catalogue import RecipeChanged, RunForked, RunStarted
 from events.codec import decode
 from events.log import EventLog, Expectation
@@ -20,7 +26,20 @@ from events.publisher import Publisher
 from events.subjects import family_wildcard
 
 PRODUCER = "change.1"
-CHANGEABLE = frozenset(
+OF_CURRICULUM = frozenset(
+    {
+        "curriculum.families",
+        "curriculum.tasks",
+        "curriculum.task_pool",
+        "curriculum.revisit_share",
+        "evolution.tasks_per_phase",
+        "evolution.value_low",
+        "evolution.value_high",
+        "evolution.feasibility",
+    }
+)
+TASKS = frozenset({"curriculum.families", "curriculum.tasks", "curriculum.task_pool"})
+CHANGEABLE = OF_CURRICULUM | frozenset(
     f"learner.{name}"
     for name in [
         "loss_mean",
@@ -111,6 +130,8 @@ async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str
     async with run.connect_log("admin") as log:
         now = await recorded_settings(log)
         changes = resolve_change(now.values, layers, recipe=now.recipe)
+        if TASKS & changes.keys():
+            _require_tasks(now.values | {key: after for key, (_, after) in changes.items()})
         fact = RecipeChanged(
             author=author, reason=reason, changes=_nested({key: after for key, (_, after) in changes.items()})
         )
@@ -126,6 +147,21 @@ async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str
                     f"changed here. See what holds with: hindcast run show {run.name}"
                 ) from error
     return Changed(run=run.name, position=position, author=author, changes=changes)
+
+
+def _require_tasks(values: Mapping[str, Any]) -> None:
+    """Assert that the curriculum will find its tasks: it would stop at what it cannot."""
+    settings = Settings.model_validate(_nested(values))
+    if settings.learner.algorithm == PAIRING:
+        raise SettingsError(
+            f"the tasks of a {PAIRING} run are those that were demonstrated as it began: others cannot be named. Fork it"
+        )
+    pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
+
+
+async def settings_now(log: EventLog) -> Settings:
+    """The settings that hold at the end of a log. Raises as `recorded_settings`."""
+    return Settings.model_validate(_nested((await recorded_settings(log)).values))
 
 
 def resolve_change(
@@ -174,7 +210,7 @@ async def recorded_settings(log: EventLog) -> _Recorded:
 def _require_changeable(key: str) -> None:
     if key not in CHANGEABLE:
         raise SettingsError(
-            f"{key} cannot change in a running run: only what the learner alone reads can ({', '.join(sorted(CHANGEABLE))}). "
+            f"{key} cannot change in a running run: only what the learner alone or the curriculum alone reads can ({', '.join(sorted(CHANGEABLE))}). "
             f"To go on under another value from a position on: hindcast fork --set {key}=…"
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.changing import merge
 from core.errors import CorruptEvent, SettingsError
 from core.settings import Settings
 from events.catalogue import (
@@ -51,15 +52,6 @@ from learner.planners import wanted
 from learner.settling import drop, forget_settled, remember, resolve
 from learner.state import BufferState
 from learner.verdicts import change_judge, take_verdict
-
-
-def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """Settings with changes: sections are merged, values replaced."""
-    merged = dict(base)
-    for key, value in changes.items():
-        inner = merged.get(key)
-        merged[key] = merge(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
-    return merged
 
 
 class ReplayBuffer:

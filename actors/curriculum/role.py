@@ -21,22 +21,21 @@ from contextlib import aclosing
 
 import structlog
 
-from actors.curriculum.choice import demonstrated_pool
-from actors.curriculum.evolving import Evolver
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.keeping import Keeper
-from actors.curriculum.pool import Pool, admitted_pool, configured_pool, demonstrable_pool
-from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, PAIRING, CurriculumProjection
+from actors.curriculum.means import MakeMeans, Means, means_by
+from actors.curriculum.pool import admitted_pool
+from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from actors.environments.demonstrator import DEMONSTRATORS
-from actors.environments.web.tasks import ENVIRONMENT as RECORDED
 from actors.following import follow
 from actors.leases import Lease
 from actors.pausing import PAUSE, RESUME
 from actors.spans import requesting
+from core.changing import changed
 from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
 from core.settings import Settings
 from events.catalogue import (
@@ -45,6 +44,7 @@ from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
     PhaseStarted,
+    RecipeChanged,
     TaskAdmitted,
     TaskProposed,
     WaitExceeded,
@@ -86,6 +86,7 @@ async def run_curriculum(
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
+    `settings` are those that hold at the log's end; what `recipe.changed` says meanwhile is followed.
     `sources` are the environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with leases and nothing else;
     `room_check` None: there is always room; `valuer` None: generated tasks are not valued; `inventor`
     None: they are made from what sites know.
@@ -96,22 +97,13 @@ async def run_curriculum(
         BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
 
     """
-    pool = await asyncio.to_thread(configured_pool, sources, settings.curriculum)
-    wanted = settings.curriculum.demonstrations
-    recordable = any(family.partition("/")[0] == RECORDED for family in pool)
-    early = 0 if recordable and settings.learner.algorithm != PAIRING else wanted
-    shown = demonstrable_pool(pool, demonstrators, wanted=early)
-    if settings.learner.algorithm == PAIRING:
-        # a failure is compared with a demonstration of the same task: nothing else is attempted
-        pool = shown = demonstrated_pool(
-            shown, wanted=settings.curriculum.demonstrations, run_seed=settings.run.seed
-        )
-    evolver = Evolver(
-        sources=sources, pool=pool, settings=settings, blobs=blobs, valuer=valuer, inventor=inventor
+    make_means = means_by(
+        sources=sources, demonstrators=demonstrators, blobs=blobs, valuer=valuer, inventor=inventor
     )
+    means = await asyncio.to_thread(make_means, settings)
     keeper = Keeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(
-        log, publisher, settings, pool, shown, clock_ns, until_episodes, room_check, keeper, evolver
+        log, publisher, settings, means, make_means, clock_ns, until_episodes, room_check, keeper
     )
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks:
@@ -135,25 +127,25 @@ class _Curriculum:
         log: EventLog,
         publisher: Publisher,
         settings: Settings,
-        pool: Pool,
-        demonstrable: Pool,
+        means: Means,
+        make_means: MakeMeans,
         clock_ns: Callable[[], int],
         until_episodes: int | None,
         room_check: RoomCheck | None,
         keeper: Keeper,
-        evolver: Evolver,
     ) -> None:
         self._log = log
         self._publisher = publisher
         self._settings = settings
-        self._pool = pool
-        self._demonstrable = demonstrable
+        self._means = means
+        self._means_of = settings
+        """The settings that the means were made under."""
+        self._make_means = make_means
         self._clock_ns = clock_ns
         self._until_episodes = until_episodes
         self._projection = CurriculumProjection.under(settings)
         self._state: CurriculumState = self._projection.initial()
         self._keeper = keeper
-        self._evolver = evolver
         self._room_check = room_check
         self._room_checked_at = float("-inf")
         self._pool_admitted = False
@@ -172,6 +164,8 @@ class _Curriculum:
             async for followed in batches:
                 for recorded in followed.recorded:
                     self._state = self._projection.apply(self._state, recorded)
+                    if isinstance(recorded.fact, RecipeChanged):
+                        self._settings = changed(self._settings, recorded.fact.changes)
                 self._state.position = followed.position
                 async with self._changed:
                     self._changes += 1
@@ -190,6 +184,7 @@ class _Curriculum:
         while not self._stopped and not finished(self._state, self._until_episodes):
             seen = self._changes
             await self._mind_room()
+            await self._mind_settings()
             await self._keeper.save_if_due(self._state)
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
@@ -201,7 +196,7 @@ class _Curriculum:
     def _require_demonstrations(self) -> None:
         """Assert that somebody shows what the settings want shown, or has. Raises SettingsError."""
         wanted, begun = self._settings.curriculum.demonstrations, self._state.opened[DEMONSTRATION]
-        if wanted > begun and not self._demonstrable:
+        if wanted > begun and not self._means.demonstrable:
             raise SettingsError(
                 f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
                 f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME --run {self._log.run}"
@@ -223,6 +218,14 @@ class _Curriculum:
         await self._caught_up(await self._publisher.commit())
         logger.warning(command, reason=why)
 
+    async def _mind_settings(self) -> None:
+        """Draw from what the settings name since they changed. What is under way ends under those it began with."""
+        if self._means_of != self._settings:
+            settings = self._settings
+            self._means = await asyncio.to_thread(self._make_means, settings)
+            self._means_of, self._pool_admitted = settings, False
+            logger.info("settings changed", families=len(self._means.pool))
+
     async def _admit_pool(self) -> bool:
         """Propose and admit what is missing of the pool. The first fact fences off other curricula.
 
@@ -230,7 +233,7 @@ class _Curriculum:
         """
         state = self._state
         phase = state.phase or 0
-        tasks = [item for family in self._pool.values() for item in family.items()]
+        tasks = [item for family in self._means.pool.values() for item in family.items()]
         new = [(key, task) for key, task in tasks if key not in state.proposed]
         waiting = [key for key, _ in tasks if key not in state.admitted and key not in state.rejected]
         facts: list[tuple[Fact, str]] = []
@@ -245,7 +248,7 @@ class _Curriculum:
         if await self._decide(first, entity=entity, last=state.last_curriculum) is not None:
             for fact, entity in facts[1:]:
                 await self._publisher.publish(fact, entity=entity)
-            logger.info("pool admitted", tasks=len(waiting), families=len(self._pool))
+            logger.info("pool admitted", tasks=len(waiting), families=len(self._means.pool))
         await self._caught_up(await self._publisher.commit())
         return True
 
@@ -255,7 +258,7 @@ class _Curriculum:
         if state.draining or state.leases.pauses:
             return False
         last = state.last_curriculum
-        facts = await self._evolver.next_facts(state)
+        facts = await self._means.evolver.next_facts(state)
         for fact, entity in facts:
             position = await self._decide(fact, entity=entity, last=last)
             if position is None:
@@ -267,12 +270,12 @@ class _Curriculum:
     async def _request(self) -> bool:
         """Request what the state calls for; False when nothing may be requested now."""
         state = self._state
-        pool = admitted_pool(self._pool, state.admitted)
+        pool = admitted_pool(self._means.pool, state.admitted)
         facts = next_requests(
             state,
             settings=self._settings,
             pool=pool,
-            demonstrable=admitted_pool(self._demonstrable, state.admitted),
+            demonstrable=admitted_pool(self._means.demonstrable, state.admitted),
             until_episodes=self._until_episodes,
         )
         last = state.last_request

@@ -12,6 +12,7 @@ from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.curriculum.role import RoomCheck, run_curriculum
+from core.changing import changed
 from core.errors import BrokerUnreachable, SettingsError
 from core.evidence import Evidence
 from events.catalogue import (
@@ -23,6 +24,7 @@ from events.catalogue import (
     EpisodeRequested,
     EpisodeStarted,
     PhaseStarted,
+    RecipeChanged,
     TaskAdmitted,
     TaskProposed,
     TaskRejected,
@@ -129,6 +131,34 @@ def test_a_pool_of_which_a_part_was_proposed_is_completed_and_what_was_rejected_
         admitted = [fact.task_id for fact in await bench.facts(TaskAdmitted)]
         assert len(admitted) == TASKS - 1
         assert second.id not in admitted
+
+    run_virtually(main())
+
+
+def test_other_families_are_drawn_from_once_the_run_says_so_and_not_before() -> None:
+    async def main() -> None:
+        bench = Bench(families=["shop/buy"])
+        with_others = RecipeChanged(
+            author="me", reason="", changes={"curriculum": {"families": ["shop/buy", "shop/find"]}}
+        )
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(bench.decide(for_s=20))
+            await asyncio.sleep(5)
+            before = await bench.facts(TaskAdmitted, EpisodeRequested)
+            await bench.tell(with_others)
+        families = {fact.task.family for fact in await bench.facts(TaskProposed)}
+        assert families == {"buy", "find"}
+        early = [fact for fact in before if isinstance(fact, EpisodeRequested)]
+        assert early
+        assert {fact.task.family for fact in early} == {"buy"}
+        admitted = [fact.task_id for fact in await bench.facts(TaskAdmitted)]
+        assert len(admitted) == len(set(admitted)) == 8
+        for request in early:
+            await bench.tell(ended(request))
+        # a curriculum that starts later is given what holds by then
+        bench.settings = changed(bench.settings, with_others.changes)
+        await bench.decide(for_s=5)
+        assert len(await bench.facts(TaskAdmitted)) == 8
 
     run_virtually(main())
 

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 import torch
 
+from core.changing import merge
 from core.errors import SettingsError
 from core.settings import Settings
 from learner.algorithms import ALGORITHMS
-from learner.buffer import merge
 from learner.numerics import configure, differences, fingerprint, processor
 from learner.recipes import DEFAULT, load_recipe, recipe_names
 

@@ -52,20 +52,25 @@ def test_the_whole_is_checked_before_anything_is_recorded(texts: tuple[str, ...]
         resolve_change(VALUES, layers(*texts), recipe="mgrpo")
 
 
-def test_everything_that_can_change_is_a_setting_of_the_learner() -> None:
+def test_everything_that_can_change_is_a_setting_that_one_process_reads() -> None:
     assert set(fields()) >= CHANGEABLE
-    assert all(key.startswith("learner.") for key in CHANGEABLE)
     fixed = {
-        "algorithm",
-        "group_batch",
-        "max_staleness",
-        "threads",
-        "format_penalty",
-        "orm_held_out",
-        "orm_truth",
-        "critic_heads",
+        "learner.algorithm",
+        "learner.group_batch",
+        "learner.max_staleness",
+        "learner.threads",
+        "learner.format_penalty",
+        "learner.orm_held_out",
+        "learner.orm_truth",
+        "learner.critic_heads",
+        "curriculum.environments",
+        "curriculum.group_size",
+        "curriculum.max_running",
+        "evolution.generator",
     }
-    assert not {f"learner.{name}" for name in fixed} & CHANGEABLE
+    assert fixed <= set(fields())
+    assert not fixed & CHANGEABLE
+    assert {key.partition(".")[0] for key in CHANGEABLE} == {"learner", "curriculum", "evolution"}
 
 
 async def test_what_holds_is_looked_up_from_the_last_fact_back() -> None:
@@ -115,6 +120,8 @@ async def test_a_change_is_recorded_shown_and_refused_where_it_must_be(
         await change_recipe(handle, ["learner.group_batch=3"], author="me", reason="")
     with pytest.raises(SettingsError, match="nothing is to be changed"):
         await change_recipe(handle, [], author="me", reason="")
+    with pytest.raises(SettingsError, match=r"curriculum\.families names 'store/fly', which no environment"):
+        await change_recipe(handle, ['curriculum.families=["store/fly"]'], author="me", reason="")
     changed = await change_recipe(handle, ["learner.kl_coefficient=0.25"], author="me", reason="it drifts")
     assert changed.changes["learner.kl_coefficient"][1] == 0.25
     async with handle.connect_log() as log:
