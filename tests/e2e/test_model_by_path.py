@@ -1,0 +1,79 @@
+"""A model of a published family by its folder, from `hindcast start` to verified updates: a random one can be trained, too.
+
+A scaffold of the test's own leaves clicks and waiting, so that a policy of random weights wins about every other episode on two
+buttons: groups differ, and M-GRPO has something to learn from. What it samples is constrained over a Qwen-like vocabulary.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from system import Home
+
+from app.runs import open_run
+from core.arrays import unpack_ids
+from core.models.chatting import stop_tokens
+from core.models.policy import load_policy
+from events.catalogue import RunStarted, StepTaken, UpdateApplied
+from events.envelope import Fact
+from events.reader import read
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+STATES = """
+environment = "miniwob"
+
+[[state]]
+name = "buttons"
+path = ".*"
+instruction = "Click on what the task names."
+actions = [{ action = "Click" }, { action = "Wait" }]
+"""
+SETTINGS = {
+    "curriculum.environments": '["miniwob"]',
+    "curriculum.families": '["miniwob/click-test-2"]',
+    "curriculum.group_size": "4",
+    "curriculum.max_running": "8",
+    "curriculum.task_pool": "4",
+    "actors.max_answer_tokens": "120",
+    "actors.contexts": "4",
+    "scaffold.stages": "1",
+    "learner.group_batch": "1",
+    "learner.minibatches": "1",
+    "learner.epochs": "1",
+    "learner.rehearsal_episodes": "0",
+}
+
+
+async def _facts(home: Home, run: str) -> Sequence[Fact]:
+    async with open_run(run, home=home.folder).connect_log() as log:
+        return [recorded.fact async for recorded in read(log)]
+
+
+async def test_a_random_model_of_a_published_family_trains_and_verifies_bit_exactly(
+    tmp_path: Path, model_families: dict[str, Path]
+) -> None:
+    folder = model_families["qwen2"]
+    states = tmp_path / "buttons.toml"
+    states.write_text(STATES)
+    home = Home(tmp_path / "home")
+    wanted = {**SETTINGS, "policy.base": str(folder), "scaffold.states": str(states)}
+    chosen = [part for key, value in wanted.items() for part in ("--set", f"{key}={value}")]
+    goal = ("--run", "q", "--recipe", "mgrpo", "--until", "updates=2")
+    assert home.json("start", *goal, *chosen, timeout_s=900)["updates"] >= 2
+    report = home.json("verify", "q", timeout_s=600)
+    assert report["identical"], report["first_divergence"]
+    facts = await _facts(home, "q")
+    (started,) = [fact for fact in facts if isinstance(fact, RunStarted)]
+    policy = load_policy(folder)
+    assert started.behaviour["framing"] == "chat/1"
+    assert started.behaviour["template"].startswith("chatml@")
+    opening = policy.tokenizer.encode(
+        "<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
+    )
+    steps = [fact for fact in facts if isinstance(fact, StepTaken)]
+    stops = stop_tokens(folder, policy.model.config, policy.tokenizer)
+    assert all(unpack_ids(step.prompt_ids).tolist()[: len(opening)] == opening for step in steps)
+    assert {step.action.name if step.action else "" for step in steps} <= {"Click", "Wait"}, "constrained"
+    assert {int(unpack_ids(step.action_ids)[-1]) for step in steps} <= set(stops)
+    assert sum(isinstance(fact, UpdateApplied) for fact in facts) >= 2
