@@ -1,4 +1,4 @@
-"""Who answers in an episode: the policy, a site's scripted demonstrator, or a person.
+"""Who answers in an episode: the policy, a site's scripted demonstrator, a person, or what was taken down elsewhere.
 
 Invariant "What was sampled is what is trained": an answer carries the exact token ids read and given, the log-
 probabilities of the distribution sampled from and the version of every token. A demonstrator's answer is encoded as
@@ -314,3 +314,29 @@ class PersonAnswerer(_ShownAnswerer):
 
     async def _next(self, situation: Situation) -> Action:
         return await self._person(situation.observation)
+
+
+class TakenAnswerer(_ShownAnswerer):
+    """Answers that were taken down elsewhere: actions, and the thoughts that preceded them where there were any."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        taken: Sequence[tuple[Action, str]],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+    ) -> None:
+        """`taken`: by step, what was done and what was thought before; no thought is empty."""
+        super().__init__(
+            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
+        )
+        self._taken = taken
+
+    async def _next(self, situation: Situation) -> Action:
+        return self._taken[situation.index][0]
+
+    def _thought(self, situation: Situation, action: Action) -> str:
+        return self._taken[situation.index][1] or super()._thought(situation, action)

@@ -41,6 +41,7 @@ COMMANDS = {
     "eval": "evaluate",
     "record": "record",
     "login": "login",
+    "demonstrations": "demonstrations",
     "verify": "verify",
     "audit": "audit",
     "rebuild": "rebuild",

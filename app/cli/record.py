@@ -25,7 +25,7 @@ from app.web_tasks import overrides_for, require_sound_groups, require_task_secr
 from core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from app.recorder import Demonstrated
+    from app.recorder import Recording
 
 RECORDED_STEPS = 30
 """Steps of a task that was written down while it was shown, where no defaults say another number."""
@@ -184,7 +184,7 @@ def _acting(script: Path | None, start: str) -> Callable[[Person], Awaitable[Non
     return at_the_terminal
 
 
-def _print(handle: RunHandle, recorded: "Demonstrated", position: int, *, as_json: bool) -> None:
+def _print(handle: RunHandle, recorded: "Recording", position: int, *, as_json: bool) -> None:
     found = {
         "run": handle.name,
         "episode": recorded.request.episode,

@@ -37,6 +37,8 @@ from app.exports.running import FORMATS, origin_of
 from app.exports.tables import TABLES
 from app.exports.writing import Sources, choose, write_export
 from app.folding import folded
+from app.imports.atif import document_of_trajectory
+from app.imports.reading import Wrong
 from core.action import ACTIONS, Action
 from core.arrays import unpack_floats, unpack_ids
 from core.rendering.lines import render_lines
@@ -220,6 +222,23 @@ def test_trajectories_pass_the_checks_of_the_format(told: Told) -> None:
     assert isinstance(content, list)
     assert content[0].text == render_lines(page(0))
     assert (told.out["atif"] / content[1].source.path).is_file()  # type: ignore[union-attr]
+
+
+def test_a_trajectory_gives_its_document_back(told: Told) -> None:
+    lines = (told.out["jsonl"] / "episodes.jsonl").read_bytes().splitlines()
+    back, refused = 0, 0
+    for document in (msgspec.json.decode(line, type=EpisodeDocument) for line in lines):
+        assert document.source is not None
+        content = (told.out["atif"] / f"{document.source.episode}.json").read_bytes()
+        if all(step.action for step in document.steps):
+            assert document_of_trajectory(content) == document
+            back += 1
+        else:
+            with pytest.raises(Wrong, match=r"steps\[\d\]\.tool_calls: a step is one action, not 0"):
+                document_of_trajectory(content)
+            refused += 1
+    assert back > 2
+    assert refused > 2
 
 
 @pytest.mark.parametrize("name", ACTIONS)

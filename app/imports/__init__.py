@@ -1,0 +1,1 @@
+"""Demonstrations from elsewhere: read, checked, played over, appended to a run."""

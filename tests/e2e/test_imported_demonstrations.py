@@ -1,0 +1,114 @@
+"""Demonstrations from files, exported again and imported into another run, whose cloning trains on them."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from demonstrated_documents import clicks, says
+from guide_reader import Reader
+from system import ROOT
+
+from actors.recording import EpisodeRecord
+from app.exports.document import EpisodeDocument
+from app.imports.running import import_documents
+from app.runs import open_run
+from core.arrays import unpack_floats
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    StepTaken,
+    UpdateApplied,
+)
+from events.envelope import Fact
+from events.reader import read
+
+GUIDE = (ROOT / "docs" / "exports.md").read_text().split("## Demonstrations\n", 1)[1]
+COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)[0].splitlines()
+NEW = "--recipe sft --set curriculum.demonstrations=2"
+
+
+def facts_of(home: Path, run: str) -> list[Fact]:
+    async def main() -> list[Fact]:
+        async with open_run(run, home=home).connect_log() as log:
+            return [recorded.fact async for recorded in read(log)]
+
+    return asyncio.run(main())
+
+
+def written(file: Path, *documents: Any) -> str:
+    file.write_text("".join(f"{json.dumps(one)}\n" for one in documents))
+    return str(file)
+
+
+def documents_of(file: Path) -> list[EpisodeDocument]:
+    """Without what belongs to the run that they were exported from."""
+    found = [msgspec.json.decode(line, type=EpisodeDocument) for line in file.read_bytes().splitlines()]
+    return [msgspec.structs.replace(one, source=None, verdicts=()) for one in found]
+
+
+def test_a_run_learns_from_what_another_exported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    given = written(tmp_path / "given.jsonl", clicks(1), clicks(2))
+    said = reader.run(f"hindcast demonstrations import {given} --run shown {NEW}")
+    assert "run shown: 2 demonstrations of 4 steps appended (by the rules: 2 success)" in said
+    reader.run("hindcast rebuild shown")
+    reader.run("hindcast export shown --to lines --format jsonl")
+    reader.run("hindcast export shown --to trajectories --format atif")
+    exported = documents_of(tmp_path / "lines" / "episodes.jsonl")
+    expected = [msgspec.convert(clicks(seed), EpisodeDocument) for seed in (1, 2)]
+    assert [[(one.instruction, step.page, step.action) for step in one.steps] for one in exported] == [
+        [(one.instruction, step.page, step.action) for step in one.steps] for one in expected
+    ]
+    assert [(one.task, one.evidence, one.final_page) for one in exported] == [
+        (one.task, one.evidence, one.final_page) for one in expected
+    ]
+
+    told = {line: reader.run(line) for line in COMMANDS}
+    assert "no defects" in told["hindcast audit taught"]
+    facts = facts_of(tmp_path / "home", "taught")
+    ended = {fact.episode for fact in facts if isinstance(fact, EpisodeEnded)}
+    judged = {fact.episode: fact.judgment.outcome for fact in facts if isinstance(fact, EpisodeJudged)}
+    assert judged == dict.fromkeys(ended, "success")
+    assert len(ended) == 2, "nobody else showed anything"
+    applied = [fact for fact in facts if isinstance(fact, UpdateApplied)]
+    assert len(applied) == 1
+    assert len(unpack_floats(applied[0].samples.weights)) == 4, "every step of both"
+
+    # the same by way of trajectories is the same to the byte
+    said = reader.run("hindcast demonstrations import trajectories --format atif --run taught")
+    assert "0 demonstrations of 0 steps appended, 2 were there" in said
+
+
+def test_an_import_that_was_interrupted_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = Reader(tmp_path, monkeypatch)
+    first = written(tmp_path / "first.jsonl", clicks(1))
+    reader.run(f"hindcast demonstrations import {first} --run shown {NEW}")
+    whole = Path(written(tmp_path / "whole.jsonl", clicks(1), says(2), clicks(3)))
+    handle = open_run("shown", home=tmp_path / "home")
+
+    class PowerCut(Exception):
+        pass
+
+    async def cut(_self: EpisodeRecord, _outcome: object) -> bool:
+        raise PowerCut
+
+    with monkeypatch.context() as dying:
+        dying.setattr(EpisodeRecord, "finish", cut)
+        with pytest.raises((PowerCut, BaseExceptionGroup)):
+            asyncio.run(import_documents(handle, whole, format_name="jsonl"))
+    said = reader.run(f"hindcast demonstrations import {whole} --run shown --json")
+    told = json.loads(said.splitlines()[-1])
+    assert (told["episodes"], told["present"], told["outcomes"]) == (2, 1, {"failure": 1, "success": 1})
+    facts = facts_of(tmp_path / "home", "shown")
+    assert len([fact for fact in facts if isinstance(fact, EpisodeEnded)]) == 3
+    (gone,) = [fact for fact in facts if isinstance(fact, EpisodeAbandoned)]
+    assert gone.steps == len([f for f in facts if isinstance(f, StepTaken) and f.episode == gone.episode])
+    requests = [fact for fact in facts if isinstance(fact, EpisodeRequested)]
+    assert [fact.attempt for fact in requests] == [0, 0, 1, 0]
+    assert "no defects" in reader.run("hindcast audit shown")
