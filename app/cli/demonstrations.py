@@ -14,8 +14,8 @@ from app.configuration import resolve
 from app.imports.reading import Format
 from app.runs import RunHandle, list_runs
 from app.selection import select_run
-from app.start import check_home_is_free
 from app.supervisor import home_folder
+from app.system import check_home_is_free
 
 app = typer.Typer(
     name="demonstrations", help="Demonstrations that were made elsewhere.", no_args_is_help=True
