@@ -2,11 +2,13 @@
 
 import asyncio
 import csv
+import json
 import re
 import sys
 from collections import Counter
 from pathlib import Path
 
+import msgspec
 import pytest
 from recorded_home import make_home
 from sqlalchemy import text
@@ -22,6 +24,7 @@ from core.arrays import unpack_floats
 from core.errors import SettingsError
 from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied
 from events.codec import decode_envelope
+from events.envelope import Recorded
 from events.memory import MemoryLog
 
 ROOT = Path(__file__).parents[2]
@@ -69,7 +72,7 @@ def test_the_consumer_of_the_documentation_works_as_it_stands_there(
 
 @pytest.mark.parametrize(
     "name",
-    ["success_watcher", "weight_outliers", "csv_sink", "duckdb_sink", "verdict_table", "outcome_counts"],
+    sorted(file.stem for file in (ROOT / "app" / "examples").glob("[!_]*.py")),
 )
 def test_each_is_short_enough_to_be_read_at_once(name: str) -> None:
     assert len((ROOT / "app" / "examples" / f"{name}.py").read_text().splitlines()) <= 40
@@ -159,6 +162,100 @@ def test_the_duckdb_sink_writes_each_event_once_also_when_a_crash_undoes_what_it
     assert rows == [(fact.episode, fact.judge.name, fact.judgment.outcome) for fact in JUDGED]
     told = [fact for _, _, fact in FACTS if isinstance(fact, UpdateApplied)]
     assert updates == [(fact.update, fact.model, fact.metrics["loss"]) for fact in told]
+
+
+def points_in(folder: Path) -> dict[str, list[tuple[int, float]]]:
+    """Of TensorBoard's event files, by tag: length, checksum, event, checksum, again and again (TFRecord)."""
+    event_of = pytest.importorskip("tensorboardX.proto.event_pb2").Event.FromString
+    found: dict[str, list[tuple[int, float]]] = {}
+    for file in sorted(folder.glob("events.out.tfevents.*")):
+        content, at = file.read_bytes(), 0
+        while at < len(content):
+            size = int.from_bytes(content[at : at + 8], "little")
+            event = event_of(content[at + 12 : at + 12 + size])
+            for value in event.summary.value:
+                found.setdefault(value.tag, []).append((event.step, value.simple_value))
+            at += 16 + size
+        assert at == len(content)
+    return found
+
+
+def updates_of_the_policy() -> list[UpdateApplied]:
+    return [fact for _, _, fact in FACTS if isinstance(fact, UpdateApplied) and fact.model == "policy"]
+
+
+def test_the_tensorboard_bridge_draws_every_update_and_success_over_training_episodes(
+    handle: RunHandle, tmp_path: Path
+) -> None:
+    pytest.importorskip("tensorboardX")
+    from app.examples.tensorboard_bridge import board
+
+    attach(handle, "app.examples.tensorboard_bridge:consumer", TENSORBOARD_FOLDER=str(tmp_path))
+    board(str(tmp_path)).close()
+    found = points_in(tmp_path)
+    told = updates_of_the_policy()
+    assert found["update/loss"] == [(fact.update, pytest.approx(fact.metrics["loss"])) for fact in told]
+    rows = asked(handle, "tensorboard_bridge", "SELECT won FROM tried WHERE at IS NOT NULL ORDER BY at")
+    won = [float(str(row[0])) for row in rows]
+    assert found["success"][-1][1] == pytest.approx(sum(won[-100:]) / len(won[-100:]))
+    said = [at for at, (_, _, fact) in enumerate(FACTS, 1) if isinstance(fact, EpisodeJudged)]
+    assert {at for at, _ in found["success"]} <= set(said)
+
+
+def test_the_wandb_bridge_keeps_a_row_for_every_verdict_and_update(
+    handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wandb = pytest.importorskip("wandb")
+    from app.examples.wandb_bridge import board
+
+    environment = {"WANDB_MODE": "offline", "WANDB_DIR": str(tmp_path), "WANDB_SILENT": "true"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    attach(handle, "app.examples.wandb_bridge:consumer", **environment)
+    kept = dict(board(handle.name).summary)
+    wandb.finish()
+    last = updates_of_the_policy()[-1]
+    assert (kept["update"], kept["update/loss"]) == (last.update, pytest.approx(last.metrics["loss"]))
+    assert list(tmp_path.glob("wandb/offline-run-*/run-*.wandb"))
+
+
+async def test_the_anomaly_watcher_names_the_update_that_leaps_and_no_other(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from app.examples.anomaly_watcher import consumer
+
+    calm = [0.1 + 0.01 * (number % 5) for number in range(20)]
+    model = updates_of_the_policy()[0]
+    log = MemoryLog("tale")
+    await record(log, FACTS[:1])
+    (stored,) = log.events
+    state = consumer.initial()
+    for number, loss in enumerate([*calm, 9.0, *calm], 1):
+        fact = msgspec.structs.replace(model, update=number, metrics={"loss": loss})
+        state = consumer.apply(state, Recorded(number, decode_envelope(stored), fact, b""))
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == ["update 21 at position 21: loss 9, of late 0.12 with a spread of 0.015"]
+
+
+def test_the_dataset_builder_writes_every_success_once_as_a_chat(handle: RunHandle, tmp_path: Path) -> None:
+    target, file = "app.examples.dataset_builder:consumer", tmp_path / "chats.jsonl"
+    attach(handle, target, "--until", str(len(FACTS) // 2), DATASET_FILE=str(file))
+    with file.open("a") as torn:
+        torn.write('{"id": "ep_of_a_transaction_that_was_und')
+    attach(handle, target, DATASET_FILE=str(file))
+    chats = {chat["id"]: chat["messages"] for chat in map(json.loads, file.read_text().splitlines())}
+    wanted = {
+        fact.episode
+        for _, _, fact in FACTS
+        if isinstance(fact, EpisodeRequested) and fact.origin in ("online", "demonstration")
+    }
+    succeeded = {fact.episode for fact in JUDGED if fact.judgment.outcome == "success"}
+    assert chats.keys() == wanted & succeeded != set()
+    assert len(file.read_text().splitlines()) == len(chats)
+    for episode, (task, *answers) in chats.items():
+        steps = [f.answer for _, _, f in FACTS if isinstance(f, StepTaken) and f.episode == episode]
+        assert task["role"] == "user"
+        assert answers == [{"role": "assistant", "content": answer} for answer in steps]
 
 
 def test_without_duckdb_its_sink_says_what_to_install(
