@@ -286,24 +286,22 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Train."""
-    from core.models.folders import policy_folder
-    from learner.loop import run_learner
+    """Train; or help the learner that started this process, or whom torchrun made the leader."""
+    from app.companions import help_leader, train
+    from learner.joining import place_in
 
+    place = place_in(os.environ)
+    if place is not None and place.rank > 0:
+        await until_stopped(asyncio.to_thread(help_leader, place, open_run(home=home_folder())), stop)
+        return
     async with opened("learner", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
         goal = launch.until.get("updates") if launch else None
         ready("")
-        await until_stopped(
-            run_learner(
-                log,
-                handle.blobs,
-                publisher=publisher,
-                policy=policy_folder(handle.settings.policy.base),
-                until_updates=int(goal) if goal else None,
-            ),
-            stop,
+        training = train(
+            handle, log, publisher, name=name, place=place, until_updates=int(goal) if goal else None
         )
+        await until_stopped(training, stop)
 
 
 async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:

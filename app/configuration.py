@@ -219,6 +219,16 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules, endpoint or learned"
         )
+    if learner.attention == "flash_attention_2" and (learner.precision, learner.device) != ("bf16", "cuda"):
+        found.append(
+            f"learner.attention = 'flash_attention_2' needs learner.precision = 'bf16' and learner.device = 'cuda', not "
+            f"{learner.precision!r} and {learner.device!r}"
+        )
+    if learner.processes > 1 and learner.offload_optimizer:
+        found.append(
+            f"learner.offload_optimizer keeps one process's memory small, and with learner.processes = {learner.processes} each "
+            "has its part of AdamW's state alone: leave it off"
+        )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(
             f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"

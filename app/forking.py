@@ -47,7 +47,7 @@ from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.reader import read
 from events.subjects import family_wildcard
-from learner.numerics import fingerprint
+from learner.numerics import fingerprint_of
 from learner.restoring import recompute_weights
 from learner.state import BufferState
 from storage.readmodel.address import parse
@@ -250,7 +250,7 @@ async def _begin(fork: RunHandle, log: EventLog, publisher: Publisher, state: Bu
         recipe=fork.recipe,
         run_seed=settings.run.seed,
         packages={name: importlib.metadata.version(name) for name in PACKAGES},
-        fingerprint=fingerprint(settings.learner.threads, settings.learner.device),
+        fingerprint=fingerprint_of(settings.learner),
         base_policy=state.started.base_policy,
         base_policy_name=state.started.base_policy_name,
         behaviour=state.started.behaviour | behaviour_of(settings.actors),

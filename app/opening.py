@@ -23,7 +23,7 @@ from events.catalogue import RunResumed, RunStarted
 from events.log import EventLog, Expectation
 from events.publisher import Publisher
 from events.subjects import family_wildcard
-from learner.numerics import fingerprint
+from learner.numerics import fingerprint_of
 
 PACKAGES = (
     "torch",
@@ -72,7 +72,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
             until = {name: int(goal) for name, goal in launch.until.items()} if launch else {}
             resumed = RunResumed(
                 after_position=identity.last,
-                fingerprint=fingerprint(handle.settings.learner.threads, handle.settings.learner.device),
+                fingerprint=fingerprint_of(handle.settings.learner),
                 until=until,
             )
             await publisher.decide(resumed, entity=handle.name)
@@ -90,7 +90,7 @@ def _started(handle: RunHandle) -> RunStarted:
         recipe=handle.recipe,
         run_seed=settings.run.seed,
         packages={name: importlib.metadata.version(name) for name in PACKAGES},
-        fingerprint=fingerprint(settings.learner.threads, settings.learner.device),
+        fingerprint=fingerprint_of(settings.learner),
         base_policy=weights,
         base_policy_name=settings.policy.base,
         behaviour=behaviour_of(settings.actors) | {"template": chat_frame(policy.tokenizer).name},

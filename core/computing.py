@@ -30,3 +30,11 @@ class ComputingSettings(Section):
     """What the adapter counts, times its rank."""
     lora_targets: tuple[str, ...] = ("all-linear",)
     """Layers that it adapts, by name as `q_proj`; `all-linear`: every linear one but the head."""
+    packed_sequences: bool = False
+    """Whether the samples of a pass stand in one row without padding, each seeing itself alone, where the model keeps them
+    apart; of one that does not, such as one with convolutions, they are padded as ever."""
+    attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
+    """torch's own attention, or that of the package flash-attn, which reads packed sequences without a mask; the latter needs
+    a GPU and `bf16`."""
+    processes: Count = 1
+    """Processes that compute each update together, each on a GPU of its own where there are GPUs."""

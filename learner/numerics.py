@@ -18,6 +18,7 @@ import torch
 
 from core.computing import Device
 from core.models.arithmetic import device_for
+from core.settings import LearnerSettings
 from events.catalogue.run import Fingerprint
 
 ACCELERATOR = " + "
@@ -31,6 +32,7 @@ def configure(threads: int) -> None:
     `threads`: of one operation, `learner.threads` in the settings.
     """
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when a GPU is first computed on
+    os.environ.setdefault("FLASH_ATTENTION_DETERMINISTIC", "1")  # read by transformers
     torch.set_num_threads(threads)
     if torch.get_num_interop_threads() != 1:
         try:
@@ -42,10 +44,10 @@ def configure(threads: int) -> None:
     torch.set_float32_matmul_precision("highest")
 
 
-def fingerprint(threads: int, device: Device = "cpu") -> Fingerprint:
+def fingerprint(threads: int, device: Device = "cpu", processes: int = 1) -> Fingerprint:
     """What this machine and these libraries are, as far as it decides about bits. Needs no `configure` before.
 
-    `device`: `learner.device` in the settings.
+    `device`, `processes`: as `learner.device` and `learner.processes` in the settings.
     """
     return Fingerprint(
         cpu_capability=torch.backends.cpu.get_cpu_capability(),
@@ -54,9 +56,14 @@ def fingerprint(threads: int, device: Device = "cpu") -> Fingerprint:
         torch=str(torch.__version__),
         transformers=version("transformers"),
         python=platform.python_version(),
-        platform=f"{platform.system()} {platform.machine()}{_accelerator(device)}",
+        platform=f"{platform.system()} {platform.machine()}{_accelerator(device)}{_together(processes)}",
         processor=processor(Path("/proc/cpuinfo")),
     )
+
+
+def fingerprint_of(settings: LearnerSettings) -> Fingerprint:
+    """That of a learner with these settings here."""
+    return fingerprint(settings.threads, settings.device, settings.processes)
 
 
 def device_then(then: Fingerprint) -> Device:
@@ -70,6 +77,11 @@ def _accelerator(device: Device) -> str:
     if found.type == "cpu":
         return ""
     return f"{ACCELERATOR}{torch.cuda.get_device_name(found)} CUDA {torch.version.cuda}"
+
+
+def _together(processes: int) -> str:
+    """How many processes add up a gradient; empty: one."""
+    return f" in {processes} processes" if processes > 1 else ""
 
 
 def processor(table: Path) -> str:

@@ -13,35 +13,43 @@ import torch
 from core.errors import BlobMissing
 from core.models.adapter import adapter_of, adapter_off, add_adapter
 from core.models.arithmetic import device_for, recompute_activations
+from core.models.joining import keeps_apart
 from core.models.policy import load_policy, load_weights, weights_of
 from core.seeds import derive_seed
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned
 from events.envelope import BlobRef
 from learner.episodes import Batch
+from learner.ranks import Ranks
 from storage.blobs import BlobStore
 
 
 class Policies:
     """Makes models, and knows the reference that the KL is taken to."""
 
-    def __init__(self, folder: Path, base: BlobRef, *, blobs: BlobStore, settings: LearnerSettings) -> None:
+    def __init__(
+        self, folder: Path, base: BlobRef, *, blobs: BlobStore, settings: LearnerSettings, ranks: Ranks
+    ) -> None:
         """`folder`: the policy that the base weights `base` belong to."""
         self._folder = folder
         self._base = base
         self._blobs = blobs
         self._settings = settings
+        self._ranks = ranks
         self._device = device_for(settings.device)
         self._reference: tuple[int, Any] | None = None
         """Version and model that the KL was taken to last."""
+        self.joinable = False
+        """Whether sequences can stand in one row; known once the trained model is made."""
 
     def plain(self) -> Any:
         """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""
-        return self._filled(self._base).to(self._device)
+        return self._placed(self._base)
 
     def trained(self) -> Any:
         """The model under training, before its first update. Raises as `plain`."""
         model, settings = self.plain(), self._settings
+        self.joinable = keeps_apart(model)
         if settings.lora_rank:
             add_adapter(
                 model,
@@ -52,7 +60,7 @@ class Policies:
             )
         if settings.gradient_checkpointing:
             recompute_activations(model)
-        return model
+        return self._ranks.spread(model)
 
     @contextmanager
     def reference(self, policy: Any, plan: BatchPlanned, batch: Batch) -> Iterator[Any]:
@@ -80,18 +88,22 @@ class Policies:
     def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
         """A model of its own with the weights of a version."""
         now = version == plan.version and version != 0
-        model = self._filled(self._base if version == 0 or now else _kept(plan, batch)).to(self._device)
+        model = self._placed(self._base if version == 0 or now else _kept(plan, batch))
+        model = self._ranks.spread(model.requires_grad_(False))
         if now:
             own = weights_of(model)
             with torch.no_grad():
                 for name, value in weights_of(policy).items():
                     own[name].copy_(value)
-        return model.requires_grad_(False)
+        return model
 
-    def _filled(self, weights: BlobRef) -> Any:
+    def _placed(self, weights: BlobRef) -> Any:
+        """A model with these weights, where it computes."""
         model = load_policy(self._folder).model
         load_weights(model, self._path(weights))
-        return model
+        if self._settings.attention != "sdpa":
+            model.set_attn_implementation(self._settings.attention)
+        return model.to(self._device)
 
     def _path(self, weights: BlobRef) -> Path:
         """Of a blob whose bits were checked."""

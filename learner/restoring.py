@@ -22,7 +22,7 @@ from events.chain import ChainChecker
 from events.log import EventLog
 from learner.comparison import compare_updates
 from learner.history import History, PastBatch, fold_history
-from learner.numerics import configure, device_then, differences, fingerprint
+from learner.numerics import configure, differences, fingerprint_of
 from learner.state import BufferState
 from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
@@ -151,7 +151,7 @@ def _unfinished(batches: list[PastBatch], state: BufferState) -> int | None:
 
 def _explain(history: History, position: int, what: str, expected: str, found: str) -> str:
     then = history.state.fingerprint
-    changed = differences(then, fingerprint(then.threads, device_then(then))) if then is not None else []
+    changed = differences(then, fingerprint_of(history.state.settings.learner)) if then is not None else []
     cause = (
         f"This machine or its libraries differ from those that recorded it: {'; '.join(changed)}."
         if changed

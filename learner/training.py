@@ -32,9 +32,10 @@ from learner.critic import CriticTraining
 from learner.episodes import Batch, Replay, Sample
 from learner.learned import Learned, Tensors
 from learner.metrics import sample_report, update_metrics
-from learner.passes import forward_passes
+from learner.passes import ForwardPass, forward_passes
 from learner.planning import Minibatch, minibatches_of
 from learner.policies import Policies
+from learner.ranks import Alone, Ranks
 from learner.stepping import Account, step_along
 from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
 from learner.valuing import step_advantages
@@ -57,8 +58,11 @@ class Training:
         blobs: BlobStore,
         settings: LearnerSettings,
         stop: Event | None = None,
+        ranks: Ranks | None = None,
     ) -> None:
         """The model of `folder` with the base weights `base`, before the first update.
+
+        `ranks`: the processes that compute it together, each with a `Training` of its own; None: this one does.
 
         Raises:
             ModelFileError, BlobMissing, BlobCorrupt: the model cannot be built.
@@ -67,7 +71,8 @@ class Training:
         self._folder = folder
         self._base = base
         self._settings = settings
-        self._policies = Policies(folder, base, blobs=blobs, settings=settings)
+        self._ranks = ranks or Alone()
+        self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
         self._stop = stop or Event()
         self._algorithm = algorithm_for(settings)
         self._policy = Learned(
@@ -176,14 +181,19 @@ class Training:
         self, model: Any, samples: Sequence[Sample], *, tokens_per_forward: int | None = None
     ) -> list[NDArray[np.float32]]:
         """`tokens_per_forward` None: as the batch begun has it."""
-        found: list[NDArray[np.float32] | None] = [None] * len(samples)
+        ends = np.cumsum([sample.tokens for sample in samples])
+        found = np.zeros(sum(sample.tokens for sample in samples))
         most = tokens_per_forward or self._settings.tokens_per_forward
         with torch.no_grad(), arithmetic(self._settings.precision, model):
-            for shared in forward_passes(samples, tokens_per_forward=most):
+            for shared, counts in self._ranks.own(self._passes(samples, most)):
                 self._check()
                 for index, values in zip(shared.indices, shared.log_probs(model), strict=True):
-                    found[index] = values.numpy().copy()
-        return [values for values in found if values is not None]
+                    found[ends[index] - len(values) : ends[index]] = values.numpy() if counts else 0.0
+        return np.split(self._ranks.add_up(found).astype(np.float32), ends[:-1]) if samples else []
+
+    def _passes(self, samples: Sequence[Sample], tokens_per_forward: int) -> list[ForwardPass]:
+        joined = self._settings.packed_sequences and self._policies.joinable
+        return forward_passes(samples, tokens_per_forward=tokens_per_forward, joined=joined)
 
     def _now(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities under the policy as it is, without gradient."""
@@ -241,7 +251,7 @@ class Training:
         losses: dict[int, SampleLoss] = {}
         speaking = [index for index, term in enumerate(terms) if term.counts]
         samples = [terms[index].sample for index in speaking]
-        for shared in forward_passes(samples, tokens_per_forward=self._settings.tokens_per_forward):
+        for shared, counts in self._ranks.own(self._passes(samples, self._settings.tokens_per_forward)):
             self._check()
             indices = [speaking[place] for place in shared.indices]
             with arithmetic(self._settings.precision, self._policy.model):
@@ -250,10 +260,21 @@ class Training:
                 index: self._algorithm.sample_loss(values[terms[index].first :], terms[index])
                 for index, values in zip(indices, found, strict=True)
             }
-            torch.stack([loss.loss for loss in own.values()]).sum().backward()  # type: ignore[no-untyped-call]
-            losses |= {index: loss._replace(loss=loss.loss.detach()) for index, loss in own.items()}
+            total = torch.stack([loss.loss for loss in own.values()]).sum()
+            (total if counts else total * 0).backward()  # type: ignore[no-untyped-call]
+            if counts:
+                losses |= {index: loss._replace(loss=loss.loss.detach()) for index, loss in own.items()}
         self._check()
-        return [losses.get(index, SILENT) for index in range(len(terms))]
+        return self._joined([losses.get(index, SILENT) for index in range(len(terms))])
+
+    def _joined(self, losses: Sequence[SampleLoss]) -> list[SampleLoss]:
+        """Of the samples of all processes: each has computed some, and is silent about the rest."""
+        told = np.array([[float(value) for value in loss] for loss in losses]).reshape(len(losses), -1)
+        joined = []
+        for loss, policy, cloning, kl, surprisal, ratio, clipped, kept in self._ranks.add_up(told).tolist():
+            value = torch.tensor(loss)
+            joined.append(SampleLoss(value, policy, cloning, kl, surprisal, ratio, int(clipped), int(kept)))
+        return joined
 
     def weights(self, model: str = POLICY) -> bytes:
         """A model's weights as a safetensors file."""

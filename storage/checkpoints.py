@@ -6,6 +6,8 @@ The bytes are a function of the content, so that equal states make equal blobs.
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import msgspec
 import numpy as np
@@ -50,6 +52,20 @@ def save_checkpoint(blobs: BlobStore, tensors: Tensors, counters: Counters) -> B
     return blobs.put(encode_checkpoint(tensors, counters))
 
 
+def decode_checkpoint(content: bytes) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+    """What `encode_checkpoint` made bytes of: of whoever made them, in the same run."""
+    with TemporaryDirectory() as folder:  # safetensors reads metadata from files alone
+        path = Path(folder, "checkpoint")
+        path.write_bytes(content)
+        return _read(path)
+
+
+def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+    with safe_open(path, framework="numpy") as file:
+        counters = msgspec.json.decode((file.metadata() or {})[_KEY], type=Counters)
+        return {name: file.get_tensor(name) for name in file.keys()}, counters  # noqa: SIM118
+
+
 def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> tuple[dict[str, NDArray[np.generic]], Counters]:
     """Tensors by name, and counters. Blocking.
 
@@ -59,9 +75,7 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> tuple[dict[str, NDArray[n
     """
     try:
         blobs.get(ref)
-        with safe_open(blobs.path(ref), framework="numpy") as file:
-            counters = msgspec.json.decode((file.metadata() or {})[_KEY], type=Counters)
-            return {name: file.get_tensor(name) for name in file.keys()}, counters  # noqa: SIM118
+        return _read(blobs.path(ref))
     except (BlobMissing, BlobCorrupt, SafetensorError, KeyError, msgspec.MsgspecError, OSError) as error:
         raise CheckpointCorrupt(
             f"the checkpoint {ref.sha256[:16]}… ({ref.size} bytes) cannot be read: {error}. Its weights can be computed "

@@ -19,13 +19,13 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from core.errors import ModelFileError
-from core.models.whole import whole
+from core.models.whole import fill, whole
 
 CONFIG = "adapter_config"
 """The one key of an adapter file's metadata."""
 PREFIX = "base_model.model."
 """Before every name in peft's files."""
-NAME = ".default"
+NAME = "default"
 """What peft calls an adapter in a model, and leaves out in files."""
 ALL_LINEAR = "all-linear"
 """Of the layers to adapt: every linear one but the head."""
@@ -87,7 +87,7 @@ def _is_adapter(name: str) -> bool:
 def encode_adapter(model: Any) -> bytes:
     """A model's adapter as a file in memory: the same adapter gives the same bytes."""
     tensors = {
-        PREFIX + name.replace(f"{NAME}.", "."): whole(value).contiguous()
+        PREFIX + name.replace(f".{NAME}.", "."): whole(value).contiguous()
         for name, value in adapter_of(model).items()
     }
     content: bytes = save(tensors, {CONFIG: json.dumps(model.adapter_config, sort_keys=True)})
@@ -133,12 +133,11 @@ def load_adapter(
 
     """
     if own := adapter_of(model):
-        names = {name: PREFIX + name.replace(f"{NAME}.", ".") for name in own}
+        names = {name: PREFIX + name.replace(f".{NAME}.", ".") for name in own}
         if any(names[name] not in tensors or tensors[names[name]].shape != own[name].shape for name in own):
             raise ModelFileError(f"the adapter in {path} does not fit the model's own (learner.lora_rank)")
-        with torch.no_grad():
-            for name, value in own.items():
-                value.copy_(tensors[names[name]])
+        for name, value in own.items():
+            fill(value, tensors[names[name]])
         return
     weights = dict(model.named_parameters())
     layers = sorted({name.removeprefix(PREFIX).partition(".lora_")[0] for name in tensors})
@@ -168,13 +167,13 @@ def unmerge(model: Any) -> None:
 @contextmanager
 def adapter_off(model: Any) -> Iterator[None]:
     """The model without its adapter, for the time being."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.tuners.lora import LoraLayer
 
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    for layer in layers:
-        layer.enable_adapters(False)
+    layers = [module for module in model.modules() if isinstance(module, LoraLayer)]
+    for layer in layers:  # by its factor, so that nothing is told apart from before when it is on again
+        layer.set_scale(NAME, 0)
     try:
         yield
     finally:
         for layer in layers:
-            layer.enable_adapters(True)
+            layer.set_scale(NAME, 1)

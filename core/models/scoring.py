@@ -6,6 +6,7 @@ also serves attention. The model computes wherever its weights are; results are 
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,24 +43,30 @@ def score(
     return scores
 
 
-def packs(samples: Sequence[Scored], *, tokens_per_forward: int) -> list[list[int]]:
-    """Indices of samples that share a forward pass: sorted by length, then by index; at most so many padded tokens.
+def packs(samples: Sequence[Scored], *, tokens_per_forward: int, joined: bool = False) -> list[list[int]]:
+    """Indices of samples that share a forward pass: sorted by length, then by index; at most so many tokens.
 
-    A sample that is longer than the budget gets a pass of its own.
+    Padding counts, where they are not `joined` in one row. A sample that is longer than the budget gets a pass of its own.
     """
     order = sorted(range(len(samples)), key=lambda index: (_length(samples[index]), index))
     result: list[list[int]] = []
+    tokens = 0
     for index in order:
-        if result and _length(samples[index]) * (len(result[-1]) + 1) <= tokens_per_forward:
+        length = _length(samples[index])
+        tokens = tokens + length if joined else length * (len(result[-1]) + 1 if result else 1)
+        if result and tokens <= tokens_per_forward:
             result[-1].append(index)
         else:
             result.append([index])
+            tokens = length
     return result
 
 
-def score_pack(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
-    """`score` for samples that fit one forward pass."""
-    found = _distributions(model, samples, temperature)
+def score_pack(
+    model: Any, samples: Sequence[Scored], *, temperature: float, joined: bool = False
+) -> list[torch.Tensor]:
+    """`score` for samples that fit one forward pass; `joined`: in one row (see `core.models.joining.keeps_apart`)."""
+    found = _distributions(model, samples, temperature, joined=joined)
     targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
     logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
     return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
@@ -74,17 +81,40 @@ def distributions(model: Any, samples: Sequence[Scored], *, temperature: float) 
     return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
 
 
-def _distributions(model: Any, samples: Sequence[Scored], temperature: float) -> torch.Tensor:
-    length = max(map(_length, samples))
-    ids = torch.zeros((len(samples), length), dtype=torch.long)
-    for row, sample in enumerate(samples):
-        ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
-    rows, columns = _before_actions(samples)
-    hidden = model.base_model(input_ids=ids.to(device_of(model)), use_cache=False).last_hidden_state[
-        rows, columns
-    ]  # [actions, width]
-    logits = model.get_output_embeddings()(hidden).float() / (temperature or 1.0)  # [actions, vocabulary]
-    return torch.log_softmax(restrict(logits, _allowed(samples)), dim=-1)
+def _distributions(
+    model: Any, samples: Sequence[Scored], temperature: float, *, joined: bool = False
+) -> torch.Tensor:
+    device = device_of(model)
+    read = getattr(model, "read_out", None) or partial(read_out, model)
+    if joined:
+        ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
+        places = torch.tensor([[place for one in samples for place in range(_length(one))]])
+        rows, columns = _before_actions(samples, joined=True)
+        logits = read(ids.to(device), rows, columns, places.to(device))
+    else:
+        ids = torch.zeros((len(samples), max(map(_length, samples))), dtype=torch.long)
+        for row, sample in enumerate(samples):
+            ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
+        logits = read(ids.to(device), *_before_actions(samples))
+    return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), _allowed(samples)), dim=-1)
+
+
+def read_out(
+    model: Any,
+    ids: torch.Tensor,
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    places: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Logits after these columns of a batch of prompts  # ids [rows, length] -> [columns, vocabulary].
+
+    `places`: of each token in its own sequence, where several stand in a row: transformers tells them apart by these.
+    A model that several processes share has this as a method of its own, which gathers what it needs (`learner.ranks`).
+    """
+    apart = {} if places is None else {"position_ids": places}
+    hidden = model.base_model(input_ids=ids, use_cache=False, **apart).last_hidden_state[rows, columns]
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    return logits
 
 
 def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.Tensor:
@@ -105,14 +135,16 @@ def _allowed(samples: Sequence[Scored]) -> list[Allowed | None]:
     return found
 
 
-def _before_actions(samples: Sequence[Scored]) -> tuple[torch.Tensor, torch.Tensor]:
+def _before_actions(samples: Sequence[Scored], *, joined: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows and columns of the positions whose logits predict action tokens."""
     rows: list[int] = []
     columns: list[int] = []
+    begin = 0
     for row, sample in enumerate(samples):
-        start = len(sample.prompt_ids) - 1
-        rows += [row] * len(sample.action_ids)
+        start = begin + len(sample.prompt_ids) - 1
+        rows += [0 if joined else row] * len(sample.action_ids)
         columns += range(start, start + len(sample.action_ids))
+        begin += _length(sample) if joined else 0
     return torch.tensor(rows, dtype=torch.long), torch.tensor(columns, dtype=torch.long)
 
 

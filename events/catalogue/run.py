@@ -20,7 +20,8 @@ class Fingerprint(msgspec.Struct, frozen=True, kw_only=True):
     transformers: str
     python: str
     platform: str
-    """Operating system and architecture; where the learner computes on a GPU, which one, and CUDA's release."""
+    """Operating system and architecture; where the learner computes on a GPU, which one, and CUDA's release; where
+    several processes compute each update together, how many."""
     processor: str = ""
     """Vendor, family and model: matrix libraries choose their kernels by it. Empty: recorded before it was noted."""
 

@@ -1,0 +1,214 @@
+"""A trainer in several processes: rank 0 leads, which alone reads and writes the log, and tells the others what to do.
+
+    leader:    LeadingTraining.begin ──order──> begin   ┐ each with its own `Training`, on its part of the passes;
+    follower:  follow()              <──order──         ┘ FSDP's collectives keep them in step
+
+Invariant: every process takes the same orders in the same sequence, so that their collectives meet. A follower waits for
+its next order as long as its leader lives; a leader that loses a follower gets an error from its next collective, and
+whoever watches its processes ends it (`app.companions`). Orders are MessagePack, never pickles.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+from pydantic import BaseModel
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from core.settings import LearnerSettings
+from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from events.envelope import BlobRef
+from learner.episodes import Batch, Sample
+from learner.ranks import Together
+from learner.training import Training
+from storage.blobs import BlobStore
+from storage.checkpoints import Counters, decode_checkpoint, encode_checkpoint
+
+WAIT_S = 60.0
+"""After which a follower that has no order looks again whether its leader is there."""
+
+
+class Make(msgspec.Struct, frozen=True, tag=True):
+    """Begin with the base weights."""
+
+    base: BlobRef
+    settings: LearnerSettings
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.begin`."""
+
+    plan: BatchPlanned
+    batch: Batch
+
+
+class Step(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.step`."""
+
+    index: int
+
+
+class Score(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.score`."""
+
+    samples: list[Sample]
+    tokens_per_forward: int
+
+
+class Weights(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.weights`."""
+
+    model: str
+
+
+class Snapshot(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.snapshot`."""
+
+    batch: int
+    version: int
+
+
+class Restore(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.restore`."""
+
+    checkpoint: bytes
+
+
+Order = Make | Begin | Step | Score | Weights | Snapshot | Restore
+
+
+class Orders:
+    """What the leader says and the followers hear, one after the other."""
+
+    def __init__(self, store: TCPStore) -> None:
+        """`store`: that all processes share."""
+        self._store = store
+        self._number = 0
+
+    def give(self, order: Order) -> None:
+        """Tell all followers. Returns when they have it."""
+        content = msgspec.msgpack.encode(order, enc_hook=_to_plain)
+        self._store.set(f"order/{self._number}", str(len(content)))
+        self._number += 1
+        dist.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0)
+
+    def take(self) -> Order:
+        """The next order, whenever it comes. Raises RuntimeError when the leader is gone."""
+        key = f"order/{self._number}"
+        while not self._arrived(key):
+            pass
+        content = torch.empty(int(self._store.get(key)), dtype=torch.uint8)
+        self._number += 1
+        dist.broadcast(content, src=0)
+        order: Order = msgspec.msgpack.decode(content.numpy().tobytes(), type=Order, dec_hook=_from_plain)
+        return order
+
+    def _arrived(self, key: str) -> bool:
+        try:
+            self._store.wait([key], timedelta(seconds=WAIT_S))
+        except dist.DistStoreError:  # nothing yet; a lost connection is another error
+            return False
+        return True
+
+
+def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Together) -> None:
+    """Do as the leader says, for ever. `folder`: of the policy that the run begins with."""
+    training: Training | None = None
+    while True:
+        order = orders.take()
+        if isinstance(order, Make):
+            training = Training(folder, order.base, blobs=blobs, settings=order.settings, ranks=ranks)
+            continue
+        assert training is not None, "the leader makes a model before anything else"
+        match order:
+            case Begin():
+                training.begin(order.plan, order.batch)
+            case Step():
+                training.step(order.index)
+            case Score():
+                training.score(order.samples, tokens_per_forward=order.tokens_per_forward)
+            case Weights():
+                training.weights(order.model)
+            case Snapshot():
+                training.snapshot(batch=order.batch, version=order.version)
+            case Restore():
+                training.restore(*decode_checkpoint(order.checkpoint))
+
+
+class LeadingTraining:
+    """See `learner.trainer.Trainer`: this process's `Training`, and the order to the others before each call of it."""
+
+    def __init__(self, training: Training, orders: Orders) -> None:
+        self._training = training
+        self._orders = orders
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """See `Trainer.begin`."""
+        self._orders.give(Begin(plan, batch))
+        self._training.begin(plan, batch)
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """See `Trainer.step`."""
+        self._orders.give(Step(index))
+        return self._training.step(index)
+
+    def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
+        """See `Trainer.score`."""
+        self._orders.give(Score(list(samples), tokens_per_forward))
+        return self._training.score(samples, tokens_per_forward=tokens_per_forward)
+
+    def weights(self, model: str) -> bytes:
+        """See `Trainer.weights`: gathered here, tensor by tensor."""
+        self._orders.give(Weights(model))
+        return self._training.weights(model)
+
+    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+        """See `Trainer.snapshot`: gathered here."""
+        self._orders.give(Snapshot(batch, version))
+        return self._training.snapshot(batch=batch, version=version)
+
+    def restore(self, tensors: dict[str, NDArray[np.generic]], counters: Counters) -> None:
+        """See `Trainer.restore`."""
+        self._orders.give(Restore(encode_checkpoint(tensors, counters)))
+        self._training.restore(tensors, counters)
+
+
+class MakeLeading:
+    """See `learner.trainer.MakeTrainer`."""
+
+    def __init__(self, orders: Orders, ranks: Together) -> None:
+        self._orders = orders
+        self._ranks = ranks
+
+    def __call__(
+        self,
+        folder: Path,
+        base: BlobRef,
+        *,
+        blobs: BlobStore,
+        settings: LearnerSettings,
+        stop: Event | None = None,
+    ) -> LeadingTraining:
+        """The trainer in all processes, before its first update."""
+        self._orders.give(Make(base, settings))
+        training = Training(folder, base, blobs=blobs, settings=settings, stop=stop, ranks=self._ranks)
+        return LeadingTraining(training, self._orders)
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"an order cannot hold a {type(value).__name__}")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    if issubclass(kind, BaseModel):
+        return kind.model_validate(value)
+    raise TypeError(f"an order cannot hold a {kind.__name__}")

@@ -1,0 +1,18 @@
+"""A process that trains with a leader: `python following_process.py BLOBS POLICY`, its place in its environment."""
+
+import os
+import sys
+from pathlib import Path
+
+from learner.joining import found_store, joined, place_in
+from learner.leading import follow
+from learner.numerics import configure
+from storage.blobs import BlobStore
+
+if __name__ == "__main__":
+    configure(1)
+    blobs, policy = map(Path, sys.argv[1:])
+    place = place_in(os.environ)
+    assert place is not None
+    with joined(place, found_store(place), "cpu") as (orders, ranks):
+        follow(orders, policy, blobs=BlobStore(blobs), ranks=ranks)

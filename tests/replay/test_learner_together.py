@@ -1,0 +1,87 @@
+"""Two processes that compute each update together (FSDP2 over gloo), beside one that computes it alone."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
+
+from events.catalogue import UpdateApplied, WeightsPublished
+from events.publisher import Publisher
+from learner.joining import Place, joined, open_store
+from learner.leading import MakeLeading
+from learner.loop import LearnerReport, run_learner
+from learner.numerics import configure
+from learner.tolerance import weights_distance
+from learner.verify import verify
+
+TOLERANCE = 1e-4
+"""Of numbers, as `learner.tolerance` measures them, and of the weights' distance."""
+FORMS: dict[str, dict[str, Any]] = {"whole": {"gradient_checkpointing": True}, "adapter": {"lora_rank": 4}}
+FOLLOWER = Path(__file__).parents[1] / "following_process.py"
+
+
+@contextmanager
+def leading(made: Bench) -> Iterator[MakeLeading]:
+    """This process as the leader of two, the other one at work."""
+    store = open_store(2)
+    environment = os.environ | Place(1, 1, 2).environment(store.port)
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    command = [sys.executable, str(FOLLOWER), str(folder_of(made.blobs)), str(made.policy)]
+    follower = subprocess.Popen(command, env=environment)
+    try:
+        with joined(Place(0, 0, 2), store, "cpu") as (orders, ranks):
+            yield MakeLeading(orders, ranks)
+    finally:
+        follower.kill()
+        follower.wait()
+
+
+async def learn_with(make: MakeLeading, made: Bench, *, until: int) -> LearnerReport:
+    async with Publisher(made.log, producer="learner.1", code_rev="test", settings=QUICK) as publisher:
+        return await run_learner(
+            made.log,
+            made.blobs,
+            publisher=publisher,
+            policy=made.policy,
+            until_updates=until,
+            make_trainer=make,
+        )
+
+
+async def what_came_of(made: Bench) -> tuple[list[UpdateApplied], list[bytes]]:
+    """Updates, and published weights."""
+    facts = [recorded.fact for recorded in await events_of(made.log)]
+    weights = [made.blobs.get(fact.weights) for fact in facts if isinstance(fact, WeightsPublished)]
+    return [fact for fact in facts if isinstance(fact, UpdateApplied)], weights
+
+
+async def test_two_processes_compute_the_updates_of_one(tmp_path: Path) -> None:
+    """Whole weights, stopped in the middle of a batch and gone on with in processes started anew; and an adapter."""
+    configure(1)
+    pairs = []
+    for name, learner in FORMS.items():
+        settings = settings_with(**learner, kl_coefficient=0.1, keep_checkpoints=1)
+        alone = await bench(tmp_path / name / "alone", batches=3, settings=settings)
+        together = await bench(tmp_path / name / "together", batches=3, settings=settings)
+        await learn(alone, until=4)
+        pairs.append((alone, together))
+    (_, whole), (_, adapter) = pairs
+    with leading(whole) as make:
+        await learn_with(make, whole, until=3)
+        await learn_with(make, adapter, until=4)
+    with leading(whole) as make:
+        resumed = await learn_with(make, whole, until=4)
+    assert resumed.recomputed == 1  # to the very bit, else it is refused
+    for alone, together in pairs:
+        (updates, weights), (again, others) = await what_came_of(alone), await what_came_of(together)
+        assert [one.inputs for one in updates] == [one.inputs for one in again]
+        for ours, theirs in zip(weights, others, strict=True):
+            assert weights_distance(ours, theirs) < TOLERANCE
+        report = await verify(together.log, together.blobs, policy=together.policy, tolerance=TOLERANCE)
+        assert report.within_tolerance
+        assert report.updates == 4
