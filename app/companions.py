@@ -55,17 +55,21 @@ async def train(
 ) -> None:
     """Lead the learner until its goal is reached. Raises as `learner.loop.run_learner` and `companions` do."""
     with companions(handle.settings.learner, place, name) as (make_trainer, others):
-        async with asyncio.TaskGroup() as tasks:
-            watching = tasks.create_task(others.watch(), name="watch companions")
-            await run_learner(
-                log,
-                handle.blobs,
-                publisher=publisher,
-                policy=policy_folder(handle.settings.policy.base),
-                until_updates=until_updates,
-                make_trainer=make_trainer,
-            )
-            watching.cancel()
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(others.watch(), name="watch companions")
+                await run_learner(
+                    log,
+                    handle.blobs,
+                    publisher=publisher,
+                    policy=policy_folder(handle.settings.policy.base),
+                    until_updates=until_updates,
+                    make_trainer=make_trainer,
+                )
+                watching.cancel()
+        except* RuntimeError as lost:  # what a collective raises that has lost somebody
+            others.require_all()
+            raise lost
 
 
 def help_leader(place: Place, handle: RunHandle) -> None:
@@ -86,13 +90,17 @@ class Companions:
     async def watch(self) -> None:
         """For ever. Raises CompanionEnded when one of them has ended."""
         while True:
-            for rank, process in enumerate(self._started, start=1):
-                if (status := process.poll()) is not None:
-                    raise CompanionEnded(
-                        f"process {rank} of the learner (pid {process.pid}) ended with status {status}; what it had to say "
-                        "stands above. All of them are started again."
-                    )
+            self.require_all()
             await asyncio.sleep(WATCH_S)
+
+    def require_all(self) -> None:
+        """Raise CompanionEnded where one of them has ended."""
+        for rank, process in enumerate(self._started, start=1):
+            if (status := process.poll()) is not None:
+                raise CompanionEnded(
+                    f"process {rank} of the learner (pid {process.pid}) ended with status {status}; what it had to say "
+                    "stands above. All of them are started again."
+                )
 
 
 @contextmanager

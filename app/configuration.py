@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 
 from actors.scaffold.files import check_states
 from app import web_tasks
+from app.computing_conflicts import computing_conflicts
 from app.endpoint_conflicts import endpoint_conflicts
 from app.place_conflicts import place_conflicts
 from app.prompt_conflicts import prompt_conflicts
@@ -219,16 +220,6 @@ def find_conflicts(settings: Settings) -> list[str]:
         found.append(
             "relabeler.kind is empty, and learner.algorithm = 'hsl' learns from nothing but relabelled episodes: set it to rules, endpoint or learned"
         )
-    if learner.attention == "flash_attention_2" and (learner.precision, learner.device) != ("bf16", "cuda"):
-        found.append(
-            f"learner.attention = 'flash_attention_2' needs learner.precision = 'bf16' and learner.device = 'cuda', not "
-            f"{learner.precision!r} and {learner.device!r}"
-        )
-    if learner.processes > 1 and learner.offload_optimizer:
-        found.append(
-            f"learner.offload_optimizer keeps one process's memory small, and with learner.processes = {learner.processes} each "
-            "has its part of AdamW's state alone: leave it off"
-        )
     if learner.phase_window[0] > learner.phase_window[1]:
         found.append(
             f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"
@@ -291,6 +282,7 @@ def find_conflicts(settings: Settings) -> list[str]:
     found += endpoint_conflicts(settings)
     found += webarena_conflicts(settings)
     found += webshop_conflicts(settings)
+    found += computing_conflicts(learner)
     for task in curriculum.tasks:
         family, _, seed = task.rpartition(":")
         if family.partition("/")[0] not in curriculum.environments or not seed.isdecimal():
