@@ -19,8 +19,12 @@ LEARNED = "learned"
 
 
 @asynccontextmanager
-async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[Relabeler | Versions[Any]]:
+async def open_relabeler(
+    settings: Settings, blobs: BlobStore, *, pages: BlobStore | None = None
+) -> AsyncIterator[Relabeler | Versions[Any]]:
     """The relabeler that the settings name; the versions of it where the run itself trains it.
+
+    `blobs`: where its weights are; `pages`: where the pages of episodes are; None: there, too.
 
     Raises:
         SettingsError: they name none.
@@ -37,7 +41,7 @@ async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[
         async with Endpoint(
             settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
         ) as endpoint:
-            yield EndpointRelabeler(endpoint, blobs=blobs, most=most)
+            yield EndpointRelabeler(endpoint, blobs=pages or blobs, most=most)
     elif kind == LEARNED:
         from actors.relabel.learned import LearnedVersions
         from core.models.folders import policy_folder
@@ -45,7 +49,7 @@ async def open_relabeler(settings: Settings, blobs: BlobStore) -> AsyncIterator[
         teacher = RuleRelabeler(most=most) if settings.relabeler.teacher else None
         folder = policy_folder(settings.policy.base)
         yield await asyncio.to_thread(
-            LearnedVersions, folder, blobs=blobs, settings=settings, teacher=teacher
+            LearnedVersions, folder, blobs=blobs, pages=pages or blobs, settings=settings, teacher=teacher
         )
     else:
         raise SettingsError(

@@ -60,7 +60,7 @@ class LearnedRelabeler:
         *,
         version: int | None,
         settings: RelabelerSettings,
-        blobs: BlobStore,
+        pages: BlobStore,
         teacher: Relabeler | None,
         reading: Lock,
     ) -> None:
@@ -73,13 +73,13 @@ class LearnedRelabeler:
         self.version = version
         """Published version that speaks; None: none was published."""
         self._settings = settings
-        self._blobs = blobs
+        self._pages = pages
         self._teacher = teacher
         self._reading = reading
 
     async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
         """See `Relabeler.goals`. Raises SettingsError where the answers leave no room for the page."""
-        final = await asyncio.to_thread(read_page, self._blobs, episode.ended.final_observation)
+        final = await asyncio.to_thread(read_page, self._pages, episode.ended.final_observation)
         if final is None:
             return Finding((), failure=NO_PAGE)
         lesson, needs_success = await self._lesson(episode, pages)
@@ -173,13 +173,21 @@ class LearnedVersions(Versions[LearnedRelabeler]):
     """
 
     def __init__(
-        self, folder: Path, *, blobs: BlobStore, settings: Settings, teacher: Relabeler | None
+        self,
+        folder: Path,
+        *,
+        blobs: BlobStore,
+        pages: BlobStore,
+        settings: Settings,
+        teacher: Relabeler | None,
     ) -> None:
-        """`folder`: of the policy, whose tokenizer and architecture the model has."""
+        """`folder`: of the policy, whose tokenizer and architecture the model has; `blobs`: where its weights are; `pages`: where
+        the pages of episodes are."""
         super().__init__(RELABELER, self._relabeler)
         self._folder = folder
         self._tokenizer = load_tokenizer(folder)
         self._blobs = blobs
+        self._pages = pages
         self._settings = settings
         self._teacher = teacher
         self._reading = Lock()
@@ -195,7 +203,7 @@ class LearnedVersions(Versions[LearnedRelabeler]):
             model,
             version=None if published is None else published.version,
             settings=self._settings.relabeler,
-            blobs=self._blobs,
+            pages=self._pages,
             teacher=self._teacher,
             reading=self._reading,
         )

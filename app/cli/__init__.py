@@ -48,6 +48,7 @@ COMMANDS = {
     "rejudge": "rejudge",
     "judge": "judge",
     "orm": "orm",
+    "relabel": "relabel",
     "replay": "replay",
     "repair": "repair",
     "fork": "fork",

@@ -59,7 +59,11 @@ def relabel(
     """What the relabeler says of the visit; `weights`: of the version that was published before."""
     blobs = BlobStore(folder)
     versions = LearnedVersions(
-        policy, blobs=blobs, settings=SETTINGS, teacher=RuleRelabeler(most=2) if teacher else None
+        policy,
+        blobs=blobs,
+        pages=blobs,
+        settings=SETTINGS,
+        teacher=RuleRelabeler(most=2) if teacher else None,
     )
     story: list[Fact] = []
     if weights:

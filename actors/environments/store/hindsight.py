@@ -63,6 +63,16 @@ def hindsight_of(task: Task, evidence: Evidence, walk: Walk, *, most: int) -> li
     return [_demonstration(achieved, ending, walk) for achieved in _chosen(task, goals, ending)[:most]]
 
 
+def first_achieved(evidence: Evidence, walk: Walk) -> dict[tuple[str, bytes], int]:
+    """Every goal that an episode achieved, by family and meaning, and by how many steps it was achieved first."""
+    found: dict[tuple[str, bytes], int] = {}
+    for goal in achieved_goals(evidence) if walk.pages else ():
+        if goal.ordinal > walk.ordinals[0]:
+            key = goal.family, meaning(goal.family, goal.goal)
+            found.setdefault(key, walk.step_of(goal.ordinal) + 1)
+    return found
+
+
 def _chosen(task: Task, goals: Sequence[AchievedGoal], ending: Ending) -> list[AchievedGoal]:
     """One wording of each goal, families in turn."""
     kinds: dict[str, dict[bytes, list[AchievedGoal]]] = {}

@@ -1,0 +1,155 @@
+"""`hindcast relabel accuracy`."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from actors.replay.recorded import Wanted
+from actors.versions import Versions
+from app.asked_settings import asked_settings
+from app.cli.bars import progress_bar
+from app.cli.options import EndpointValues, Json, SourceName
+from app.cli.output import print_json, print_table, print_text
+from app.cli.selecting import Families, Origin, wanted_of
+from app.relabel_accuracy import RelabelReport, measure_relabeler
+from app.relabelers import LEARNED, open_relabeler
+from app.sources import Source, open_source
+from core.endpoint import ENDPOINT
+from core.errors import SettingsError
+from core.settings import Settings
+from core.statistics import Interval
+
+app = typer.Typer(
+    name="relabel", help="Relabelers: the goals that episodes did achieve.", no_args_is_help=True
+)
+KINDS = ("rules", ENDPOINT, LEARNED)
+
+
+@app.callback()
+def relabel() -> None:
+    """Relabelers: the goals that episodes did achieve."""
+
+
+@app.command("accuracy")
+def accuracy(
+    run: SourceName = None,
+    relabeler: Annotated[
+        str | None, typer.Option(help=f"Who relabels: {', '.join(KINDS)}; by default the run's own.")
+    ] = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Whose episodes; by default those of the run whose relabeler it is."
+        ),
+    ] = None,
+    family: Families = None,
+    origin: Origin = "online",
+    overrides: EndpointValues = None,
+    as_json: Json = False,
+) -> None:
+    """How often a relabeler is right about the store's episodes of held-out tasks, by what the store knows was achieved.
+
+    Precision: of the goals named, those achieved. Recall: found of those that the rules list. Balanced accuracy is over
+    steps: the mean of two shares, of those that achieved a goal and of the others, which it calls so.
+
+    Example: hindcast relabel accuracy run-1 --relabeler learned
+    """
+    wanted = wanted_of(None, None, every=True, family=family, origin=origin, seed=1, usual=None)
+    source = open_source(run)
+    settings = asked_settings(source.settings, overrides or [])
+    kind = relabeler or settings.relabeler.kind
+    if kind not in KINDS:
+        raise SettingsError(f"there is no relabeler {kind!r}: name one of {', '.join(KINDS)} by --relabeler")
+    named = settings.model_copy(update={"relabeler": settings.relabeler.model_copy(update={"kind": kind})})
+    with progress_bar(as_json=as_json) as bar:
+        task = bar.add_task("relabelling", total=None)
+        report = asyncio.run(
+            _measure(
+                source,
+                source if on is None else open_source(on),
+                named,
+                wanted,
+                lambda: bar.advance(task),
+            )
+        )
+    if as_json:
+        print_json(msgspec.to_builtins(report))
+    else:
+        print_relabel_report(report)
+
+
+async def _measure(
+    source: Source, on: Source, settings: Settings, wanted: Wanted, said: Callable[[], None]
+) -> RelabelReport:
+    """The relabeler that the settings name, the newest version of it where the run trains it.
+
+    Raises:
+        SettingsError: no version was published, or every task may have been learned from.
+
+    """
+    held_out, chosen = settings.learner.relabeler_held_out, settings.relabeler
+    async with open_relabeler(settings, source.blobs, pages=on.blobs) as opened:
+        speaker: Any = opened
+        if isinstance(opened, Versions):
+            if not held_out:
+                raise SettingsError(
+                    f"run {source.name} holds no task out (learner.relabeler_held_out = 0): whatever is measured was learned "
+                    "from"
+                )
+            async with source.connect_log() as log:
+                speaker = await opened.begin(log)
+            if speaker.version is None:
+                raise SettingsError(
+                    f"run {source.name} has published no relabeler yet, or has let go of its weights. Set relabeler.kind = "
+                    f"{LEARNED} and learner.relabeler_every; then: hindcast log --run {source.name}"
+                )
+        return await measure_relabeler(
+            speaker,
+            on,
+            wanted,
+            run=source.name,
+            held_out=held_out,
+            most=chosen.goals,
+            timeout_s=chosen.timeout_s,
+            said=said,
+        )
+
+
+def print_relabel_report(report: RelabelReport) -> None:
+    """The confusion table over steps, and what comes of it."""
+    table = report.table
+    print_table(
+        (f"store \\ {report.relabeler}", "achieves a goal", "achieves none"),
+        [
+            ("achieves a goal", table.hits, table.misses),
+            ("achieves none", table.false_alarms, table.rejections),
+        ],
+        empty="",
+    )
+    print_text("")
+    print_text(
+        f"precision {_band(report.precision)} of {report.named} goals named; {report.dropped} dropped as no goals"
+    )
+    print_text(f"recall {_band(report.recall)} of the goals that the rules list")
+    print_text(f"cut at the first achievement {_band(report.cut)} of the achieved goals named")
+    print_text(f"steps that achieve a goal found {_band(report.achieving_found)} n={table.successes}")
+    print_text(f"other steps found {_band(report.others_found)} n={table.failures}")
+    balanced = (
+        "not defined: one kind of step is missing" if report.balanced is None else _band(report.balanced)
+    )
+    print_text(
+        f"balanced accuracy over steps {balanced}; always the same answer: 50.0%, which is right for {report.majority:.1%}"
+    )
+    which = f"held-out ({report.held_out:.0%} of all) " if report.held_out else ""
+    why = ", ".join(f"{reason} {count}" for reason, count in report.silent_because.items())
+    print_text(
+        f"run {report.run}: {report.relabeler} on {report.episodes} episodes of {report.tasks} {which}tasks of {report.on}; "
+        f"{report.silent} it could not tell about{f' ({why})' if why else ''}"
+    )
+
+
+def _band(interval: Interval) -> str:
+    return f"{interval.rate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"
