@@ -1,5 +1,5 @@
 # Two commands: `make run` trains an agent, `make test` passes the tests. Both set everything up first.
-.PHONY: run setup test check docs clean
+.PHONY: run setup vllm test test-vllm check docs clean
 
 PY := .venv/bin/python
 
@@ -8,6 +8,9 @@ run: setup
 
 setup:
 	@sh app/setup.sh
+
+vllm: setup
+	@sh app/setup_vllm.sh
 
 check: setup
 	.venv/bin/ruff check .
@@ -23,5 +26,8 @@ docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	.venv/bin/python -m app.handbook --to build/site
 
+test-vllm: vllm
+	.venv/bin/pytest -m vllm tests/vllm
+
 clean:
-	rm -rf .venv .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info
+	rm -rf .venv .venv-vllm .hindcast .mypy_cache .ruff_cache .pytest_cache build *.egg-info

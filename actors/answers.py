@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from actors.engines.base import PolicyEngine
+from actors.engines.routing import routed_by
 from actors.environments.demonstrator import Demonstrate
 from actors.scaffold.scaffold import Framed, Scaffold
 from actors.spans import policy_call
@@ -123,6 +124,7 @@ class _Reader:
         self._request = request
         self._settings = settings
         self._run_seed = run_seed
+        self.episode = request.episode
 
     def framed(self, situation: Situation) -> Framed | None:
         if self._scaffold is None:
@@ -181,7 +183,10 @@ class PolicyAnswerer:
         framed = self._reader.framed(situation)
         prompt = self._reader.prompt(situation, framed)
         sampling = self._reader.sampling(situation)
-        with policy_call(situation.index, sampling, content=self._content) as call:
+        with (
+            policy_call(situation.index, sampling, content=self._content) as call,
+            routed_by(self._reader.episode),
+        ):
             generation = await self._engine.generate(prompt.ids, sampling, framed.forms if framed else None)
             call.answered(
                 prompt_tokens=len(prompt.ids),

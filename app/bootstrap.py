@@ -184,19 +184,15 @@ def _valuer(handle: RunHandle) -> Valuer | None:
 async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Play episodes in one browser with one policy engine."""
     from actors.actor import run_actor
-    from actors.engines.in_process import InProcessEngine
     from actors.environments.browser import BrowserHost
     from actors.environments.store.site import StoreSite
+    from app.policy_servers import opened_engine
     from app.sites import sites_with
-    from core.models.folders import policy_folder
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
         base_url = await _store_address(handle.home)
-        engine = await asyncio.to_thread(
-            InProcessEngine, policy_folder(settings.policy.base), settings.policy
-        )
-        async with engine, BrowserHost(settings.actors) as host:
+        async with opened_engine(handle, publisher) as engine, BrowserHost(settings.actors) as host:
             store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
             async with asyncio.TaskGroup() as tasks:
@@ -214,6 +210,14 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
                     stop=stop,
                 )
                 watching.cancel()
+
+
+async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> None:
+    """Keep vLLM servers at the newest weights."""
+    from app.policy_servers import keep_servers
+
+    async with opened("policy_server", name) as (handle, log, publisher):
+        await until_stopped(keep_servers(handle, log, publisher, ready=ready), stop)
 
 
 async def _store_address(home: Path) -> str:
@@ -377,6 +381,7 @@ ROLES = {
     "prepare": play_bus,
     "site": play_site,
     "curriculum": play_curriculum,
+    "policy_server": play_policy_server,
     "actor": play_actor,
     "judge": play_judge,
     "relabeler": play_relabeler,

@@ -24,6 +24,7 @@ from app.computing_conflicts import computing_conflicts
 from app.endpoint_conflicts import endpoint_conflicts
 from app.place_conflicts import place_conflicts
 from app.prompt_conflicts import prompt_conflicts
+from app.vllm_conflicts import vllm_conflicts
 from app.webarena_conflicts import webarena_conflicts
 from app.webshop_conflicts import webshop_conflicts
 from core.errors import SettingsError
@@ -280,6 +281,7 @@ def find_conflicts(settings: Settings) -> list[str]:
         found += _endpoint_conflicts(settings.telemetry.otlp_endpoint)
     found += place_conflicts(settings)
     found += endpoint_conflicts(settings)
+    found += vllm_conflicts(settings)
     found += webarena_conflicts(settings)
     found += webshop_conflicts(settings)
     found += computing_conflicts(learner)

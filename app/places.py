@@ -12,6 +12,8 @@ SITE_FILE = "site.json"
 """Of the embedded store."""
 PAGE_FILE = "page.json"
 """Of the page."""
+POLICY_FILE = "policy-server.json"
+"""Of the vLLM server that is started here."""
 
 Ready = Callable[[str], None]
 Serve = Callable[[int, Ready], Awaitable[None]]

@@ -24,8 +24,9 @@ from app.processes import list_processes, read_json
 from app.progress import Progress
 from app.progress_note import ProgressNote
 from app.runs import RunHandle, open_run
-from app.system import ROLES, System, stop_with_starter, wait_until_ready
+from app.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
 from core.errors import BrokerUnreachable
+from core.vllm import VLLM
 from events.catalogue import ControlApplied, ControlRequested, RunFinished, RunResumed, RunStarted
 from events.envelope import Fact
 from events.publisher import Publisher
@@ -147,8 +148,13 @@ async def run_system(
             sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {line}\n")
             sys.stdout.flush()
 
+    settings = handle_of().settings
     counts = {role: 1 for role in ROLES if role not in launch.without} | {"actor": launch.actors}
-    system = System(home, counts)
+    serving_s = 0.0
+    if settings.policy.engine == VLLM:
+        counts[POLICY_SERVER] = 1
+        serving_s = settings.vllm.start_timeout_s
+    system = System(home, counts, serving_s=serving_s)
     system.start()
     progress = Progress()
     try:

@@ -22,6 +22,9 @@ from app.supervisor import MACHINE, STARTER, instance_name, stop_with_parent
 from core.errors import HindcastError
 
 PROCFILE = Path(__file__).parents[1] / "Procfile"
+PROCFILE_VLLM = Path(__file__).parents[1] / "Procfile.vllm"
+"""With the role that keeps vLLM servers."""
+POLICY_SERVER = "policy_server"
 ROLES = (
     "bus",
     "site",
@@ -35,7 +38,7 @@ ROLES = (
     "archiver",
 )
 READY_S = 150.0
-"""From the start of honcho until every part has answered."""
+"""From the start of honcho until every part has answered, policy servers apart."""
 STOP_S = 12.0
 """honcho kills after 5 s; the rest is its own end and the broker's."""
 LAST_WORDS_S = 1.0
@@ -76,11 +79,18 @@ def check_home_is_free(home: Path) -> None:
 class System:
     """honcho and everything under it."""
 
-    def __init__(self, home: Path, counts: Mapping[str, int], *, machine: str = "") -> None:
-        """`counts`: how many processes of each role. `machine`: stands in their names where another machine has some, too."""
+    def __init__(
+        self, home: Path, counts: Mapping[str, int], *, machine: str = "", serving_s: float = 0.0
+    ) -> None:
+        """`counts`: how many processes of each role. `machine`: stands in their names where another machine has some, too.
+        `serving_s`: how long policy servers may take to start.
+        """
         self.home = home
         self.machine = machine
         self._counts = {role: count for role, count in counts.items() if count}
+        self._procfile = PROCFILE_VLLM if POLICY_SERVER in self._counts else PROCFILE
+        self.ready_s = READY_S + serving_s
+        """From the start of honcho until every part has answered."""
         self.output = home / "honcho.log"
         self._honcho: subprocess.Popen[bytes] | None = None
         self._keeping: KeptOutput | None = None
@@ -107,7 +117,7 @@ class System:
                 "-m",
                 "honcho",
                 "-f",
-                str(PROCFILE),
+                str(self._procfile),
                 "start",
                 "-c",
                 concurrency,
@@ -183,9 +193,9 @@ async def wait_until_ready(system: System, say: Callable[[str], None], stop: asy
         for name in sorted(missing - now):
             say(f"{name} is ready after {time.monotonic() - began:.1f} s")
         missing = now
-        if time.monotonic() - began > READY_S:
+        if time.monotonic() - began > system.ready_s:
             raise StartFailed(
-                f"after {READY_S:.0f} s these parts have not answered: {', '.join(sorted(missing))}. See {system.output}."
+                f"after {system.ready_s:.0f} s these parts have not answered: {', '.join(sorted(missing))}. See {system.output}."
             )
         await asyncio.sleep(POLL_S)
 

@@ -16,6 +16,7 @@ from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
 from core.section import Count, Seconds, Section
+from core.vllm import VllmSettings as VllmSettings
 from core.webarena import WebArenaSettings
 from core.webshop import WebshopSettings
 
@@ -115,6 +116,8 @@ class PolicySettings(Section):
 
     base: str = "base"
     """Folder of a Hugging Face causal model, or `base`: the small policy that ships with Hindcast."""
+    engine: Literal["in_process", "vllm"] = "in_process"
+    """Where training episodes are sampled: in each actor, or on vLLM servers (`vllm`, docs/vllm.md)."""
     threads: Count = 1
     """Threads of an actor's engine."""
     max_batch: Count = 32
@@ -360,6 +363,7 @@ class Settings(Section):
     actors: ActorSettings = ActorSettings()
     scaffold: ScaffoldSettings = ScaffoldSettings()
     policy: PolicySettings = PolicySettings()
+    vllm: VllmSettings = VllmSettings()
     judge: JudgeSettings = JudgeSettings()
     relabeler: RelabelerSettings = RelabelerSettings()
     endpoint: EndpointSettings = EndpointSettings()

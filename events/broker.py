@@ -30,6 +30,7 @@ PUBLISHES: dict[str, tuple[str, ...]] = {
     "admin": ("run",),
     "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
     "actor": ("episode", "episode_end", "step", "adoption", "notice"),
+    "policy_server": ("notice",),
     "judge": ("verdict", "notice"),
     "relabeler": ("relabel", "notice"),
     "learner": ("learner", "storage", "notice", "snapshot"),

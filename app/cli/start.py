@@ -15,6 +15,7 @@ from app.selection import select_run
 from app.start import Summary, run_system
 from app.supervisor import home_folder
 from app.system import check_home_is_free
+from app.vllm_python import require_policy_servers
 from app.web_tasks import overrides_for, require_actors, require_task_secrets
 from app.webarena_conflicts import require_accounts, require_one_resetter
 
@@ -67,6 +68,7 @@ def start(
     handle = select_run(home, name=run, recipe=recipe, config=config, overrides=chosen)
     require_actors(handle.settings, actors)
     require_reachable(goals, handle.settings)
+    require_policy_servers(handle.settings)
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)
     require_one_resetter(handle.settings, actors)

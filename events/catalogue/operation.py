@@ -16,6 +16,18 @@ class WaitExceeded(Fact, frozen=True, kw_only=True):
     waited_for: str
 
 
+@fact("policy_server.troubled", family="notice")
+class PolicyServerTroubled(Fact, frozen=True, kw_only=True):
+    """A server that the policy is sampled on gave no answer, or one that was rejected. Once per stretch of trouble."""
+
+    server: str
+    """Its address."""
+    trouble: str
+    """`unreachable`, `refused`, `unusable`, `wrong_version` (it sampled from other weights than it is expected to have),
+    `ended` (its process is gone)."""
+    detail: str
+
+
 @fact("injection.seen", family="notice")
 class InjectionSeen(Fact, frozen=True, kw_only=True):
     """Page text that tries to give instructions."""

@@ -10,6 +10,7 @@ from events.catalogue import (
     EventDeadLettered,
     InjectionSeen,
     LogRepaired,
+    PolicyServerTroubled,
     ReplayScored,
     SegmentArchived,
     SnapshotSaved,
@@ -39,6 +40,10 @@ def notice(recorded: Recorded, about: str, text: str) -> Insert:
 
 def _wait_exceeded(fact: WaitExceeded) -> tuple[str, str]:
     return fact.setting, f"waited {fact.limit_s:g} s for {fact.waited_for}: {fact.setting} is the bound"
+
+
+def _server_troubled(fact: PolicyServerTroubled) -> tuple[str, str]:
+    return fact.server, f"{fact.trouble}: {fact.detail}"
 
 
 def _injection_seen(fact: InjectionSeen) -> tuple[str, str]:
@@ -107,6 +112,7 @@ def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Ite
 
 TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     WaitExceeded: _told(_wait_exceeded),
+    PolicyServerTroubled: _told(_server_troubled),
     InjectionSeen: _told(_injection_seen),
     EventDeadLettered: _told(_dead_lettered),
     BlobReleased: _told(_blob_released),

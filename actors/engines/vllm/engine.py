@@ -1,0 +1,225 @@
+"""The policy on vLLM servers: a `PolicyEngine` over HTTP.
+
+    generate ──> server of this episode ──> answer ──> labels checked ──> Generation
+        ^              later, or another server  <────── trouble (a fact, once per stretch of it)
+    adopt    ──> waits until every server in reach serves the version
+
+Consumes requests; waits for a server (`answer_timeout_s`), for one to serve a version (`vllm.start_timeout_s` and a
+synchronisation); produces answers. It gives no weights to anybody: the role `policy_server` does, once per server, while
+any number of actors ask (`actors.policy_server`).
+
+Invariant 6, for every answer: the server names the weights of every token. A name that is not this run's, or a version older
+than this engine had when it asked, rejects the answer, is a fact, and the question is asked again. A version newer than
+this engine's is believed, and held back until the engine has adopted it, so that a step never comes before its version's
+adoption. With `vllm.pause = "keep"` one answer may come from two versions: each token bears its own, and since the server
+reads prompt and answer anew when its weights change, each token's log-probability is that of its version alone.
+
+The seed makes a server repeat itself; it does not draw what the engine in process draws from the same seed.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from actors.engines.base import Constraint, Generation
+from actors.engines.guiding import FormGuide, Guide, RecordedGuide
+from actors.engines.routing import routing_key
+from actors.engines.vllm.fleet import Fleet, Tell
+from actors.engines.vllm.guided import sample_guided
+from actors.engines.vllm.server import ServerTroubled, VllmServer
+from actors.engines.vllm.wire import (
+    Unusable,
+    WrongVersion,
+    label_of,
+    read_answer,
+    request_body,
+    version_in,
+)
+from actors.engines.vocabulary import Vocabulary
+from core.errors import EngineFailed, ModelFileError
+from core.models.policy import load_tokenizer
+from core.sampling import Sampling
+from core.vllm import VllmSettings
+
+POLL_S = 0.2
+"""Between two looks at which weights a server has."""
+LOOK_S = 10.0
+"""One such look."""
+
+
+class VllmEngine:
+    """A `PolicyEngine` whose servers are elsewhere; an async context manager."""
+
+    def __init__(
+        self,
+        folder: Path,
+        addresses: Callable[[], Sequence[str]],
+        *,
+        run: str,
+        settings: VllmSettings,
+        answer_timeout_s: float,
+        tell: Tell,
+    ) -> None:
+        """`folder`: of the policy, for its tokenizer; `addresses`: where servers are now.
+
+        Raises:
+            ModelFileError: the tokenizer cannot be used.
+
+        """
+        self.tokenizer: Any = load_tokenizer(folder)
+        self._end = int(self.tokenizer.eos_token_id)
+        self._folder = folder
+        self._run = run
+        self._settings = settings
+        self._answer_timeout_s = answer_timeout_s
+        self._fleet = Fleet(addresses, backoff_s=settings.backoff_s, tell=tell)
+        self._version = -1
+        self._changed = asyncio.Condition()
+        self._vocabulary: Vocabulary | None = None
+        """Read from the tokenizer when the first constraint comes."""
+
+    @property
+    def version(self) -> int:
+        """The version that new answers are sampled from, at least."""
+        return self._version
+
+    async def __aenter__(self) -> Self:
+        """Ready to answer: some server has weights of this run. Raises EngineFailed when none has them in time."""
+        await self._reach(0)
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._fleet.close()
+
+    async def adopt(self, version: int, weights: Path) -> None:
+        """Wait until the servers sample from this version; see `PolicyEngine.adopt`.
+
+        Raises:
+            EngineFailed: they do not in their time.
+
+        """
+        await self._reach(version)
+
+    async def generate(
+        self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
+    ) -> Generation:
+        """Sample one answer; see `PolicyEngine.generate`."""
+        try:
+            async with asyncio.timeout(self._answer_timeout_s):
+                if constraint is None:
+                    return await self._ask(list(prompt_ids), sampling)
+                guide = self._guide(constraint, sampling.max_tokens)
+                return await sample_guided(
+                    self._ask, list(prompt_ids), sampling, guide, end=self._end, version=lambda: self._version
+                )
+        except TimeoutError:
+            raise EngineFailed(
+                f"no policy server gave an answer within {self._answer_timeout_s:g} s (actors.generate_timeout_s)"
+            ) from None
+
+    async def _ask(
+        self,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        *,
+        seed: int | None = None,
+        max_tokens: int | None = None,
+        allowed: Sequence[int] | None = None,
+    ) -> Generation:
+        """One request, until it is answered."""
+        while True:
+            server = await self._fleet.next_for(routing_key())
+            expected = self._version
+            body = request_body(
+                prompt_ids,
+                sampling,
+                end=self._end,
+                salt=label_of(self._run, expected),
+                seed=seed,
+                max_tokens=max_tokens,
+                allowed=allowed,
+            )
+            try:
+                content = await server.generate(body, timeout_s=self._answer_timeout_s)
+                generation = self._checked(content, server, expected)
+            except ServerTroubled as trouble:
+                await self._fleet.failed(server, trouble)
+                continue
+            self._fleet.served(server)
+            await self._adopted(max(generation.versions))
+            return generation
+
+    def _checked(self, content: bytes, server: VllmServer, expected: int) -> Generation:
+        """Raises ServerTroubled."""
+        try:
+            generation = read_answer(content, run=self._run, end=self._end)
+        except Unusable as error:
+            raise ServerTroubled("unusable", f"{server.address}: {error}") from None
+        except WrongVersion as error:
+            raise ServerTroubled("wrong_version", f"{server.address}: {error}") from None
+        oldest = min(generation.versions)
+        if oldest < expected:
+            raise ServerTroubled(
+                "wrong_version",
+                f"{server.address} sampled from version {oldest}, where it had version {expected} before",
+            )
+        return generation
+
+    async def _adopted(self, version: int) -> None:
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._version >= version)
+
+    async def _reach(self, version: int) -> None:
+        """Wait until every server in reach, and one at least, serves `version` or a newer one; take the oldest of theirs."""
+        limit_s = self._settings.start_timeout_s + self._settings.sync_timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                served = await self._served()
+                while served is None or served < version:
+                    await asyncio.sleep(POLL_S)  # servers tell nobody
+                    served = await self._served()
+        except TimeoutError:
+            raise EngineFailed(
+                f"no policy server serves version {version} of run {self._run} within {limit_s:g} s "
+                "(vllm.start_timeout_s and vllm.sync_timeout_s). See what policy_server.1 says, or hindcast doctor."
+            ) from None
+        async with self._changed:
+            self._version = max(self._version, served)
+            self._changed.notify_all()
+
+    async def _served(self) -> int | None:
+        """The oldest version among the servers in reach; -1 where one has none of this run's; None: none is in reach."""
+        found = await asyncio.gather(*map(self._served_by, self._fleet.servers()))
+        versions = [version for version in found if version is not None]
+        return min(versions, default=None)
+
+    async def _served_by(self, server: VllmServer) -> int | None:
+        try:
+            label = await server.label(timeout_s=LOOK_S)
+        except ServerTroubled:
+            return None
+        version = version_in(label, self._run)
+        return -1 if version is None else version
+
+    def _guide(self, constraint: Constraint, max_tokens: int) -> Guide:
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(self.tokenizer, size=_vocabulary_size(self._folder))
+        if isinstance(constraint, bytes):
+            return RecordedGuide(constraint, self._vocabulary)
+        return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
+
+
+def _vocabulary_size(folder: Path) -> int:
+    """How many tokens the model tells apart; what is recorded of a constraint counts them."""
+    path = folder / "config.json"
+    try:
+        config = json.loads(path.read_text())
+        return int((config.get("text_config") or config)["vocab_size"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} does not say how large the vocabulary is: {error}") from error

@@ -1,0 +1,130 @@
+"""One vLLM server over HTTP: what it is asked, and what its failures mean.
+
+Waits for each response (`timeout_s` of the call). Raises ServerTroubled for what may pass, EngineFailed for a request
+that no server would take.
+"""
+
+from types import TracebackType
+from typing import Any, Literal, Self
+
+import httpx2
+import msgspec
+
+from core.errors import EngineFailed, HindcastError
+
+CONNECT_S = 5.0
+MOST_SHOWN = 300
+"""Characters of a server's own words in a message."""
+Trouble = Literal["unreachable", "refused", "unusable", "wrong_version", "ended"]
+"""`refused`: it answers with an error; `unusable`: with what is no answer; `ended`: its process is gone."""
+
+
+class ServerTroubled(HindcastError):
+    """A server gave no answer, or one that cannot be used; a later one may."""
+
+    def __init__(self, trouble: Trouble, detail: str) -> None:
+        super().__init__(detail)
+        self.trouble: Trouble = trouble
+
+
+class VllmServer:
+    """A server at one address; an async context manager."""
+
+    def __init__(self, address: str, *, connections: int = 256) -> None:
+        """`connections` at most at the same time."""
+        self.address = address.rstrip("/")
+        self._client = httpx2.AsyncClient(
+            base_url=self.address,
+            trust_env=False,  # a proxy of the environment has no business between actors and their servers
+            limits=httpx2.Limits(max_connections=connections, max_keepalive_connections=connections),
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._client.aclose()
+
+    async def generate(self, body: dict[str, Any], *, timeout_s: float) -> bytes:
+        """One answer, as it came. Cancelling the call takes the request out of the server's batch."""
+        return await self._request("POST", "/inference/v1/generate", body, timeout_s=timeout_s)
+
+    async def is_healthy(self, *, timeout_s: float) -> bool:
+        """Whether it takes requests."""
+        try:
+            await self._request("GET", "/health", timeout_s=timeout_s)
+        except ServerTroubled:
+            return False
+        return True
+
+    async def label(self, *, timeout_s: float) -> str:
+        """What the weights it has now are called; `default`: nobody has named them."""
+        return str((await self._json("GET", "/weight_info", timeout_s=timeout_s))["weight_version"])
+
+    async def is_paused(self, *, timeout_s: float) -> bool:
+        """Whether it samples nothing at present."""
+        return bool((await self._json("GET", "/is_paused", timeout_s=timeout_s))["is_paused"])
+
+    async def pause(self, mode: str, *, timeout_s: float) -> None:
+        """Sample nothing more until `resume`. `mode`: what becomes of answers under way (`vllm.pause`)."""
+        await self._request("POST", f"/pause?mode={mode}&clear_cache=false", timeout_s=timeout_s)
+
+    async def resume(self, *, timeout_s: float) -> None:
+        """Sample again."""
+        await self._request("POST", "/resume", timeout_s=timeout_s)
+
+    async def reload(self, folder: str, *, timeout_s: float) -> None:
+        """Take the weights of a model folder, a path on the server's machine."""
+        call = {"method": "reload_weights", "kwargs": {"weights_path": folder}}
+        await self._request("POST", "/collective_rpc", call, timeout_s=timeout_s)
+
+    async def forget_prompts(self, *, timeout_s: float) -> None:
+        """Drop what was computed of prompts and answers, also of those under way: they are read again."""
+        answer = await self._json(
+            "POST", "/reset_prefix_cache?reset_running_requests=true", timeout_s=timeout_s
+        )
+        if not answer["success"]:
+            raise ServerTroubled("refused", f"{self.address} did not forget the prompts it had read")
+
+    async def name_weights(self, label: str, *, timeout_s: float) -> None:
+        """Call the weights it has now so, on every token sampled from them."""
+        await self._request("POST", "/update_weight_version", {"new_version": label}, timeout_s=timeout_s)
+
+    async def _json(self, method: str, path: str, *, timeout_s: float) -> dict[str, Any]:
+        content = await self._request(method, path, timeout_s=timeout_s)
+        try:
+            return msgspec.json.decode(content, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise ServerTroubled(
+                "unusable", f"{self.address}{path} answered with no JSON object: {error}"
+            ) from None
+
+    async def _request(
+        self, method: str, path: str, body: dict[str, Any] | None = None, *, timeout_s: float
+    ) -> bytes:
+        """Raises ServerTroubled, EngineFailed."""
+        try:
+            response = await self._client.request(
+                method,
+                path,
+                content=None if body is None else msgspec.json.encode(body),
+                headers=None if body is None else {"content-type": "application/json"},
+                timeout=httpx2.Timeout(timeout_s, connect=min(CONNECT_S, timeout_s)),
+            )
+        except httpx2.HTTPError as error:
+            words = str(error) or type(error).__name__
+            raise ServerTroubled("unreachable", f"{self.address} is out of reach: {words}") from None
+        if response.is_success:
+            return bytes(response.content)
+        said = response.text[:MOST_SHOWN]
+        if response.status_code in (400, 413, 422):
+            raise EngineFailed(
+                f"{self.address}{path} does not take the request ({response.status_code}): {said}"
+            )
+        raise ServerTroubled("refused", f"{self.address}{path} says {response.status_code}: {said}")

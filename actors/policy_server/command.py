@@ -1,0 +1,81 @@
+"""How a vLLM server is started here: its command line and its environment."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.errors import ModelFileError
+from core.settings import PolicySettings
+from core.vllm import VllmSettings
+
+HOST = "127.0.0.1"
+OURS = (
+    "--model",
+    "--host",
+    "--port",
+    "--logprobs-mode",
+    "--generation-config",
+    "--dtype",
+    "--enable-scale-out",
+    "--max-num-seqs",
+    "--disable-uvicorn-access-log",
+    "--served-model-name",
+)
+"""Arguments that `vllm.arguments` may not give: settings of their own say them, or what is recorded depends on them."""
+SERVED = "policy"
+FOR_CPUS = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching", "--enforce-eager")
+"""Arguments of the build for CPUs (`make vllm`). A prompt that is read in parts and has a seed ends vLLM 0.32 there ("CPU
+Generator does not use offset"), a cache of prompts makes it read some models' in parts, and compiling a model takes longer
+than a small one gains by it."""
+
+
+def server_command(
+    python: Path, folder: Path, *, port: int, policy: PolicySettings, vllm: VllmSettings
+) -> list[str]:
+    """The command line. The program `vllm` is not used: builds for CPUs lack its entry point."""
+    return [
+        str(python),
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        *("--model", str(folder)),
+        *("--served-model-name", SERVED),
+        *("--host", HOST),
+        *("--port", str(port)),
+        # of the distribution that tokens are drawn from: temperature and allowed tokens applied
+        *("--logprobs-mode", "processed_logprobs"),
+        # else a model's own generation settings change the distribution behind our back
+        *("--generation-config", "vllm"),
+        # vLLM's own choice for a model in float32 is a shorter format
+        *("--dtype", vllm.dtype or dtype_of(folder)),
+        *("--max-num-seqs", str(policy.max_batch)),
+        "--enable-scale-out",  # the interface with token ids, log-probabilities and a version for each token
+        "--disable-uvicorn-access-log",
+        *(() if vllm.python else FOR_CPUS),
+        *vllm.arguments,
+    ]
+
+
+def dtype_of(folder: Path) -> str:
+    """What a model's config.json says of its numbers; `auto`: nothing."""
+    try:
+        config = json.loads((folder / "config.json").read_text())
+        return str(config.get("dtype") or config.get("torch_dtype") or "auto")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"{folder / 'config.json'} cannot be read: {error}") from error
+
+
+def server_environment(
+    policy: PolicySettings, vllm: VllmSettings, inherited: Mapping[str, str] = os.environ
+) -> dict[str, str]:
+    """Variables of the server's process."""
+    keep = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return keep | {
+        "VLLM_SERVER_DEV_MODE": "1",  # pausing, new weights: on loopback alone
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(vllm.cpu_cache_gib),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(policy.threads),
+    }

@@ -1,0 +1,72 @@
+"""Model folders for servers: a policy's configuration and tokenizer beside the weights of one version.
+
+A server loads whole folders, and the learner publishes weights alone. Each version has a folder of its own name, complete
+from the moment that it can be seen, so that a server never reads half of one version and half of another.
+"""
+
+import os
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from core.errors import ModelFileError
+
+WEIGHTS = "model.safetensors"
+KEPT = 2
+"""Versions whose folders stay: the one that servers have, and the one that they are given."""
+
+
+class VersionFolders:
+    """Where servers read weights from."""
+
+    def __init__(self, root: Path, base: Path) -> None:
+        """`base`: the folder of the policy at version 0."""
+        self._root = root
+        self._base = base
+
+    def base(self) -> Path:
+        """The policy's own folder, with its first weights."""
+        return self._base
+
+    def put(self, version: int, digest: str, weights: Path) -> Path:
+        """The folder of a version with the weights of a file, made if need be; older ones go.
+
+        Raises:
+            ModelFileError: the weights are not there, or there is no room.
+
+        """
+        folder = self._root / f"{version:08d}-{digest[:12]}"
+        if not folder.is_dir():
+            partial = folder.with_name(f".{folder.name}.partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            try:
+                partial.mkdir(parents=True)
+                for file in self._files():
+                    shutil.copyfile(file, partial / file.name)
+                _link_or_copy(weights, partial / WEIGHTS)
+                partial.rename(folder)
+            except OSError as error:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise ModelFileError(
+                    f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror}"
+                ) from error
+        whole = sorted(each for each in self._root.iterdir() if not each.name.startswith("."))
+        for old in whole[: max(0, whole.index(folder) + 1 - KEPT)]:
+            shutil.rmtree(old, ignore_errors=True)
+        return folder
+
+    def _files(self) -> Iterable[Path]:
+        """All but weights."""
+        for file in sorted(self._base.iterdir()):
+            if file.is_file() and ".safetensors" not in file.name:
+                yield file
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    """A link keeps the weights there though the blob is let go of; between file systems there is none."""
+    try:
+        os.link(source, target)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,34 @@
+"""The Python that a vLLM server is started with: of an environment of its own, never ours."""
+
+from pathlib import Path
+
+from core.errors import SettingsError
+from core.settings import Settings
+from core.vllm import VLLM
+
+OWN_PYTHON = Path(__file__).parents[1] / ".venv-vllm" / "bin" / "python"
+"""Of `make vllm`."""
+
+
+def server_python(settings: Settings) -> Path:
+    """The Python that the server is started with.
+
+    Raises:
+        SettingsError: there is none.
+
+    """
+    chosen = settings.vllm.python
+    python = Path(chosen).expanduser() if chosen else OWN_PYTHON
+    if not python.is_file():
+        where = f"vllm.python = {chosen!r} is" if chosen else f"{OWN_PYTHON} is"
+        raise SettingsError(
+            f"policy.engine = 'vllm' starts a vLLM server, and {where} not there. Run: make vllm    On a machine with a GPU, "
+            "install vllm into an environment of its own and name it: vllm.python=DIR/bin/python"
+        )
+    return python
+
+
+def require_policy_servers(settings: Settings) -> None:
+    """Assert that a run's policy servers can be started here. Raises SettingsError."""
+    if settings.policy.engine == VLLM and not settings.vllm.servers:
+        server_python(settings)

@@ -1,0 +1,224 @@
+"""What is read of a vLLM server's answers, what is not believed, and who is asked; the server itself: tests/vllm."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from actors.engines.base import Generation
+from actors.engines.routing import preferred, routed_by, routing_key
+from actors.engines.vllm.guided import sample_guided
+from actors.engines.vllm.wire import (
+    Unusable,
+    WrongVersion,
+    label_of,
+    read_answer,
+    request_body,
+    version_in,
+)
+from actors.policy_server.command import server_command, server_environment
+from actors.policy_server.folders import VersionFolders
+from app.configuration import resolve
+from core.allowed import Allowed, unpack_allowed
+from core.errors import ModelFileError, SettingsError
+from core.sampling import Sampling
+from core.settings import Settings
+
+END = 3
+WARM = Sampling(temperature=1.0, max_tokens=8, seed=5)
+
+
+def answer(**changes: Any) -> bytes:
+    choice: dict[str, Any] = {
+        "index": 0,
+        "token_ids": [7, 9, END],
+        "logprobs": {"content": [{"token_id": t, "logprob": -0.5, "rank": 1} for t in (7, 9, END)]},
+        "finish_reason": "stop",
+        "weight_versions": [{"version": "run-1:4", "start": 0, "end": 3}],
+    }
+    return msgspec.json.encode({"request_id": "x", "choices": [choice | changes]})
+
+
+def test_an_answer_bears_the_version_of_each_token() -> None:
+    spans = [
+        {"version": "run-1:4", "start": 0, "end": 1},
+        {"version": "run-1:6", "start": 1, "end": 3},
+    ]
+    read = read_answer(answer(weight_versions=spans), run="run-1", end=END)
+    assert read == Generation(
+        token_ids=[7, 9, END], logprobs=[-0.5] * 3, versions=[4, 6, 6], finish="stop"
+    )
+    assert read_answer(answer(finish_reason="length"), run="run-1", end=9).finish == "length"
+
+
+@pytest.mark.parametrize("label", ["default", "run-2:4", "run-1:", "run-1:-1", "run-1:4x", "changing", ""])
+def test_weights_of_unknown_origin_are_never_taken_for_the_runs(label: str) -> None:
+    assert version_in(label, "run-1") is None
+    with pytest.raises(WrongVersion, match="not run run-1's"):
+        read_answer(
+            answer(weight_versions=[{"version": label, "start": 0, "end": 3}]), run="run-1", end=END
+        )
+
+
+def test_a_label_names_its_run_and_version() -> None:
+    assert version_in(label_of("a-run", 12), "a-run") == 12
+    assert version_in(label_of("a-run", 12), "run") is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"token_ids": []}, "broken off"),
+        ({"token_ids": None}, "broken off"),
+        ({"finish_reason": "abort"}, "broken off after 3 tokens"),
+        ({"logprobs": None}, "0 log-probabilities"),
+        ({"token_ids": [7, 9, 4]}, "of others"),
+        ({"weight_versions": None}, "versions of 0"),
+        ({"weight_versions": [{"version": "run-1:4", "start": 0, "end": 2}]}, "versions of 2"),
+        ({"weight_versions": [{"version": "run-1:4", "start": 1, "end": 3}]}, "came where 0 was due"),
+        ({"token_ids": "7"}, "no answer"),
+    ],
+)
+def test_an_answer_that_lacks_something_is_not_used(changes: dict[str, Any], why: str) -> None:
+    with pytest.raises(Unusable, match=why):
+        read_answer(answer(**changes), run="run-1", end=END)
+
+
+def test_a_body_that_is_no_answer_is_not_used() -> None:
+    for content in (b"", b"[]", b'{"choices": []}', b'{"error": "no"}'):
+        with pytest.raises(Unusable):
+            read_answer(content, run="run-1", end=END)
+
+
+def test_a_request_samples_the_whole_distribution_and_ends_by_our_end_token_alone() -> None:
+    body = request_body([1, 2], WARM, end=END, salt="run-1:4")
+    parameters = body["sampling_params"]
+    assert (parameters["top_p"], parameters["top_k"], parameters["min_p"]) == (1.0, 0, 0.0)
+    assert parameters["ignore_eos"]
+    assert parameters["stop_token_ids"] == [END]
+    assert "allowed_token_ids" not in parameters
+    assert body["cache_salt"] == "run-1:4"
+    restricted = request_body([1], WARM, end=END, salt="s", seed=1 << 63, max_tokens=1, allowed=[4, 5])
+    assert restricted["sampling_params"]["seed"] < 1 << 63
+    assert restricted["sampling_params"]["allowed_token_ids"] == [4, 5]
+
+
+def test_an_episode_stays_with_its_server_and_only_a_lost_servers_episodes_move() -> None:
+    servers = ["http://a:1", "http://b:1", "http://c:1"]
+    keys = [f"ep_{number}" for number in range(300)]
+    first = {key: preferred(key, servers)[0] for key in keys}
+    assert {preferred(key, list(reversed(servers)))[0] == first[key] for key in keys} == {True}
+    assert min(sum(where == server for where in first.values()) for server in servers) > 60
+    for key in keys:
+        left = preferred(key, servers[1:])[0]
+        assert left == first[key] or first[key] == servers[0]
+    assert routing_key() == ""
+    with routed_by("ep_1"):
+        assert routing_key() == "ep_1"
+    assert routing_key() == ""
+
+
+class Path3:
+    """A guide to `5, then 6 or 7, then the end`."""
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def allowed(self) -> Allowed:
+        found = np.zeros(10, dtype=np.bool_)
+        found[([5], [6, 7], [END])[len(self.taken)]] = True
+        return found
+
+    def take(self, token: int) -> None:
+        self.taken.append(token)
+
+
+async def test_a_guided_answer_asks_only_where_there_is_a_choice_and_records_every_set() -> None:
+    asked = []
+
+    async def ask(prompt_ids: list[int], sampling: Sampling, **limits: Any) -> Generation:
+        asked.append((prompt_ids, limits["allowed"], limits["max_tokens"]))
+        return Generation(token_ids=[7], logprobs=[-0.25], versions=[4], finish="length")
+
+    found = await sample_guided(ask, [1, 2], WARM, Path3(), end=END, version=lambda: 3)
+    assert asked == [([1, 2, 5], [6, 7], 1)]
+    assert found.token_ids == [5, 7, END]
+    assert found.logprobs == [0.0, -0.25, 0.0]
+    assert found.versions == [3, 4, 4]
+    assert found.finish == "stop"
+    sets = unpack_allowed(found.allowed)
+    assert [np.flatnonzero(row).tolist() for row in sets] == [[5], [6, 7], [END]]
+
+
+def write_base(folder: Path) -> Path:
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps({"dtype": "float32"}))
+    (folder / "tokenizer.json").write_text("{}")
+    (folder / "model.safetensors").write_bytes(b"first")
+    return folder
+
+
+def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    folders = VersionFolders(tmp_path / "versions", base)
+    assert folders.base() == base
+    made = []
+    for version in (1, 2, 10):
+        blob = tmp_path / f"blob-{version}"
+        blob.write_bytes(b"weights %d" % version)
+        made.append(folders.put(version, f"{version:064x}", blob))
+        blob.unlink()
+    assert (made[2] / "model.safetensors").read_bytes() == b"weights 10"
+    assert (made[2] / "config.json").read_text() == (base / "config.json").read_text()
+    assert sorted((tmp_path / "versions").iterdir()) == made[1:]
+    assert folders.put(10, f"{10:064x}", tmp_path / "blob-10") == made[2], "what is there is not made again"
+    with pytest.raises(ModelFileError, match="version 11"):
+        folders.put(11, f"{11:064x}", tmp_path / "no such blob")
+    assert sorted((tmp_path / "versions").iterdir()) == made[1:]
+
+
+def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: Path) -> None:
+    settings = Settings.model_validate({"vllm": {"arguments": ["--enforce-eager"]}})
+    base = write_base(tmp_path / "base")
+    command = server_command(
+        Path("/v/bin/python"), base, port=81, policy=settings.policy, vllm=settings.vllm
+    )
+    pairs = dict(zip(command, command[1:], strict=False))
+    assert pairs["--host"] == "127.0.0.1"
+    assert pairs["--logprobs-mode"] == "processed_logprobs"
+    assert pairs["--dtype"] == "float32"
+    assert command[-1] == "--enforce-eager"
+    environment = server_environment(settings.policy, settings.vllm, {"PYTHONPATH": "/x", "HOME": "/h"})
+    assert environment["VLLM_SERVER_DEV_MODE"] == "1"
+    assert environment["HOME"] == "/h"
+    assert "PYTHONPATH" not in environment
+
+
+@pytest.mark.parametrize(
+    ("override", "why"),
+    [
+        ("actors.temperature=0.005", "samples at 0.01 instead"),
+        ("vllm.arguments=--host=0.0.0.0", "Hindcast gives itself"),
+        ("vllm.arguments=--max_num_seqs=4", "Hindcast gives itself"),
+        ("vllm.servers=10.0.0.5:8000", "write an address as"),
+        ("vllm.servers=http://me:secret@127.0.0.1:8000", "no password"),
+        ("vllm.servers=http://127.0.0.1:8000/v1", "host and port alone"),
+        ("vllm.servers=http://10.0.0.5:8000", "vllm.weights_folder is empty"),
+    ],
+)
+def test_what_cannot_be_served_truly_is_refused_at_configuration_time(override: str, why: str) -> None:
+    with pytest.raises(SettingsError, match=why):
+        resolve(environment={}, overrides=["policy.engine=vllm", override])
+    resolve(environment={}, overrides=[override])
+
+
+def test_servers_elsewhere_with_a_shared_folder_and_servers_here_are_taken() -> None:
+    for overrides in (
+        ["vllm.servers=http://10.0.0.5:8000,http://10.0.0.6:8000", "vllm.weights_folder=/shared/weights"],
+        ["vllm.servers=http://127.0.0.1:8000"],
+        ["actors.temperature=0"],
+    ):
+        resolve(environment={}, overrides=["policy.engine=vllm", *overrides])
