@@ -19,12 +19,17 @@ def vllm_conflicts(settings: Settings) -> list[str]:
             f"actors.temperature = {temperature:g}: vLLM samples at {COLDEST:g} instead, and what is recorded would not be what "
             f"was done: set 0 (greedy) or {COLDEST:g} and more"
         )
-    for argument in vllm.arguments:
-        if argument.partition("=")[0].replace("_", "-") in OURS:
-            found.append(
-                f"vllm.arguments gives {argument!r}, which Hindcast gives itself: settings of their own say it, or what is "
-                "recorded depends on it"
-            )
+    found += [
+        f"vllm.arguments gives {argument!r}, which Hindcast gives itself: settings of their own say it, or what is recorded "
+        "depends on it"
+        for argument in vllm.arguments
+        if argument.partition("=")[0].replace("_", "-") in OURS
+    ]
+    if settings.learner.lora_rank:
+        found.append(
+            f"learner.lora_rank = {settings.learner.lora_rank} publishes adapters, and policy servers are given whole weights: "
+            "set it to 0, or policy.engine to in_process"
+        )
     for address in vllm.servers:
         found += _address_conflicts(address, shared=bool(vllm.weights_folder))
     return found

@@ -37,6 +37,7 @@ from events.catalogue import (
     LogRepaired,
     LogSealed,
     PhaseStarted,
+    PolicyServerTroubled,
     RecipeChanged,
     ReplayScored,
     RunFinished,
@@ -436,6 +437,10 @@ class Tale:
             (self.run, RunForked(parent="mother", at_position=3, parent_digest=bytes(32), start=None)),
             ("wait", WaitExceeded(setting="actors.page_timeout_s", limit_s=15.0, waited_for="a page")),
             (one, InjectionSeen(episode=one, index=0, excerpt="ignore your instructions")),
+            (
+                "http://127.0.0.1:8000",
+                PolicyServerTroubled(server="http://127.0.0.1:8000", trouble="unreachable", detail="gone"),
+            ),
             ("judge", EventDeadLettered(consumer="judge", position=4, tries=5, error="no evidence")),
             ("weights", BlobReleased(blob=blob("weights 1"), reason="thinned")),
             (PICTURE.sha256, BlobReleased(blob=PICTURE, reason="storage.keep_page_episodes", page=True)),

@@ -1,5 +1,6 @@
 """What is read of a vLLM server's answers, what is not believed, and who is asked; the server itself: tests/vllm."""
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -47,11 +48,9 @@ def test_an_answer_bears_the_version_of_each_token() -> None:
         {"version": "run-1:4", "start": 0, "end": 1},
         {"version": "run-1:6", "start": 1, "end": 3},
     ]
-    read = read_answer(answer(weight_versions=spans), run="run-1", end=END)
-    assert read == Generation(
-        token_ids=[7, 9, END], logprobs=[-0.5] * 3, versions=[4, 6, 6], finish="stop"
-    )
-    assert read_answer(answer(finish_reason="length"), run="run-1", end=9).finish == "length"
+    read = read_answer(answer(weight_versions=spans), run="run-1", stops=(END,))
+    assert read == Generation(token_ids=[7, 9, END], logprobs=[-0.5] * 3, versions=[4, 6, 6], finish="stop")
+    assert read_answer(answer(finish_reason="length"), run="run-1", stops=(9,)).finish == "length"
 
 
 @pytest.mark.parametrize("label", ["default", "run-2:4", "run-1:", "run-1:-1", "run-1:4x", "changing", ""])
@@ -59,7 +58,7 @@ def test_weights_of_unknown_origin_are_never_taken_for_the_runs(label: str) -> N
     assert version_in(label, "run-1") is None
     with pytest.raises(WrongVersion, match="not run run-1's"):
         read_answer(
-            answer(weight_versions=[{"version": label, "start": 0, "end": 3}]), run="run-1", end=END
+            answer(weight_versions=[{"version": label, "start": 0, "end": 3}]), run="run-1", stops=(END,)
         )
 
 
@@ -84,24 +83,24 @@ def test_a_label_names_its_run_and_version() -> None:
 )
 def test_an_answer_that_lacks_something_is_not_used(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Unusable, match=why):
-        read_answer(answer(**changes), run="run-1", end=END)
+        read_answer(answer(**changes), run="run-1", stops=(END,))
 
 
 def test_a_body_that_is_no_answer_is_not_used() -> None:
     for content in (b"", b"[]", b'{"choices": []}', b'{"error": "no"}'):
         with pytest.raises(Unusable):
-            read_answer(content, run="run-1", end=END)
+            read_answer(content, run="run-1", stops=(END,))
 
 
 def test_a_request_samples_the_whole_distribution_and_ends_by_our_end_token_alone() -> None:
-    body = request_body([1, 2], WARM, end=END, salt="run-1:4")
+    body = request_body([1, 2], WARM, stops=(END,), salt="run-1:4")
     parameters = body["sampling_params"]
     assert (parameters["top_p"], parameters["top_k"], parameters["min_p"]) == (1.0, 0, 0.0)
     assert parameters["ignore_eos"]
     assert parameters["stop_token_ids"] == [END]
     assert "allowed_token_ids" not in parameters
     assert body["cache_salt"] == "run-1:4"
-    restricted = request_body([1], WARM, end=END, salt="s", seed=1 << 63, max_tokens=1, allowed=[4, 5])
+    restricted = request_body([1], WARM, stops=(END,), salt="s", seed=1 << 63, max_tokens=1, allowed=[4, 5])
     assert restricted["sampling_params"]["seed"] < 1 << 63
     assert restricted["sampling_params"]["allowed_token_ids"] == [4, 5]
 
@@ -143,7 +142,7 @@ async def test_a_guided_answer_asks_only_where_there_is_a_choice_and_records_eve
         asked.append((prompt_ids, limits["allowed"], limits["max_tokens"]))
         return Generation(token_ids=[7], logprobs=[-0.25], versions=[4], finish="length")
 
-    found = await sample_guided(ask, [1, 2], WARM, Path3(), end=END, version=lambda: 3)
+    found = await sample_guided(ask, [1, 2], WARM, Path3(), stops=(END,), version=lambda: 3)
     assert asked == [([1, 2, 5], [6, 7], 1)]
     assert found.token_ids == [5, 7, END]
     assert found.logprobs == [0.0, -0.25, 0.0]
@@ -183,10 +182,8 @@ def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tm
 def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: Path) -> None:
     settings = Settings.model_validate({"vllm": {"arguments": ["--enforce-eager"]}})
     base = write_base(tmp_path / "base")
-    command = server_command(
-        Path("/v/bin/python"), base, port=81, policy=settings.policy, vllm=settings.vllm
-    )
-    pairs = dict(zip(command, command[1:], strict=False))
+    command = server_command(Path("/v/bin/python"), base, port=81, policy=settings.policy, vllm=settings.vllm)
+    pairs = dict(itertools.pairwise(command))
     assert pairs["--host"] == "127.0.0.1"
     assert pairs["--logprobs-mode"] == "processed_logprobs"
     assert pairs["--dtype"] == "float32"
@@ -203,6 +200,7 @@ def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: P
         ("actors.temperature=0.005", "samples at 0.01 instead"),
         ("vllm.arguments=--host=0.0.0.0", "Hindcast gives itself"),
         ("vllm.arguments=--max_num_seqs=4", "Hindcast gives itself"),
+        ("learner.lora_rank=8", "publishes adapters"),
         ("vllm.servers=10.0.0.5:8000", "write an address as"),
         ("vllm.servers=http://me:secret@127.0.0.1:8000", "no password"),
         ("vllm.servers=http://127.0.0.1:8000/v1", "host and port alone"),

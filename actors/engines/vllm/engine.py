@@ -18,10 +18,11 @@ The seed makes a server repeat itself; it does not draw what the engine in proce
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
+
+from transformers import AutoConfig
 
 from actors.engines.base import Constraint, Generation
 from actors.engines.guiding import FormGuide, Guide, RecordedGuide
@@ -38,7 +39,8 @@ from actors.engines.vllm.wire import (
     version_in,
 )
 from actors.engines.vocabulary import Vocabulary
-from core.errors import EngineFailed, ModelFileError
+from core.errors import EngineFailed
+from core.models.chatting import stop_tokens, text_config
 from core.models.policy import load_tokenizer
 from core.sampling import Sampling
 from core.vllm import VllmSettings
@@ -69,8 +71,9 @@ class VllmEngine:
 
         """
         self.tokenizer: Any = load_tokenizer(folder)
-        self._end = int(self.tokenizer.eos_token_id)
-        self._folder = folder
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        self._stops = stop_tokens(folder, config, self.tokenizer)
+        self._vocabulary_size = int(text_config(config).vocab_size)
         self._run = run
         self._settings = settings
         self._answer_timeout_s = answer_timeout_s
@@ -116,7 +119,12 @@ class VllmEngine:
                     return await self._ask(list(prompt_ids), sampling)
                 guide = self._guide(constraint, sampling.max_tokens)
                 return await sample_guided(
-                    self._ask, list(prompt_ids), sampling, guide, end=self._end, version=lambda: self._version
+                    self._ask,
+                    list(prompt_ids),
+                    sampling,
+                    guide,
+                    stops=self._stops,
+                    version=lambda: self._version,
                 )
         except TimeoutError:
             raise EngineFailed(
@@ -139,7 +147,7 @@ class VllmEngine:
             body = request_body(
                 prompt_ids,
                 sampling,
-                end=self._end,
+                stops=self._stops,
                 salt=label_of(self._run, expected),
                 seed=seed,
                 max_tokens=max_tokens,
@@ -158,7 +166,7 @@ class VllmEngine:
     def _checked(self, content: bytes, server: VllmServer, expected: int) -> Generation:
         """Raises ServerTroubled."""
         try:
-            generation = read_answer(content, run=self._run, end=self._end)
+            generation = read_answer(content, run=self._run, stops=self._stops)
         except Unusable as error:
             raise ServerTroubled("unusable", f"{server.address}: {error}") from None
         except WrongVersion as error:
@@ -209,17 +217,7 @@ class VllmEngine:
 
     def _guide(self, constraint: Constraint, max_tokens: int) -> Guide:
         if self._vocabulary is None:
-            self._vocabulary = Vocabulary(self.tokenizer, size=_vocabulary_size(self._folder))
+            self._vocabulary = Vocabulary(self.tokenizer, size=self._vocabulary_size, ends=self._stops)
         if isinstance(constraint, bytes):
             return RecordedGuide(constraint, self._vocabulary)
         return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
-
-
-def _vocabulary_size(folder: Path) -> int:
-    """How many tokens the model tells apart; what is recorded of a constraint counts them."""
-    path = folder / "config.json"
-    try:
-        config = json.loads(path.read_text())
-        return int((config.get("text_config") or config)["vocab_size"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{path} does not say how large the vocabulary is: {error}") from error

@@ -6,7 +6,7 @@ renormalised over them. A regular expression on the server's side would take one
 GPU not at all) which tokens its own grammar left, and a step whose sets are unknown cannot be trained on.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -40,7 +40,7 @@ async def sample_guided(
     sampling: Sampling,
     guide: Guide,
     *,
-    end: int,
+    stops: Collection[int],
     version: Callable[[], int],
 ) -> Generation:
     """One answer. `version`: the newest that is known to be served, for tokens that need not be asked for."""
@@ -48,7 +48,7 @@ async def sample_guided(
     logprobs: list[float] = []
     versions: list[int] = []
     sets: list[Allowed] = []
-    while len(tokens) < sampling.max_tokens and (not tokens or tokens[-1] != end):
+    while len(tokens) < sampling.max_tokens and (not tokens or tokens[-1] not in stops):
         allowed = guide.allowed()
         ids = np.flatnonzero(allowed).tolist()
         if len(ids) == 1:
@@ -71,6 +71,6 @@ async def sample_guided(
         token_ids=tokens,
         logprobs=logprobs,
         versions=versions,
-        finish="stop" if tokens[-1] == end else "length",
+        finish="stop" if tokens[-1] in stops else "length",
         allowed=pack_allowed(sets),
     )

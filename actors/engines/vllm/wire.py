@@ -5,7 +5,7 @@ Invariant "Adopted is not published": the server labels every token with the wei
 answer from another run's weights, from weights of unknown origin or from an older version is never taken for one of ours.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -71,13 +71,13 @@ def request_body(
     prompt_ids: Sequence[int],
     sampling: Sampling,
     *,
-    end: int,
+    stops: Collection[int],
     salt: str,
     seed: int | None = None,
     max_tokens: int | None = None,
     allowed: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """A request. `end`: the token that ends an answer, and the only one that does. `salt`: prompts read under another salt
+    """A request. `stops`: the tokens that end an answer, and nothing else does. `salt`: prompts read under another salt
     are not taken from the cache. `seed` and `max_tokens` in place of those of `sampling`; `allowed`: the tokens that may be
     drawn.
     """
@@ -89,8 +89,8 @@ def request_body(
         "seed": (sampling.seed if seed is None else seed) & LARGEST_SEED,
         "max_tokens": max_tokens or sampling.max_tokens,
         "logprobs": 0,
-        "ignore_eos": True,  # what ends an answer is the tokenizer's end token, whatever else the model's files name
-        "stop_token_ids": [end],
+        "ignore_eos": True,  # what ends an answer is what ends one in scoring and in process
+        "stop_token_ids": list(stops),
         "detokenize": False,
     }
     if allowed is not None:
@@ -98,7 +98,7 @@ def request_body(
     return {"token_ids": list(prompt_ids), "sampling_params": parameters, "cache_salt": salt}
 
 
-def read_answer(content: bytes, *, run: str, end: int) -> Generation:
+def read_answer(content: bytes, *, run: str, stops: Collection[int]) -> Generation:
     """The answer in a response.
 
     Raises:
@@ -122,7 +122,7 @@ def read_answer(content: bytes, *, run: str, end: int) -> Generation:
         token_ids=tokens,
         logprobs=[one.logprob for one in logprobs],
         versions=_versions(choice.weight_versions or [], len(tokens), run),
-        finish="stop" if tokens[-1] == end else "length",
+        finish="stop" if tokens[-1] in stops else "length",
     )
 
 
