@@ -12,6 +12,7 @@ import msgspec
 
 from actors.pausing import Pauses
 from events.catalogue import (
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeEnded,
@@ -54,6 +55,8 @@ class LeaseBook:
     leases: dict[str, Lease] = field(default_factory=dict)
     """By episode, in the order of their requests."""
     pauses: Pauses = field(default_factory=Pauses)
+    cancels: dict[str, str] = field(default_factory=dict)
+    """Open episodes that somebody wants cancelled, and why."""
 
     def __len__(self) -> int:
         return len(self.leases)
@@ -86,6 +89,10 @@ class LeaseBook:
                     lease.steps = max(lease.steps, fact.index + 1)
             case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
                 self.leases.pop(fact.episode, None)
+                self.cancels.pop(fact.episode, None)
+            case ControlRequested(command="cancel", arguments={"episode": str(episode)}) as fact:
+                if episode in self.leases:
+                    self.cancels[episode] = f"{fact.author}: {fact.reason}"
             case RunResumed():
                 self._begin_anew(recorded)
 
@@ -105,6 +112,10 @@ class LeaseBook:
     def waiting(self) -> list[Lease]:
         """Open episodes nobody has started, in the order of their requests."""
         return [lease for lease in self.leases.values() if lease.actor is None]
+
+    def unwanted(self) -> list[tuple[Lease, str]]:
+        """Open episodes that somebody wants cancelled, and why."""
+        return [(self.leases[episode], why) for episode, why in self.cancels.items()]
 
     def started_by(self, actor: str) -> list[Lease]:
         """Open episodes this actor started."""

@@ -1,7 +1,7 @@
 """Whether new episodes may be begun: a fold of the control events.
 
 Somebody who sees that the run should wait, such as the curriculum when the log or a disk is nearly full, asks for a pause and
-later for the resumption of it. While anybody's pause holds, nothing is requested, nothing that waits is begun, and no
+later for the resumption of it; a person may lift another's pause (`arguments: of`). While anybody's pause holds, nothing is requested, nothing that waits is begun, and no
 request runs out of its time; what was begun is played to its end.
 """
 
@@ -30,4 +30,4 @@ class Pauses:
             case ControlRequested(command="pause") as fact:
                 self.reasons[fact.author] = fact.reason
             case ControlRequested(command="resume") as fact:
-                self.reasons.pop(fact.author, None)
+                self.reasons.pop(fact.arguments.get("of", fact.author), None)

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from app.alerts import Alerts
+from app.alerts.processes import Alerts
 from app.bus import READY
 from app.interrupts import heed_interrupts
 from app.joining import Asked

@@ -96,7 +96,7 @@ class Progress(msgspec.Struct):
             case WaitExceeded() as fact:
                 return f"{recorded.envelope.producer} waited longer than {fact.setting} = {fact.limit_s} s for {fact.waited_for}"
             case ControlRequested(command="pause") as fact:
-                return f"PAUSED by {fact.author}: {fact.reason}. Nothing new is begun until there is room"
+                return f"PAUSED by {fact.author}: {fact.reason}. Nothing new is begun until it is resumed"
             case ControlRequested(command="resume") as fact:
                 return f"goes on: {fact.reason}"
             case _:

@@ -9,15 +9,12 @@ from actors.judge.base import AnyJudge
 from actors.judge.rejudging import Agreement, SecondOpinion, agreement_of, read_verdicts, save, second_opinion
 from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.working import each
-from app.launch import read_launch
-from app.processes import WORKING, list_processes
+from app.appending import show_at_once
 from app.runs import RunHandle
 from app.sources import Source
 from core.errors import SettingsError
 from events.catalogue import EpisodeJudged
-from events.log import EventLog
 from events.publisher import Publisher
-from storage.readmodel.projector import run_projector
 
 AT_ONCE = 4
 """Episodes judged at the same time, as in a run."""
@@ -99,7 +96,7 @@ async def rejudge(
 
         found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=AT_ONCE)
         if save_to is not None and any(saved):
-            await _show(save_to, log)
+            await show_at_once(save_to, log)
     opinions = [opinion for opinion in found if opinion is not None]
     families = sorted({opinion.family for opinion in opinions})
     return RejudgeReport(
@@ -122,15 +119,3 @@ async def rejudge(
 
 def _of(judge: str, said: Sequence[EpisodeJudged]) -> bool:
     return any(verdict.judge.name == judge for verdict in said)
-
-
-async def _show(run: RunHandle, log: EventLog) -> None:
-    """Fold what was appended into the read model, unless the run's own projector is at work and does so."""
-    at_work = any(
-        entry.alive and entry.state in WORKING and entry.name.startswith("projector")
-        for entry in list_processes(run.home / "processes")
-    )
-    launch = read_launch(run.home)
-    if not (at_work and launch is not None and launch.run == run.name):
-        until = (await log.identity()).last
-        await run_projector(log, run.database_url, run.settings.storage, until=until)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.alerts import Alerts
+from app.alerts.processes import Alerts
 from app.bus import READY
 from app.interrupts import heed_interrupts
 from app.launch import Launch, write_launch

@@ -189,7 +189,10 @@ class _Curriculum:
             expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
             admitting = not self._pool_admitted and await self._admit_pool()
             draining = self._state.draining and not self._state.drained and await self._drain()
-            if not (expired or admitting or draining or await self._evolve() or await self._request()):
+            cancelled = await self._cancel()
+            if not (
+                expired or admitting or draining or cancelled or await self._evolve() or await self._request()
+            ):
                 await self._change(seen, within_s=TICK_S)
         await self._publisher.commit()
 
@@ -348,6 +351,26 @@ class _Curriculum:
         await self._caught_up(await self._publisher.commit())
         logger.info("drained", cancelled=len(waiting))
         return True
+
+    async def _cancel(self) -> bool:
+        """Cancel what somebody wants cancelled. An actor that plays it finds, at its end, that it has one."""
+        unwanted = self._state.leases.unwanted()
+        for lease, why in unwanted:
+            fact = EpisodeCancelled(
+                episode=lease.episode, task_id=lease.task_id, reason="cancelled", detail=why
+            )
+            try:
+                await self._publisher.decide(
+                    fact, entity=lease.episode, causation=lease.causation, correlation=lease.episode
+                )
+            except ExpectationFailed:
+                continue
+            applied = ControlApplied(command="cancel", role="curriculum")
+            await self._publisher.publish(applied, entity=lease.episode)
+        if unwanted:
+            await self._publisher.commit()
+            await self._caught_up((await self._log.identity()).last)
+        return bool(unwanted)
 
     async def _caught_up(self, position: int) -> None:
         """Wait until the state knows the log up to `position`, or for `stop`."""

@@ -115,8 +115,14 @@ def store_url(handle: RunHandle, name: str) -> str:
     return f"sqlite:///{consumers_folder(handle.folder).absolute() / f'{name}.sqlite'}"
 
 
-async def attach(handle: RunHandle, attachment: Attachment, session: Session) -> Report:
-    """Run a consumer until it is stopped, has reached `until`, or fails.
+async def attach(
+    handle: RunHandle,
+    attachment: Attachment,
+    session: Session,
+    *,
+    loading: Callable[[str], Attached] = load,
+) -> Report:
+    """Run a consumer until it is stopped, has reached `until`, or fails. `loading`: what the target's name stands for.
 
     Raises:
         AlreadyAttached, SettingsError: it cannot begin.
@@ -130,8 +136,8 @@ async def attach(handle: RunHandle, attachment: Attachment, session: Session) ->
     with detached(handle, attachment.name):
         teller = _Teller(folder, attachment, handle)
         async with teller.telling(), handle.connect_log("reader") as log:
-            loading = asyncio.get_running_loop().run_in_executor(thread, load, attachment.target)
-            attached = await _unless_stopped(loading, attachment, session)
+            found = asyncio.get_running_loop().run_in_executor(thread, loading, attachment.target)
+            attached = await _unless_stopped(found, attachment, session)
             store = Store(attachment.store or store_url(handle, attachment.name))
             identity = await log.identity()
             kind = LiveAttachedEffect if attachment.set_aside else AttachedEffect

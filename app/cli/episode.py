@@ -1,15 +1,19 @@
-"""`hindcast episode list / show`."""
+"""`hindcast episode list / show / dispute`."""
 
+import asyncio
+from getpass import getuser
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Environment, Family, Json, Limit, SourceOption
+from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption, SourceOption
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.cli.reading import asking, position_at
 from app.cli.screenshots import in_words, write_out
+from app.disputing import dispute
+from app.runs import open_run
 from app.sources import open_source
 from storage.readmodel.answers import EpisodeDetail
 from storage.readmodel.queries import list_episodes, show_episode
@@ -117,6 +121,37 @@ def show_one(
         print_text(line)
 
 
+@app.command("dispute")
+def dispute_one(
+    episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
+    outcome: Annotated[str, typer.Argument(help="What it was: success or failure.")],
+    reason: Annotated[str, typer.Option(help="What the judge did not see.")],
+    judge: Annotated[
+        str | None, typer.Option(help="Whose verdict is wrong; by default that of the one training uses.")
+    ] = None,
+    run: RunOption = None,
+    author: Annotated[
+        str | None, typer.Option(help="Who says so; by default the user of this machine.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say that a verdict is wrong. It is recorded and shown beside the verdict; training does not heed it.
+
+    Example: hindcast episode dispute ep_9f2c41d07ab3 success --reason "the order was placed"
+    """
+    told = asyncio.run(
+        dispute(
+            open_run(run), episode, outcome=outcome, author=author or getuser(), reason=reason, judge=judge
+        )
+    )
+    if as_json:
+        print_json(msgspec.to_builtins(told))
+    else:
+        print_text(
+            f"recorded at position {told.position}: {told.author} says {told.outcome} of {episode}, against {told.judge}"
+        )
+
+
 def _print_detail(detail: EpisodeDetail) -> None:
     row = detail.episode
     versions = (
@@ -167,6 +202,8 @@ def _print_detail(detail: EpisodeDetail) -> None:
         print_text(
             f"verdict by {verdict.judge} {verdict.judge_version}: {verdict.outcome} ({verdict.reason})"
         )
+    for one in detail.disputes:
+        print_text(f"disputed at position {one.position}: {one.author} says {one.outcome} ({one.reason})")
     for batch in detail.batches:
         updates = ", ".join(map(str, batch.updates)) or "none yet"
         how = "rehearsed" if batch.rehearsed else "trained"

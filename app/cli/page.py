@@ -19,6 +19,10 @@ def show_page(
         str, typer.Option(help="Address to listen on; any but this machine's own asks visitors for a token.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
+    ask_token: Annotated[
+        bool,
+        typer.Option("--token", help="Ask for a token on this machine, too, where others have accounts."),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve the page of this home's runs until Ctrl-C: overview, episodes step by step, timeline, lineage, settings.
@@ -32,7 +36,7 @@ def show_page(
     from app.runs import open_run
 
     open_run(home=home_folder())
-    token = "" if is_loopback(host) else secrets.token_urlsafe(16)
+    token = "" if is_loopback(host) and not ask_token else secrets.token_urlsafe(16)
 
     def ready(base: str) -> None:
         address = f"{base}/?token={token}" if token else f"{base}/"

@@ -1,14 +1,11 @@
-"""`hindcast run list / show / change / compare`."""
+"""`hindcast run list / show / compare`."""
 
-import asyncio
-from getpass import getuser
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from app.changing import change_recipe
-from app.cli.options import AsOf, Json, RunName, SourceName
+from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
 from app.cli.reading import asking, position_at
 from app.runs import list_runs, open_run, run_folder
@@ -88,7 +85,7 @@ def _print_summary(summary: RunSummary) -> None:
             ("run", summary.run),
             ("as of position", summary.position),
             ("state", " ".join(filter(None, (summary.state, summary.finished_reason)))),
-            ("paused", summary.paused or "no"),
+            ("paused by", summary.pauses or "nobody"),
             ("recipe", f"{summary.recipe}, seed {summary.run_seed}, base policy {summary.base_policy_name}"),
             *(
                 [("fork of", f"{summary.parent}, up to position {summary.forked_at}")]
@@ -100,6 +97,7 @@ def _print_summary(summary: RunSummary) -> None:
             ("episodes", summary.episodes),
             ("trained on", f"{summary.trained_episodes} episodes"),
             ("verdicts", summary.verdicts),
+            ("disputed", f"{summary.disputed} episodes"),
             ("steps", summary.steps),
             ("batches", summary.batches),
             ("updates", f"{summary.updates} ({summary.skipped_updates} skipped)"),
@@ -159,35 +157,6 @@ def _versions(stretch: Stretch) -> str:
 
 def _gain(gain: tuple[float, float, float]) -> str:
     return f"{gain[0]:+.0%} [{gain[1]:+.0%}, {gain[2]:+.0%}]"
-
-
-@app.command("change")
-def change(
-    run: RunName = None,
-    overrides: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A setting of the learner; repeatable."),
-    ] = None,
-    reason: Annotated[str, typer.Option(help="Why, for whoever reads the log.")] = "",
-    author: Annotated[
-        str | None, typer.Option(help="Who says so; by default the user of this machine.")
-    ] = None,
-    as_json: Json = False,
-) -> None:
-    """Change the recipe of a run, also while it goes on: what is recorded here holds from the learner's next plan on.
-
-    Only what the learner alone reads can change; everything else can in a fork. Nothing is recorded unless the whole fits.
-
-    Example: hindcast run change --set learner.kl_coefficient=0.1 --reason "it drifts"
-    """
-    changed = asyncio.run(
-        change_recipe(open_run(run), overrides or [], author=author or getuser(), reason=reason)
-    )
-    if as_json:
-        print_json(msgspec.to_builtins(changed))
-        return
-    for key, (before, after) in changed.changes.items():
-        print_text(f"{key}: {before} before, {after} from position {changed.position} on")
 
 
 @app.command("compare")

@@ -4,6 +4,7 @@
 /RUN/                          overview, and /RUN/episodes, /RUN/episodes/ID …
 /RUN/episodes.json             the same values for programs; `as_of` is a place in the log, as everywhere
 /RUN/live                      server-sent events: one whenever the read model has gone on
+/RUN/control                   a form that pauses, resumes or drains; /RUN/episodes/ID/dispute: one that disputes
 /RUN/steps/POSITION            one step in full, for a page to show where it is opened
 /RUN/episodes/ID/pictures/SHA256   a screenshot
 /RUN/episodes/ID/file/FORMAT   the episode to take along: html, atif, json
@@ -25,9 +26,11 @@ from starlette.staticfiles import StaticFiles
 from app.exports.one import EpisodeAsFile, episode_as_file
 from app.page.asking import Ask
 from app.page.guard import Guard
+from app.page.live import LIVE_POLL_S, Looks
 from app.page.reading import screenshot, step_detail
 from app.page.rendering import FOLDER, environment
 from app.page.runs import OpenRuns
+from app.page.saying import Saying
 from app.page.views.compare import compare
 from app.page.views.consumers import consumers
 from app.page.views.episode import episode
@@ -43,8 +46,6 @@ from core.errors import BlobMissing, HindcastError, NoSuchPlace
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.database import ReadModelUnavailable
 
-LIVE_POLL_S = 0.5
-"""How often a run is looked at for those who watch it."""
 KEEP_ALIVE_S = 15.0
 """A stream that says nothing for longer is taken for dead by some browsers and proxies."""
 
@@ -84,11 +85,13 @@ class Pages:
     def __init__(self, runs: OpenRuns) -> None:
         self._runs = runs
         self._templates = environment()
+        self._saying = Saying(runs)
+        self._looks = Looks()
 
     def routes(self) -> list[Route | Mount]:
         """Every address there is."""
         routes: list[Route | Mount] = [
-            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+            Mount("/_static", StaticFiles(directory=FOLDER / "static")),  # no run's name begins so
             Route("/", self.home),
             Route("/{run}/live", self.live),
             Route("/{run}/episodes/{episode}/pictures/{sha256}", self.picture),
@@ -101,7 +104,7 @@ class Pages:
             twin = f"/{{run}}/{view.path or 'overview'}.json"
             routes.append(Route(twin, self._twin(view)))
         routes += [Route(f"/{{run}}/{view.path}", self._page(view)) for view in VIEWS]
-        return routes
+        return [*routes, *self._saying.routes()]
 
     async def home(self, _request: Request) -> Response:
         """To the run started last."""
@@ -115,7 +118,7 @@ class Pages:
         async def lines() -> AsyncIterator[str]:
             last, quiet_s = -1, 0.0
             while not await request.is_disconnected():
-                position = await asyncio.to_thread(run.model.position)
+                position = await self._looks.position(run)
                 if position != last:
                     yield f"data: {position}\n\n"
                     last, quiet_s = position, 0.0
@@ -209,6 +212,7 @@ class Pages:
             "reached": place.reached,
             "as_of": place.position if place.chosen else None,
             "base": f"/{name}",
+            "form": self._saying.word,
         }
         return answer, chrome
 

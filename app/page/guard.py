@@ -21,7 +21,7 @@ HEADERS = {
         "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",
-    "referrer-policy": "no-referrer",
+    "referrer-policy": "same-origin",  # with none at all a browser would not say where a form comes from
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }

@@ -1,5 +1,6 @@
 """Templates, and how values are written in them. Everything is escaped unless it is a chart of ours."""
 
+from math import exp
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -29,7 +30,12 @@ def environment() -> Environment:
     )
     made.filters.update(show=show, rate=rate, moment=moment, seconds=_seconds, percent=_percent, brief=_brief)
     made.globals.update(
-        success_chart=success_chart, metric_chart=metric_chart, lanes=lanes, address=address, shade=shade
+        success_chart=success_chart,
+        metric_chart=metric_chart,
+        lanes=lanes,
+        address=address,
+        shade=shade,
+        exp=exp,
     )
     return made
 

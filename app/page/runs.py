@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 from sqlalchemy import Connection
 
-from app.processes import list_processes
 from app.runs import FORK_FILE, SETTINGS_FILE, RunHandle, list_runs, open_run, run_folder
 from events.places import parse_place
 from storage.readmodel.asking import position_of
@@ -53,11 +52,6 @@ class OpenRuns:
     def names(self) -> list[str]:
         """All of them, oldest first."""
         return list_runs(self.home)
-
-    def is_going_on(self, name: str) -> bool:
-        """Whether the home's system is up and works on this run."""
-        up = any(one.name.startswith("bus") and one.alive for one in list_processes(self.home / "processes"))
-        return up and self.newest() == name
 
     def open(self, name: str) -> OpenRun:
         """A run by its name. Raises NoSuchRun."""

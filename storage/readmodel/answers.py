@@ -114,6 +114,8 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     position: int
     judge: str
     judge_version: str
+    prompt_digest: str | None
+    """Of a judge that reads one."""
     outcome: str
     reward: float | None
     reason: str | None
@@ -126,6 +128,19 @@ class VerdictRow(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int | None
     answer_tokens: int | None
     cost_usd: float | None
+
+
+class DisputeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What a person said against a verdict."""
+
+    position: int
+    judge: str
+    """Whose verdict."""
+    judge_version: str
+    outcome: str
+    """What it should have been."""
+    author: str
+    reason: str
 
 
 class TrainedIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -162,6 +177,8 @@ class EpisodeDetail(msgspec.Struct, frozen=True, kw_only=True):
     """Steps whose snapshot of the page was let go of since."""
     screenshots: tuple[ScreenshotRow, ...]
     verdicts: tuple[VerdictRow, ...]
+    disputes: tuple[DisputeRow, ...]
+    """Of its verdicts; training does not heed them."""
     batches: tuple[TrainedIn, ...]
 
 
@@ -304,8 +321,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Position up to which its log is its parent's."""
     goal: dict[str, Any]
     finished_reason: str | None
-    paused: str | None
-    """Who halted it and why; None while nobody has."""
+    pauses: dict[str, str]
+    """Who halted it and why."""
     phase: int | None
     started_ns: int | None
     tasks: int
@@ -313,6 +330,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """By state."""
     verdicts: dict[str, int]
     """Outcomes by the training judge."""
+    disputed: int
+    """Episodes a verdict on which somebody disputes."""
     trained_episodes: int
     """Trained on; each once, however many epochs or batches, and without rehearsals."""
     steps: int

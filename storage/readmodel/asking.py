@@ -1,5 +1,6 @@
 """Parts that the questions are made of: what holds as of a position, verdicts that count, rows as answers."""
 
+import json
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -12,7 +13,6 @@ from sqlalchemy import (
     Subquery,
     Table,
     and_,
-    exists,
     func,
     select,
 )
@@ -21,8 +21,9 @@ from core.errors import HindcastError
 from core.statistics import wilson
 from storage.readmodel.answers import EpisodeRow, Success
 from storage.readmodel.fold import read_cursor
-from storage.readmodel.tables import adoptions, batch_episodes, episodes, notices, runs, verdicts
+from storage.readmodel.tables import adoptions, batch_episodes, episodes, judged, notices, runs
 
+DISPUTED = "verdict.disputed"
 OUTCOMES = ("success", "failure", "undecided")
 Row = TypeVar("Row", bound=msgspec.Struct)
 
@@ -56,6 +57,14 @@ def holding(table: Table, position: int) -> ColumnElement[bool]:
     return table.c.position <= position
 
 
+def also_holding(table: Table, position: int) -> ColumnElement[bool]:
+    """`holding` of a versioned table, where another condition or the order leads to the rows.
+
+    `+ 0`: by an index on `valid_to` SQLite would go through everything that holds or ended later.
+    """
+    return and_(table.c.valid_from <= position, table.c.valid_to + 0 > position)
+
+
 def of_this_run(statement: Select[Any], position: int) -> Select[Any]:
     """The row of `runs` that speaks as of a position: a fork's own, or before the fork its parent's."""
     return statement.where(holding(runs, position)).order_by(runs.c.started_position.desc()).limit(1)
@@ -67,19 +76,10 @@ def in_order(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
 
 
 def first_verdicts(position: int, judge: str) -> Subquery:
-    """One judge's first verdict per episode, as of a position.
-
-    Written without grouping: so a database looks verdicts up for the episodes that are asked about, and only for those.
-    """
-    earlier = verdicts.alias("earlier")
-    spoken_before = exists().where(
-        earlier.c.episode == verdicts.c.episode,
-        earlier.c.judge == verdicts.c.judge,
-        earlier.c.position < verdicts.c.position,
-    )
+    """One judge's first verdict per episode, as of a position; looked up for the episodes that are asked about alone."""
     return (
-        select(verdicts.c.episode, verdicts.c.outcome, verdicts.c.reward)
-        .where(holding(verdicts, position), verdicts.c.judge == judge, ~spoken_before)
+        select(judged.c.episode, judged.c.outcome, judged.c.reward)
+        .where(judged.c.valid_from <= position, judged.c.judge == judge)
         .subquery()
     )
 
@@ -90,7 +90,7 @@ def episode_rows(position: int, said: Subquery) -> Select[Any]:
     return (
         select(*columns, said.c.outcome, said.c.reward)
         .outerjoin(said, said.c.episode == episodes.c.episode)
-        .where(holding(episodes, position))
+        .where(also_holding(episodes, position))
     )
 
 
@@ -103,20 +103,33 @@ def sampling_from(connection: Connection, position: int) -> dict[str, int]:
     return dict(connection.execute(found.order_by(adoptions.c.actor)).all())
 
 
-def paused_by(connection: Connection, position: int) -> str | None:
-    """Who halted the run and why; None while nobody has, or once it goes on."""
+def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
+    """Who halted the run and why; the same fold as the roles' (`actors.pausing`)."""
     told = (
-        select(notices.c.about, notices.c.text)
+        select(notices.c.about, notices.c.detail)
         .where(
             holding(notices, position),
             notices.c.type == "control.requested",
             notices.c.about.in_(("pause", "resume")),
         )
-        .order_by(notices.c.position.desc())
-        .limit(1)
+        .order_by(notices.c.position)
     )
-    last = connection.execute(told).one_or_none()
-    return last.text if last is not None and last.about == "pause" else None
+    held: dict[str, str] = {}
+    for command, detail in connection.execute(told):
+        fact = json.loads(detail)
+        if command == "pause":
+            held[fact["author"]] = fact["reason"]
+        else:
+            held.pop(fact["arguments"].get("of", fact["author"]), None)
+    return held
+
+
+def count_disputed(connection: Connection, position: int) -> int:
+    """Episodes a verdict on which somebody disputes."""
+    own = select(func.count(notices.c.about.distinct())).where(
+        holding(notices, position), notices.c.type == DISPUTED
+    )
+    return connection.scalar(own) or 0
 
 
 def newest_ns(connection: Connection, table: Table, position: int) -> int | None:

@@ -5,7 +5,8 @@ neither. Events that do not follow the position are refused, never skipped: two 
 that passed a batch twice, show at once.
 """
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from sqlalchemy import Connection, select, update
@@ -15,7 +16,7 @@ from events.chain import RollingDigest
 from events.envelope import Recorded
 from storage.readmodel.mapping import operations
 from storage.readmodel.operations import Ensure, Insert, InsertMany, Put, Values
-from storage.readmodel.revisions import Revisions
+from storage.readmodel.revisions import Key, Revisions
 from storage.readmodel.rows import Many, insert_many, insert_rows
 from storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 
@@ -121,7 +122,8 @@ class _Changes:
     def __init__(self) -> None:
         self._recorded: dict[str, list[Values]] = {}
         self._many: dict[str, list[Many]] = {}
-        self._revised: dict[str, list[tuple[int, Put | Ensure]]] = {}
+        self._revised: list[tuple[int, Put | Ensure]] = []
+        self._keys: dict[str, set[Key]] = defaultdict(set)
 
     def add(self, recorded: Recorded) -> None:
         """Take in what one event does."""
@@ -134,17 +136,31 @@ class _Changes:
                 many = Many({**operation.shared, "position": recorded.position}, operation.columns)
                 self._many.setdefault(table, []).append(many)
             else:
-                self._revised.setdefault(table, []).append((recorded.position, operation))
+                self._revised.append((recorded.position, operation))
+                self._keys[table].add(operation.key)
+                if isinstance(operation, Ensure) and operation.taken is not None:
+                    self._keys[operation.taken.table].add(operation.taken.key)
 
     def write(self, connection: Connection) -> None:
         """Close the rows that end and add the new ones."""
-        for name, revised in self._revised.items():
-            revisions = Revisions(TABLES[name])
-            revisions.load(connection, {operation.key for _, operation in revised})
-            for position, operation in revised:
-                revisions.take(position, operation)
-            revisions.write(connection)
+        revisions = {name: Revisions(TABLES[name]) for name in self._keys}
+        for name, keys in self._keys.items():
+            revisions[name].load(connection, keys)
+        for position, operation in self._revised:
+            revisions[operation.table].take(position, _complete(operation, revisions))
+        for table in revisions.values():
+            table.write(connection)
         for name, rows in self._recorded.items():
             insert_rows(connection, TABLES[name], rows)
         for name, many in self._many.items():
             insert_many(connection, TABLES[name], many)
+
+
+def _complete(operation: Put | Ensure, revisions: Mapping[str, Revisions]) -> Put | Ensure:
+    """The operation with the values that it takes from another table, as they are before it."""
+    if not isinstance(operation, Ensure) or operation.taken is None:
+        return operation
+    taken = operation.taken
+    row = revisions[taken.table].standing(taken.key) or {}
+    copied = {name: row.get(name) for name in taken.columns}
+    return msgspec.structs.replace(operation, values={**operation.values, **copied})

@@ -6,17 +6,15 @@ The best of many is high by luck, too: read the interval of the difference with 
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
-
-from sqlalchemy import Connection, case, func, select
 
 from core.statistics import difference, wilson
 from storage.readmodel.answers import FamilyRetention, Stretch
-from storage.readmodel.asking import first_verdicts, holding, in_order
-from storage.readmodel.tables import episodes
+from storage.readmodel.tallies import Tally
 
 WATCHED = 30
+ONLINE = "online"
 
 
 class Point(NamedTuple):
@@ -27,32 +25,14 @@ class Point(NamedTuple):
     judged: int
 
 
-def retention(connection: Connection, position: int, judge: str) -> tuple[FamilyRetention, ...]:
-    """Of every family that says something, in the order of their names."""
-    said = first_verdicts(position, judge)
-    statement = (
-        select(
-            episodes.c.environment,
-            episodes.c.family,
-            episodes.c.version_low,
-            func.sum(case((said.c.outcome == "success", 1), else_=0)).label("successes"),
-            func.count().label("judged"),
-        )
-        .join(said, said.c.episode == episodes.c.episode)
-        .where(
-            holding(episodes, position),
-            episodes.c.origin == "online",
-            episodes.c.version_low >= 0,
-            said.c.outcome != "undecided",
-        )
-        .group_by(episodes.c.environment, episodes.c.family, episodes.c.version_low)
-        .order_by(*in_order(episodes.c.environment, episodes.c.family, episodes.c.version_low))
-    )
+def retention(told: Iterable[Tally]) -> tuple[FamilyRetention, ...]:
+    """Of every family that says something, in the order of their names; from tallies by rising version."""
     points: dict[str, list[Point]] = defaultdict(list)
-    for row in connection.execute(statement).mappings():
-        name = f"{row['environment']}/{row['family']}"
-        points[name].append(Point(row["version_low"], int(row["successes"]), int(row["judged"])))
-    found = (retained(family, of_family) for family, of_family in points.items())
+    for one in told:
+        judged = int(one.success + one.failure)
+        if one.origin == ONLINE and one.version is not None and one.version >= 0 and judged:
+            points[f"{one.environment}/{one.family}"].append(Point(one.version, int(one.success), judged))
+    found = (retained(family, points[family]) for family in sorted(points))
     return tuple(one for one in found if one is not None)
 
 
@@ -73,11 +53,13 @@ def stretches(points: Sequence[Point]) -> list[Stretch]:
     """The stretches of a family, the newest first; what is left at the beginning is too little for one."""
     found: list[Stretch] = []
     held: list[Point] = []
+    judged = 0
     for point in reversed(points):
         held.append(point)
-        if sum(one.judged for one in held) >= WATCHED:
+        judged += point.judged
+        if judged >= WATCHED:
             found.append(_stretch(held))
-            held = []
+            held, judged = [], 0
     return found
 
 

@@ -35,12 +35,22 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     """Values that stay, by column: a state that has been left for good is not entered again by a late fact."""
 
 
+class Taken(msgspec.Struct, frozen=True, gc=False):
+    """What another table's row says at that moment; nothing where there is no such row."""
+
+    table: str
+    key: tuple[Any, ...]
+    columns: tuple[str, ...]
+
+
 class Ensure(msgspec.Struct, frozen=True, gc=False):
     """Something must be known: open a row under `key` unless there is one."""
 
     table: str
     key: tuple[Any, ...]
     values: Values
+    taken: Taken | None = None
+    """Columns of the same names that are copied from elsewhere."""
 
 
 Operation = Insert | InsertMany | Put | Ensure

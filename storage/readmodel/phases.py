@@ -2,26 +2,32 @@
 
 import json
 from collections import Counter, defaultdict
+from collections.abc import Mapping
 from statistics import median
 from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
 from storage.readmodel.answers import PhaseRow
-from storage.readmodel.asking import first_verdicts, holding, position_of, success_of
+from storage.readmodel.asking import holding, position_of, success_of
 from storage.readmodel.queries import training_judge
-from storage.readmodel.tables import episodes, notices, tasks
+from storage.readmodel.tables import episodes, judged, notices, tasks
 
 ONLINE = "online"
+TOLD = ("task", "phase", "state", "reason", "value", "change")
+"""Columns of a task that its phase is told from."""
 
 
 def list_phases(connection: Connection, *, as_of: int | None = None) -> list[PhaseRow]:
     """The phases that began, in order."""
     position = position_of(connection, as_of)
     candidates = defaultdict(list)
-    for row in connection.execute(select(tasks).where(holding(tasks, position))).mappings():
+    made_for: dict[str, int | None] = {}
+    listed = select(*(tasks.c[name] for name in TOLD)).where(holding(tasks, position))
+    for row in connection.execute(listed).mappings():
         candidates[row["phase"]].append(row)
-    admitted, played, revisited = _outcomes(connection, position)
+        made_for[row["task"]] = row["phase"]
+    admitted, played, revisited = _outcomes(connection, position, made_for)
     began = (
         select(notices.c.position, notices.c.detail)
         .where(holding(notices, position), notices.c.type == "phase.started")
@@ -66,30 +72,30 @@ def _of_candidates(rows: list[RowMapping]) -> dict[str, Any]:
 
 
 def _outcomes(
-    connection: Connection, position: int
-) -> tuple[dict[int, Counter[str]], Counter[int], dict[int, Counter[str]]]:
+    connection: Connection, position: int, made_for: Mapping[str, int | None]
+) -> tuple[dict[int | None, Counter[str]], Counter[int | None], dict[int | None, Counter[str]]]:
     """Outcomes by the phase of the task, episodes by their own phase, outcomes of revisits by their own phase."""
-    said = first_verdicts(position, training_judge(connection, as_of=position))
-    statement = (
-        select(
-            tasks.c.phase.label("made_for"),
-            episodes.c.phase,
-            episodes.c.revisits,
-            said.c.outcome,
-            func.count().label("episodes"),
-        )
-        .join(tasks, tasks.c.task == episodes.c.task)
-        .outerjoin(said, said.c.episode == episodes.c.episode)
-        .where(holding(episodes, position), holding(tasks, position), episodes.c.origin == ONLINE)
-        .group_by(tasks.c.phase, episodes.c.phase, episodes.c.revisits, said.c.outcome)
+    requested = (
+        select(episodes.c.task, episodes.c.phase, func.count())
+        .where(holding(episodes, position), episodes.c.origin == ONLINE)
+        .group_by(episodes.c.task, episodes.c.phase)
     )
-    admitted: dict[int, Counter[str]] = defaultdict(Counter)
-    revisited: dict[int, Counter[str]] = defaultdict(Counter)
-    played: Counter[int] = Counter()
-    for row in connection.execute(statement).mappings():
-        outcome, count = row["outcome"] or "", row["episodes"]
-        played[row["phase"]] += count
-        admitted[row["made_for"]][outcome] += count
-        if row["revisits"]:
-            revisited[row["phase"]][outcome] += count
+    kind = (judged.c.task, judged.c.phase, judged.c.revisits, judged.c.outcome)
+    judge = training_judge(connection, as_of=position)
+    said = (
+        select(*kind, func.count())
+        .where(judged.c.judge == judge, judged.c.valid_from <= position, judged.c.origin == ONLINE)
+        .group_by(*kind)
+    )
+    played: Counter[int | None] = Counter()
+    for task, phase, count in connection.execute(requested):
+        if task in made_for:
+            played[phase] += count
+    admitted: dict[int | None, Counter[str]] = defaultdict(Counter)
+    revisited: dict[int | None, Counter[str]] = defaultdict(Counter)
+    for task, phase, revisits, outcome, count in connection.execute(said):
+        if task in made_for:
+            admitted[made_for[task]][outcome] += count
+            if revisits:
+                revisited[phase][outcome] += count
     return admitted, played, revisited

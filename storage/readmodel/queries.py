@@ -5,12 +5,12 @@ twice about an episode its first verdict counts, since that is what was trained 
 """
 
 import json
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
 
 from sqlalchemy import Connection, RowMapping, and_, case, func, select
 
 from storage.readmodel.answers import (
+    DisputeRow,
     EpisodeDetail,
     EpisodeRow,
     PolicyRow,
@@ -23,10 +23,12 @@ from storage.readmodel.answers import (
     VersionSuccess,
 )
 from storage.readmodel.asking import (
+    DISPUTED,
     OUTCOMES,
     NotInReadModel,
     answers,
     count_by,
+    count_disputed,
     count_rows,
     count_trained,
     episode_rows,
@@ -35,7 +37,7 @@ from storage.readmodel.asking import (
     in_order,
     of_this_run,
     only,
-    paused_by,
+    pauses_in_force,
     position_of,
     sampling_from,
     success_of,
@@ -50,6 +52,7 @@ from storage.readmodel.tables import (
     batches,
     checkpoints,
     episodes,
+    judged,
     notices,
     runs,
     steps,
@@ -59,6 +62,7 @@ from storage.readmodel.tables import (
     verdicts,
     weights,
 )
+from storage.readmodel.tallies import curve, outcomes_of, tallies
 
 DEFAULT_JUDGE = "rules"
 
@@ -80,50 +84,8 @@ def success_by_version(
 ) -> list[VersionSuccess]:
     """The success curve: one point per policy version and origin. `origin` None: all of them, each apart."""
     position = position_of(connection, as_of)
-    rows = _judged_by_version(connection, position, judge or training_judge(connection, as_of=position))
-    return _curve(row for row in rows if origin in (None, row["origin"]))
-
-
-def _judged_by_version(connection: Connection, position: int, judge: str) -> Sequence[RowMapping]:
-    """All verdicts that count, by the version that began the episode, its origin, and the outcome."""
-    said = first_verdicts(position, judge)
-    mixed = case((episodes.c.version_high != episodes.c.version_low, 1), else_=0)
-    statement = (
-        select(
-            episodes.c.version_low.label("version"),
-            episodes.c.origin,
-            said.c.outcome,
-            func.count().label("episodes"),
-            func.sum(said.c.reward).label("reward"),
-            func.sum(mixed).label("mixed"),
-        )
-        .join(said, said.c.episode == episodes.c.episode)
-        .where(holding(episodes, position))
-        .group_by(episodes.c.version_low, episodes.c.origin, said.c.outcome)
-        .order_by(*in_order(episodes.c.version_low, episodes.c.origin, said.c.outcome))
-    )
-    return connection.execute(statement).mappings().all()
-
-
-def _curve(judged: Iterable[RowMapping]) -> list[VersionSuccess]:
-    """One point per version and origin, of those that weights sampled."""
-    points: dict[tuple[int, str], list[RowMapping]] = defaultdict(list)
-    for row in judged:
-        if row["version"] is not None and row["version"] >= 0:
-            points[row["version"], row["origin"]].append(row)
-    return [_version_success(version, source, rows) for (version, source), rows in points.items()]
-
-
-def _version_success(version: int, origin: str, rows: Sequence[RowMapping]) -> VersionSuccess:
-    success = success_of({row["outcome"]: row["episodes"] for row in rows})
-    reward = sum(row["reward"] or 0.0 for row in rows if row["outcome"] != "undecided")
-    return VersionSuccess(
-        version=version,
-        origin=origin,
-        success=success,
-        mean_reward=reward / success.judged if success.judged else None,
-        mixed=sum(row["mixed"] for row in rows),
-    )
+    told = tallies(connection, position, judge or training_judge(connection, as_of=position))
+    return curve(one for one in told if origin in (None, one.origin))
 
 
 def list_episodes(
@@ -155,7 +117,8 @@ def list_episodes(
         episodes.c.origin: origin,
         episodes.c.task: task,
         episodes.c.group_id: group,
-        said.c.outcome: outcome,
+        # of an episode without a verdict, too, so that this is no way to find episodes: they come in the order asked for
+        func.coalesce(said.c.outcome, ""): outcome,
     }
     statement = episode_rows(position, said).where(
         *(c == value for c, value in wanted.items() if value is not None)
@@ -196,7 +159,7 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
     taken = (
         select(steps).where(holding(steps, position), steps.c.episode == episode).order_by(steps.c.position)
     )
-    judged = select(verdicts).where(holding(verdicts, position), verdicts.c.episode == episode)
+    spoken = select(verdicts).where(holding(verdicts, position), verdicts.c.episode == episode)
     seen = taken.with_only_columns(steps.c.position.label("seen_at"), steps.c.observation_blob).subquery()
     gone = select(func.count(seen.c.seen_at.distinct())).join(
         notices,
@@ -213,8 +176,29 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
         steps=tuple(answers(connection, taken, StepRow)),
         pages_released=connection.scalars(gone).one(),
         screenshots=screenshots_of(connection, episode, position),
-        verdicts=tuple(answers(connection, judged.order_by(verdicts.c.position), VerdictRow)),
+        verdicts=tuple(answers(connection, spoken.order_by(verdicts.c.position), VerdictRow)),
+        disputes=_disputes(connection, episode, position),
         batches=_trained_in(connection, episode, position),
+    )
+
+
+def _disputes(connection: Connection, episode: str, position: int) -> tuple[DisputeRow, ...]:
+    told = (
+        select(notices.c.position, notices.c.detail)
+        .where(holding(notices, position), notices.c.type == DISPUTED, notices.c.about == episode)
+        .order_by(notices.c.position)
+    )
+    facts = [(at, json.loads(detail)) for at, detail in connection.execute(told)]
+    return tuple(
+        DisputeRow(
+            position=at,
+            judge=fact["judge"]["name"],
+            judge_version=fact["judge"]["version"],
+            outcome=fact["outcome"],
+            author=fact["author"],
+            reason=fact["reason"],
+        )
+        for at, fact in facts
     )
 
 
@@ -270,16 +254,20 @@ def list_tasks(
 ) -> list[TaskRow]:
     """Tasks with their episodes and success, the most attempted first."""
     position = position_of(connection, as_of)
-    said = first_verdicts(position, training_judge(connection, as_of=position))
+    judge = training_judge(connection, as_of=position)
     counts = (
-        select(
-            episodes.c.task,
-            func.count().label("episodes"),
-            *(func.sum(case((said.c.outcome == one, 1), else_=0)).label(one) for one in OUTCOMES),
-        )
-        .outerjoin(said, said.c.episode == episodes.c.episode)
+        select(episodes.c.task, func.count().label("episodes"))
         .where(holding(episodes, position))
         .group_by(episodes.c.task)
+        .subquery()
+    )
+    said = (
+        select(
+            judged.c.task,
+            *(func.sum(case((judged.c.outcome == one, 1), else_=0)).label(one) for one in OUTCOMES),
+        )
+        .where(judged.c.judge == judge, judged.c.valid_from <= position)
+        .group_by(judged.c.task)
         .subquery()
     )
     wanted = {
@@ -290,8 +278,9 @@ def list_tasks(
     }
     attempted = func.coalesce(counts.c.episodes, 0)
     statement = (
-        select(tasks, attempted.label("episodes"), *(counts.c[one] for one in OUTCOMES))
+        select(tasks, attempted.label("episodes"), *(said.c[one] for one in OUTCOMES))
         .outerjoin(counts, counts.c.task == tasks.c.task)
+        .outerjoin(said, said.c.task == tasks.c.task)
         .where(holding(tasks, position), *(c == value for c, value in wanted.items() if value is not None))
         .order_by(
             attempted.desc().nulls_last(),
@@ -345,24 +334,22 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
     if row is None:
         raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
     judge = training_judge(connection, as_of=position)
-    judged = _judged_by_version(connection, position, judge)
+    told = tallies(connection, position, judge)
     applied = count_by(connection, updates.c.outcome, updates, position, updates.c.model == "policy")
     published = select(func.max(weights.c.version)).where(
         holding(weights, position), weights.c.model == "policy"
     )
     saved = select(func.max(checkpoints.c.update_number)).where(holding(checkpoints, position))
-    outcomes: Counter[str] = Counter()
-    for told in judged:
-        outcomes[told["outcome"]] += told["episodes"]
     return RunSummary(
         **only(row, RunSummary, without=("goal", "phase")),
         phase=connection.scalar(select(func.max(runs.c.phase)).where(holding(runs, position))),
-        paused=paused_by(connection, position),
+        pauses=pauses_in_force(connection, position),
         position=position,
         goal=json.loads(row["goal"]) if row["goal"] else {},
         tasks=count_rows(connection, tasks, position),
         episodes=count_by(connection, episodes.c.state, episodes, position),
-        verdicts=dict(sorted(outcomes.items())),
+        verdicts=outcomes_of(told),
+        disputed=count_disputed(connection, position),
         trained_episodes=count_trained(connection, position),
         steps=count_rows(connection, steps, position),
         batches=count_rows(connection, batches, position),
@@ -373,8 +360,8 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),
         notices=count_by(connection, notices.c.type, notices, position),
-        success=tuple(_curve(judged)),
-        retention=retention(connection, position, judge),
+        success=tuple(curve(told)),
+        retention=retention(told),
         changes=recipe_changes(connection, as_of=position),
         throughput=throughput(connection, as_of=position),
     )

@@ -3,7 +3,7 @@
 from sqlalchemy import Connection, func, select
 
 from storage.readmodel.answers import Throughput
-from storage.readmodel.asking import holding, newest_ns, of_this_run, position_of
+from storage.readmodel.asking import also_holding, holding, newest_ns, of_this_run, position_of
 from storage.readmodel.tables import episodes, runs, steps, updates, verdicts
 
 WINDOW_S = 300.0
@@ -30,7 +30,7 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
     ).one()
     ended = connection.scalar(
         select(func.count()).where(
-            holding(episodes, position), episodes.c.state == "ended", episodes.c.terminal_ns > since_ns
+            also_holding(episodes, position), episodes.c.state == "ended", episodes.c.terminal_ns > since_ns
         )
     )
     applied = connection.execute(

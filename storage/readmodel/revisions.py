@@ -31,20 +31,27 @@ class Revisions:
         columns = [self._table.c[name] for name in self._names]
         single = len(columns) == 1
         wanted: Any = columns[0] if single else tuple_(*columns)
+        first = columns[0]
         listed = sorted(keys)
         for start in range(0, len(listed), KEYS_PER_SELECT):
             part = listed[start : start + KEYS_PER_SELECT]
             among = [key[0] for key in part] if single else part
+            # SQLite seeks no key by its columns together, only by the first
+            seek = () if single else (first.in_({key[0] for key in part}),)
             # `+ 0`: by an index on `valid_to` SQLite would go through every row that holds, more with every episode
             holds = self._table.c.valid_to + 0 == OPEN
-            rows = connection.execute(select(self._table).where(wanted.in_(among), holds))
+            rows = connection.execute(select(self._table).where(wanted.in_(among), holds, *seek))
             for row in rows.mappings():
                 self._standing[tuple(row[name] for name in self._names)] = dict(row)
+
+    def standing(self, key: Key) -> Values | None:
+        """The row that holds after what was taken in so far, of a key that was loaded."""
+        return self._opened.get(key) or self._standing.get(key)
 
     def take(self, position: int, operation: Put | Ensure) -> None:
         """Take in one change; what would change nothing opens no row."""
         key, values = operation.key, operation.values
-        row = self._opened.get(key) or self._standing.get(key)
+        row = self.standing(key)
         if row is None:
             named = dict(zip(self._names, key, strict=True))
             self._open(position, key, {**BLANK[self._table.name], **named, **values})

@@ -11,7 +11,7 @@ from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, Meta
 from sqlalchemy import Text as AnyText
 from sqlalchemy.dialects.postgresql import TEXT
 
-SCHEMA_VERSION = 12
+SCHEMA_VERSION = 13
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -22,6 +22,9 @@ OPEN = 2**63 - 1
 
 Text = AnyText().with_variant(TEXT(collation="C"), "postgresql")
 """Text in the order of its bytes, as SQLite has it: whatever is sorted comes out the same in every database."""
+
+NAMED = 3
+"""Columns that an index is called after: PostgreSQL bounds the length of a name."""
 
 metadata = MetaData()
 
@@ -34,7 +37,7 @@ def _versioned(name: str, *columns: Column[object], indexes: tuple[tuple[str, ..
         *columns,
         Column("valid_from", BigInteger, primary_key=True, autoincrement=False),
         Column("valid_to", BigInteger, nullable=False),
-        *(Index(f"{name}_{'_'.join(names)}", *names) for names in indexes),
+        *(Index(f"{name}_{'_'.join(names[:NAMED])}", *names) for names in indexes),
         info={"versioned": True, "key": tuple(column.name for column in columns if column.primary_key)},
     )
 
@@ -46,7 +49,7 @@ def _recorded(name: str, *columns: Column[object], indexes: tuple[tuple[str, ...
         metadata,
         Column("position", BigInteger, primary_key=True, autoincrement=False),
         *columns,
-        *(Index(f"{name}_{'_'.join(names)}", *names) for names in indexes),
+        *(Index(f"{name}_{'_'.join(names[:NAMED])}", *names) for names in indexes),
         info={"versioned": False},
     )
 
@@ -121,7 +124,15 @@ episodes = _versioned(
     *_integer("requested_position", "requested_ns", "started_ns", "terminal_ns"),
     *_real("temperature", "lease_s", "duration_ms"),
     Column("revisits", Boolean),
-    indexes=(("valid_to", "valid_from", "state"), ("task",), ("group_id",)),
+    indexes=(
+        ("valid_to", "valid_from", "state", "task", "phase", "origin"),
+        ("requested_position", "valid_from", "valid_to"),
+        ("version_low", "requested_position"),
+        ("started_ns", "valid_from", "valid_to"),
+        ("terminal_ns", "started_ns", "valid_from", "valid_to"),
+        ("task",),
+        ("group_id",),
+    ),
 )
 """`state`: requested, started, ended, abandoned, cancelled. `swept`: why it will not be trained on."""
 
@@ -191,10 +202,36 @@ verdicts = _recorded(
     *_text("asked_model"),
     *_integer("occurred_ns", "model_version", "prompt_tokens", "answer_tokens"),
     *_real("reward", "probability", "cost_usd"),
-    indexes=(("episode", "judge", "position", "outcome", "reward"),),
+    indexes=(("episode", "position"),),
 )
 """One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language model of the run;
 `asked_model`, tokens and cost: of one behind an endpoint."""
+
+judged = _versioned(
+    "judged",
+    _text_key("episode"),
+    _text_key("judge"),
+    *_text("outcome", "origin", "environment", "family", "task"),
+    *_real("reward"),
+    *_integer("phase", "version_low", "version_high"),
+    Column("revisits", Boolean),
+    indexes=(
+        (
+            "judge",
+            "origin",
+            "version_low",
+            "environment",
+            "family",
+            "outcome",
+            "valid_from",
+            "reward",
+            "version_high",
+        ),
+        ("judge", "task", "phase", "origin", "revisits", "outcome", "valid_from"),
+    ),
+)
+"""A judge's first verdict on an episode, beside what the episode was when it was given: questions about success go over
+one index and join nothing. Rows never end."""
 
 batches = _recorded(
     "batches",
@@ -214,7 +251,7 @@ batch_episodes = _recorded(
     *_real("reward", "format_term", "advantage"),
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
-    indexes=(("episode",), ("batch",)),
+    indexes=(("episode", "trained", "position"), ("batch",)),
 )
 """An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither, used
 up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for; `kept` how many steps of an episode of an earlier phase are

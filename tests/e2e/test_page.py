@@ -8,11 +8,12 @@ import urllib.request
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import msgspec
 import pytest
 import pytest_asyncio
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, async_playwright
 from recorded_home import make_home, tell
 from synthetic_run import Told, a_run
@@ -25,8 +26,9 @@ from app.runs import RunHandle, open_run
 from core.errors import SettingsError
 from core.ids import digest_hex
 from core.screen import Box
-from events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken
+from events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken, VerdictDisputed
 from events.catalogue.episode import Screenshot
+from events.codec import decode
 from events.envelope import BlobRef
 from storage.readmodel.comparison import compare_runs
 from storage.readmodel.projector import run_projector
@@ -36,7 +38,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 HOSTILE = '<script>window.pwned = 1</script><img src=x onerror="window.pwned = 1">{{ 7 * 7 }}'
 PAGES = ("", "episodes", "timeline", "curriculum", "policies", "compare", "consumers", "settings")
-OTHER = "other"
+OTHER = "static"
+"""A name that addresses of our own could hide."""
 WAIT_MS = 60_000
 
 
@@ -161,6 +164,44 @@ async def test_every_page_opens_without_an_error_and_its_twin_has_the_same_posit
         assert f"as of position {EARLIER}" in await page.locator("footer").inner_text()
 
 
+async def serious(page: Page) -> list[str]:
+    """What axe-core finds that keeps people out."""
+    found = await Axe().run(page)
+    return [
+        f"{page.url} {one['id']} ({one['impact']}): {one['nodes'][0]['html'][:200]} {one['nodes'][0]['failureSummary'][:300]}"
+        for one in found.response["violations"]
+        if one["impact"] in ("serious", "critical")
+    ]
+
+
+async def test_nobody_is_kept_out_of_any_page(shown: Shown, page: Page) -> None:
+    """By eyes, hands or the colours of their screen: axe-core finds nothing serious, in the light and in the dark."""
+    for path in (
+        *PAGES,
+        f"compare?with={OTHER}",
+        f"episodes/{EPISODE}",
+        f"lineage/episode/{EPISODE}",
+        "lineage/update/1",
+    ):
+        for scheme in ("light", "dark"):
+            await page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+            await page.goto(f"{shown.base}/{path}")
+            if path.startswith("episodes/"):
+                await page.keyboard.press("j")
+                await page.keyboard.press("o")
+                await page.wait_for_selector(".step.here .piece .tokens")
+                await page.eval_on_selector_all("details", "all => all.forEach(one => one.open = true)")
+            assert await serious(page) == [], scheme
+
+
+async def test_a_run_may_have_any_name(shown: Shown) -> None:
+    status, _, text = await asyncio.to_thread(
+        Shown(open_run(OTHER, home=shown.handle.home), shown.base.rpartition("/")[0]).fetch, "/"
+    )
+    assert status == 200
+    assert f"<title>Overview · {OTHER}" in text
+
+
 async def test_every_link_leads_somewhere(shown: Shown, page: Page) -> None:
     seen: set[str] = set()
     for path in (*PAGES, f"episodes/{EPISODE}"):
@@ -248,6 +289,12 @@ async def test_keys_lead_through_an_episode_and_open_what_its_policy_read(shown:
     assert step["episode"] == EPISODE
     assert step["prompt_tokens"] == 64
     assert await page.locator(".step.here .token").count() == len(step["tokens"]) > 3
+    # what a mouse finds in a title stands in a table, too
+    await page.get_by_text("Log-probabilities, token by token").click()
+    rows = await page.locator(".step.here .logprobs tbody tr").all_inner_texts()
+    assert [f"{token['logprob']:.3f}" in row for token, row in zip(step["tokens"], rows, strict=True)] == [
+        True
+    ] * len(rows)
     await page.goto(f"{shown.base}/episodes")
     await page.keyboard.press("]")
     await page.wait_for_url("**/timeline")
@@ -361,7 +408,7 @@ async def test_only_this_machines_names_open_it_and_others_need_the_token(shown:
 async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
     shown: Shown, page: Page
 ) -> None:
-    """The last one: it tells the rest of the run."""
+    """From here on the tests change the run: it tells the rest of it."""
     await page.goto(f"{shown.base}/episodes/{EPISODE}")
     await page.keyboard.press("j")
     await page.keyboard.press("o")
@@ -388,3 +435,71 @@ async def test_an_episode_can_be_taken_along(shown: Shown) -> None:
         assert ended in content
     status, _, _ = await shown.get(f"/episodes/{ended}/file/csv")
     assert status == 404
+
+
+async def test_a_visitor_disputes_a_verdict_and_it_is_told_wherever_the_verdict_is(
+    shown: Shown, page: Page
+) -> None:
+    before = (await shown.twin("/overview.json"))["summary"]
+    told = (await shown.twin("/episodes.json?outcome=failure"))["episodes"]
+    episode = told[0]["episode"]
+    await page.goto(f"{shown.base}/episodes/{episode}")
+    await page.locator(".say summary").first.click()
+    await page.fill(".say input[name=reason]", HOSTILE)
+    await page.fill(".say input[name=author]", "me")
+    await page.locator(".say button").first.click()
+    await page.locator(".disputed").wait_for()
+    assert HOSTILE in await page.locator(".disputed").inner_text()
+    (one,) = (await shown.twin(f"/episodes/{episode}.json"))["detail"]["disputes"]
+    assert (one["author"], one["outcome"], one["judge"]) == ("me", "success", "rules")
+    assert one["position"] == before["position"] + 1
+    assert (await shown.twin("/episodes.json?outcome=failure"))["episodes"][0]["episode"] == episode
+    done = await asyncio.to_thread(
+        CliRunner().invoke, app, ["run", "show", "--json"], env={"HINDCAST_HOME": str(shown.handle.home)}
+    )
+    assert json.loads(done.output)["disputed"] == before["disputed"] + 1
+    await page.goto(f"{shown.base}/lineage/episode/{episode}")
+    assert "verdict.disputed" in await page.locator("main").inner_text()
+    async with shown.handle.connect_log() as log:
+        (stored,) = await log.read(after=one["position"] - 1, limit=1)
+    fact = decode(stored)
+    assert fact is not None
+    assert fact.fact == VerdictDisputed(
+        episode=episode, judge=fact.fact.judge, author="me", reason=HOSTILE, outcome="success"
+    )
+
+
+async def test_a_visitor_resumes_and_pauses_the_run(shown: Shown, page: Page) -> None:
+    assert (await shown.twin("/overview.json"))["summary"]["pauses"] == {"me": "lunch"}
+    await page.goto(f"{shown.base}/")
+    await page.get_by_role("button", name="Resume").click()
+    await page.get_by_role("button", name="Resume").wait_for(state="detached")
+    assert (await shown.twin("/overview.json"))["summary"]["pauses"] == {}
+    await page.get_by_text("Pause or drain").click()
+    await page.fill(".control input[name=reason]", "dinner")
+    await page.get_by_role("button", name="Pause").click()
+    await page.get_by_role("button", name="Resume").wait_for()
+    assert list((await shown.twin("/overview.json"))["summary"]["pauses"].values()) == ["dinner"]
+    assert "paused by" in await page.locator(".health").inner_text()
+    assert await page.get_by_role("button", name="Drain").count() == 0, (
+        "nothing goes on that could be drained"
+    )
+
+
+async def test_nobody_elses_form_is_taken(shown: Shown) -> None:
+    position = (await shown.twin("/overview.json"))["position"]
+    base = shown.base.rpartition("/")[0]
+
+    def send(origin: str, word: str) -> int:
+        data = urlencode({"form": word, "command": "pause", "reason": "theirs"}).encode()
+        request = urllib.request.Request(f"{shown.base}/control", data=data, headers={"Origin": origin})
+        try:
+            return int(urllib.request.urlopen(request, timeout=60).status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    _, _, text = await shown.get("/")
+    word = text.split('name="form" value="')[1].split('"')[0]
+    for origin, sent in (("https://evil.example", word), ("null", word), ("", word), (base, "guessed")):
+        assert await asyncio.to_thread(send, origin, sent) == 403, origin
+    assert (await shown.twin("/overview.json"))["position"] == position

@@ -24,6 +24,7 @@ from storage.readmodel.dump import digests, dump
 from storage.readmodel.fold import apply, read_cursor
 from storage.readmodel.lineage import lineage
 from storage.readmodel.lineage.naming import FINDERS
+from storage.readmodel.matching import EpisodeFilter, matching_episodes, verdicts_of
 from storage.readmodel.phases import list_phases
 from storage.readmodel.queries import (
     list_episodes,
@@ -142,6 +143,13 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "list_policies": lambda connection, as_of: list_policies(connection, as_of=as_of),
     "throughput": lambda connection, as_of: throughput(connection, as_of=as_of),
     "recipe_changes": lambda connection, as_of: recipe_changes(connection, as_of=as_of),
+    "matching_episodes": lambda connection, as_of: list(
+        matching_episodes(connection, EpisodeFilter(outcome="success"), as_of=as_of)
+    ),
+    "verdicts_of": lambda connection, as_of: [
+        verdicts_of(connection, episode, as_of=as_of)
+        for (episode,) in ids_of(connection, as_of, episodes, "episode")
+    ],
     "run_summary": lambda connection, as_of: run_summary(connection, as_of=as_of),
     "lineage": ask_lineage,
 }
@@ -149,7 +157,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 
 HOW_IT_IS_FOLDED_AND_ASKED = {
     "answers", "asking", "beside", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
-    "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows",
+    "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows", "tallies",
 }  # fmt: skip
 """Modules without a question of their own: parts of questions, and what makes the tables."""
 AS_THEY_STAND = {"compare_runs"}

@@ -340,6 +340,32 @@ def test_a_drain_cancels_what_nobody_started_and_is_answered_once() -> None:
     run_virtually(story())
 
 
+def test_an_episode_that_somebody_wants_cancelled_is_cancelled_once_waiting_or_under_way() -> None:
+    bench = Bench()
+
+    async def story() -> None:
+        await bench.decide()
+        requests = await bench.facts(EpisodeRequested)
+        taken, waiting = requests[0].episode, requests[1].episode
+        facts = [EpisodeStarted(episode=taken, actor="actor.1", instruction="", renderer="lines/1")]
+        for episode in (taken, waiting, "ep_no"):
+            arguments = {"episode": episode}
+            facts.append(  # type: ignore[arg-type]
+                ControlRequested(command="cancel", arguments=arguments, author="me", reason="no use")
+            )
+        await bench.tell(*facts)
+        await bench.decide()
+        await bench.decide()
+        cancelled = await bench.facts(EpisodeCancelled)
+        assert {fact.episode for fact in cancelled} == {taken, waiting}
+        assert len(cancelled) == 2
+        assert {(fact.reason, fact.detail) for fact in cancelled} == {("cancelled", "me: no use")}
+        applied = await bench.facts(ControlApplied)
+        assert applied == [ControlApplied(command="cancel", role="curriculum")] * 2
+
+    run_virtually(story())
+
+
 def test_the_curriculum_pauses_once_when_room_runs_out_and_resumes_once_when_there_is_some() -> None:
     async def main() -> None:
         bench = Bench()

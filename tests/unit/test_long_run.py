@@ -15,7 +15,8 @@ from events.catalogue import BatchPlanned, StepTaken, TaskProposed, UpdateApplie
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import read_cursor
 from storage.readmodel.lineage import lineage
-from storage.readmodel.queries import list_episodes, run_summary, show_episode
+from storage.readmodel.phases import list_phases
+from storage.readmodel.queries import list_episodes, list_tasks, run_summary, show_episode
 
 EVENTS = 2500
 GROWING = {
@@ -26,6 +27,7 @@ GROWING = {
     "batch_samples",
     "update_samples",
     "token_versions",
+    "judged",
 }
 """Tables with rows by the thousand."""
 
@@ -112,8 +114,20 @@ def test_lineage_reads_no_growing_table_from_end_to_end(model: ReadModel) -> Non
             assert not [line for line in showing if line.startswith("SCAN")]
 
 
-def test_verdicts_are_looked_up_by_episode_and_never_sorted_for_each(model: ReadModel) -> None:
-    """Ten thousand episodes once took minutes: their verdicts were grouped anew for each of them."""
+def test_episodes_are_read_in_their_order_and_verdicts_looked_up_for_each(model: ReadModel) -> None:
+    """A table of fifty once read and sorted every episode there is."""
     with model.reading() as connection:
-        lines = plans_of(connection, lambda: list_episodes(connection, outcome="success"))
-        assert any("SEARCH verdicts USING COVERING INDEX" in line for line in lines), lines
+        for asked in ({}, {"outcome": "success"}, {"state": "ended"}):
+            lines = plans_of(connection, lambda asked=asked: list_episodes(connection, **asked))
+            assert any("episodes USING INDEX episodes_requested_position" in line for line in lines), lines
+            assert any(line.startswith("SEARCH judged USING") for line in lines), lines
+
+
+def test_what_verdicts_come_to_is_counted_over_an_index_alone(model: ReadModel) -> None:
+    with model.reading() as connection:
+        for ask in (run_summary, list_tasks, list_phases):
+            lines = plans_of(connection, lambda ask=ask: ask(connection))
+            judged = [line for line in lines if "judged" in line]
+            assert judged, ask
+            assert all("COVERING INDEX" in line for line in judged), judged
+            assert not [line for line in lines if "episodes" in line and "INDEX" not in line], lines

@@ -128,9 +128,7 @@ async def test_a_change_is_recorded_shown_and_refused_where_it_must_be(
         assert (await log.identity()).last == changed.position
         assert (await recorded_settings(log)).values["learner.kl_coefficient"] == 0.25
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
-    again = await asyncio.to_thread(
-        CliRunner().invoke, cli, ["run", "change", "--set", "learner.kl_coefficient=0.25"]
-    )
+    again = await asyncio.to_thread(CliRunner().invoke, cli, ["ctl", "set", "learner.kl_coefficient=0.25"])
     assert isinstance(again.exception, SettingsError), again.output
     rebuilt = await asyncio.to_thread(CliRunner().invoke, cli, ["rebuild"])
     assert rebuilt.exit_code == 0, rebuilt.output

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 from curriculum_story import Story, settings_of
 
-from app.alerts import Alerts
+from app.alerts.processes import Alerts
 from app.broker_disk import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
 from app.output import keep_output
 from app.processes import ProcessState, list_processes

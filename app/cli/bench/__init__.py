@@ -5,7 +5,7 @@ Each benchmark is a module here with an `app` of one command; what it measures i
 
 import typer
 
-from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory, recipes, replay
+from app.cli.bench import actor, asynchrony, engine, learner, log, loop, memory, page, recipes, replay
 from app.cli.bench.stopping import taking_children_along
 
 PARTS: tuple[typer.Typer, ...] = (
@@ -17,6 +17,7 @@ PARTS: tuple[typer.Typer, ...] = (
     asynchrony.app,
     memory.app,
     replay.app,
+    page.app,
     recipes.app,
 )
 """In the order of the help."""

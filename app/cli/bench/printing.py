@@ -8,6 +8,7 @@ import msgspec
 import psutil
 
 from app.bench.comparison import Comparison
+from app.bench.replay import Figure
 from app.cli.output import print_json, print_table, print_text
 
 
@@ -43,6 +44,31 @@ def _verdict(one: Comparison) -> str:
     if one.goal is None:
         return "-"
     return f"{'met' if one.ratio >= one.goal else 'MISSED'} (>= {one.goal:g})"
+
+
+def print_figures(figures: Sequence[Figure], *, events: int, note: str, as_json: bool) -> None:
+    """Figures of a run of so many events beside their goals. `note`: what their intervals are."""
+    if as_json:
+        found = [{**msgspec.to_builtins(one), "met": one.met} for one in figures]
+        print_json({"machine": machine(), "events": events, "figures": found})
+        return
+    print_table(
+        ("figure", "measured", "from", "to", "unit", "goal"),
+        [_row(one) for one in figures],
+        empty="nothing was measured",
+    )
+    for one in figures:
+        if one.detail:
+            print_text(f"{one.name}: {one.detail}")
+    print_text(f"{machine()}, {events:,} events. {note}")
+
+
+def _row(one: Figure) -> tuple[str, ...]:
+    goal = "-"
+    if one.goal is not None:
+        goal = f"{'met' if one.met else 'MISSED'} ({'>=' if one.more_is_better else '<='} {one.goal:,.4g})"
+    low, high = ("" if end is None else f"{end:,.4g}" for end in (one.low, one.high))
+    return one.name, f"{one.value:,.4g}", low, high, one.unit, goal
 
 
 def machine() -> str:

@@ -94,7 +94,8 @@ function follow(address) {
 
   async function show() {
     // a form under way, a marked text: nobody takes those away
-    const held = main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
+    const said = [...main().querySelectorAll(".say input[name=reason]")].some((field) => field.value);
+    const held = said || main().contains(document.activeElement) && document.activeElement.form || !getSelection().isCollapsed;
     if (busy || told === shown || document.hidden || held) return;
     busy = true;
     const began = performance.now();

@@ -10,7 +10,7 @@ from core.errors import SettingsError
 from storage.readmodel.answers import EpisodeRow
 from storage.readmodel.asking import holding
 from storage.readmodel.queries import list_episodes
-from storage.readmodel.tables import episodes
+from storage.readmodel.tables import tasks
 
 PAGE = 50
 """Rows at once."""
@@ -50,8 +50,8 @@ def episode_table(ask: Ask) -> Episodes:
         limit=PAGE + 1,
     )
     kinds = (
-        select(episodes.c.environment, episodes.c.family)
-        .where(holding(episodes, ask.position), episodes.c.family.is_not(None))
+        select(tasks.c.environment, tasks.c.family)
+        .where(holding(tasks, ask.position), tasks.c.family.is_not(None))
         .distinct()
     )
     return Episodes(

@@ -3,6 +3,7 @@
 import msgspec
 from sqlalchemy import Connection, select
 
+from app.going_on import works_on
 from app.page.asking import Ask
 from app.page.charts import CurvePoint, MetricColumn, pool_metric, pool_versions
 from storage.readmodel.answers import RunSummary, Throughput
@@ -45,6 +46,8 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     summary: RunSummary
+    going_on: bool
+    """Whether the home's system works on it at this moment."""
     health: str
     """What holds the run up, in words."""
     curve: list[CurvePoint]
@@ -55,6 +58,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
 def overview(ask: Ask) -> Overview:
     """The whole run in one look."""
     summary = run_summary(ask.connection, as_of=ask.position)
+    going_on = works_on(ask.run)
     online = [
         (point.version, point.success.successes, point.success.judged)
         for point in summary.success
@@ -62,7 +66,8 @@ def overview(ask: Ask) -> Overview:
     ]
     return Overview(
         summary=summary,
-        health=health(summary, going_on=ask.runs.is_going_on(ask.run.name)),
+        going_on=going_on,
+        health=health(summary, going_on=going_on),
         curve=pool_versions(sorted(online)),
         metrics=_metrics(ask.connection, ask.position),
     )
@@ -78,8 +83,10 @@ def health(summary: RunSummary, *, going_on: bool) -> str:
 
 def _in_words(summary: RunSummary) -> str:
     speed = summary.throughput
-    if summary.paused:
-        return f"paused by {summary.paused}"
+    if summary.pauses:
+        return "paused by " + "; ".join(
+            f"{who}: {why}" if why else who for who, why in summary.pauses.items()
+        )
     if summary.state == "finished":
         return f"finished: {summary.finished_reason}"
     if not speed.steps and not speed.updates:

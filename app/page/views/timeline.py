@@ -1,12 +1,14 @@
 """Timeline: who did what when. A lane per actor and one for the learner; weights lead to the first episode sampled with them."""
 
+from typing import Any
+
 import msgspec
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, Select, or_, select
 
 from app.page.asking import Ask
-from storage.readmodel.asking import first_verdicts, holding
+from storage.readmodel.asking import also_holding, first_verdicts, holding, newest_ns
 from storage.readmodel.queries import training_judge
-from storage.readmodel.tables import episodes, updates, weights
+from storage.readmodel.tables import episodes, steps, updates, weights
 
 WINDOW_S = 120.0
 LONGEST_S = 3600.0
@@ -81,47 +83,46 @@ Span = tuple[str, int, int, str, str, str]
 
 
 def _newest(ask: Ask) -> int:
-    told = [
-        ask.connection.scalar(select(func.max(column)).where(holding(table, ask.position)))
-        for table, column in (
-            (episodes, episodes.c.terminal_ns),
-            (episodes, episodes.c.started_ns),
-            (updates, updates.c.occurred_ns),
-        )
-    ]
-    return max((one for one in told if one is not None), default=0)
+    """When the newest thing was recorded that the picture is made of."""
+    told = [newest_ns(ask.connection, table, ask.position) for table in (steps, updates)]
+    for column in (episodes.c.started_ns, episodes.c.terminal_ns):
+        latest = select(column).where(also_holding(episodes, ask.position), column.is_not(None))
+        told.append(ask.connection.scalar(latest.order_by(column.desc()).limit(1)))
+    return max((at for at in told if at is not None), default=0)
 
 
 def _episodes(ask: Ask, since: int, until: int) -> tuple[list[Span], bool]:
-    said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
-    found = ask.connection.execute(
-        select(
-            episodes.c.episode,
-            episodes.c.actor,
-            episodes.c.environment,
-            episodes.c.family,
-            episodes.c.state,
-            episodes.c.started_ns,
-            episodes.c.terminal_ns,
-            episodes.c.version_low,
-            said.c.outcome,
+    """Begun in the window, or before it and still under way when it begins: each found by an index of its own."""
+    began, ended = episodes.c.started_ns, episodes.c.terminal_ns
+    found = [
+        row
+        for times in (
+            (began >= since, began < until, or_(ended.is_(None), ended > since)),
+            (began < since, ended > since),
+            (began < since, ended.is_(None)),
         )
-        .outerjoin(said, said.c.episode == episodes.c.episode)
-        .where(
-            holding(episodes, ask.position),
-            episodes.c.started_ns < until,
-            func.coalesce(episodes.c.terminal_ns, until) > since,
-            episodes.c.actor.is_not(None),
-        )
-        .order_by(episodes.c.started_ns.desc())
-        .limit(MOST + 1)
-    ).all()
+        for row in ask.connection.execute(_playing(ask, *times))
+    ]
+    found.sort(key=lambda row: (-row.started_ns, row.episode))
     spans: list[Span] = []
-    for name, actor, site, family, state, began, ended, version, outcome in found[:MOST]:
+    for name, actor, site, family, state, started, terminal, version, outcome in found[:MOST]:
         kind = outcome or ("abandoned" if state in ("abandoned", "cancelled") else "open")
         title = f"{name}: {site}/{family}, {outcome or state}, policy {version}"
-        spans.append((actor, began, ended or until, name, kind, title))
+        spans.append((actor, started, terminal or until, name, kind, title))
     return spans, len(found) > MOST
+
+
+def _playing(ask: Ask, *times: ColumnElement[bool]) -> Select[Any]:
+    """Episodes that actors began, with what their bars say, the latest first; one more than are drawn."""
+    said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
+    names = ("episode", "actor", "environment", "family", "state", "started_ns", "terminal_ns", "version_low")
+    return (
+        select(*(episodes.c[name] for name in names), said.c.outcome)
+        .outerjoin(said, said.c.episode == episodes.c.episode)
+        .where(also_holding(episodes, ask.position), episodes.c.actor.is_not(None), *times)
+        .order_by(episodes.c.started_ns.desc())
+        .limit(MOST + 1)
+    )
 
 
 def _updates(ask: Ask, since: int, until: int) -> list[Span]:
@@ -209,8 +210,8 @@ def _began_with(ask: Ask, versions: list[int], since: int, until: int) -> list[t
     statement = (
         select(episodes.c.version_low, episodes.c.actor, episodes.c.started_ns)
         .where(
-            holding(episodes, ask.position),
-            episodes.c.version_low.between(min(versions), max(versions)),
+            also_holding(episodes, ask.position),
+            (episodes.c.version_low + 0).between(min(versions), max(versions)),
             episodes.c.started_ns > since,
             episodes.c.started_ns <= until,
         )

@@ -21,11 +21,22 @@ from events.catalogue import (
 )
 from events.catalogue.episode import Screenshot
 from events.envelope import Recorded
-from storage.readmodel.operations import Ensure, Insert, Operation, Put, Values
+from storage.readmodel.operations import Ensure, Insert, Operation, Put, Taken, Values
 from storage.readmodel.values import clean_text, finite, small_integer, to_json
 
 TERMINAL = ("ended", "abandoned", "cancelled")
 """States of an episode that no later fact changes: an actor may take a request that is cancelled at that moment."""
+JUDGED_ABOUT = (
+    "origin",
+    "environment",
+    "family",
+    "task",
+    "phase",
+    "revisits",
+    "version_low",
+    "version_high",
+)
+"""What is kept of an episode beside the first verdict on it."""
 ID_BYTES = 4
 """Token ids and versions are packed as int32."""
 
@@ -243,6 +254,12 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
                 "cost_usd": None if consulted is None else finite(consulted.cost_usd),
                 "code_rev": recorded.envelope.code_rev,
             },
+        ),
+        Ensure(
+            "judged",
+            (fact.episode, fact.judge.name),
+            {"outcome": fact.judgment.outcome, "reward": finite(fact.judgment.reward)},
+            taken=Taken("episodes", (fact.episode,), JUDGED_ABOUT),
         ),
     )
 

@@ -1,0 +1,103 @@
+"""The incidents of a run in the store of whoever watches it: each noted once, and told once.
+
+What was told is marked after the telling. A process that is killed between the two tells it again, under the same id: who
+receives it can tell that it is the same.
+"""
+
+from collections.abc import Iterable
+
+import msgspec
+from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, insert, select, update
+
+from app.alerts.rules import Incident
+from app.attach.store import Store
+
+metadata = MetaData()
+incidents = Table(
+    "hindcast_incidents",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("kind", Text, nullable=False),
+    Column("position", BigInteger, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("over", Text, nullable=False),
+    Column("told", Boolean, nullable=False),
+    Column("over_told", Boolean, nullable=False),
+)
+"""`told`, `over_told`: whether its beginning and its end were."""
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True):
+    """What is told about an incident."""
+
+    run: str
+    id: str
+    kind: str
+    position: int
+    over: bool
+    """Whether it is about its end."""
+    text: str
+
+
+class Incidents:
+    """Of one run. Blocking."""
+
+    def __init__(self, store: Store, run: str) -> None:
+        self._store = store
+        self._run = run
+
+    def prepare(self) -> None:
+        """Make the table where there is none."""
+        self._store.prepare()
+        with self._store.asking() as db:
+            metadata.create_all(db)
+
+    def note(self, found: Iterable[Incident]) -> None:
+        """Take in incidents as they stand; what is noted already changes only by its end."""
+        with self._store.asking() as db:
+            known = dict(
+                db.execute(select(incidents.c.id, incidents.c.over).where(incidents.c.run == self._run)).all()
+            )
+            for one in found:
+                if one.id not in known:
+                    values = msgspec.structs.asdict(one)
+                    db.execute(insert(incidents).values(run=self._run, told=False, over_told=False, **values))
+                elif one.over and not known[one.id]:
+                    mine = (incidents.c.run == self._run, incidents.c.id == one.id)
+                    db.execute(update(incidents).where(*mine).values(over=one.over))
+
+    def unfinished(self, kind: str) -> list[Incident]:
+        """Those of a kind that are not over."""
+        mine = (incidents.c.run == self._run, incidents.c.kind == kind, incidents.c.over == "")
+        names = Incident.__struct_fields__
+        with self._store.asking() as db:
+            rows = db.execute(select(*(incidents.c[name] for name in names)).where(*mine)).mappings()
+            return [Incident(**row) for row in rows]
+
+    def untold(self) -> list[Message]:
+        """What nobody was told yet, in the order of the log; of an incident its beginning first."""
+        with self._store.asking() as db:
+            rows = db.execute(
+                select(incidents)
+                .where(incidents.c.run == self._run)
+                .order_by(incidents.c.position, incidents.c.id)
+            ).all()
+        found = []
+        for row in rows:
+            if not row.told:
+                found.append(_message(row.run, row.id, row.kind, row.position, row.text, over=False))
+            if row.over and not row.over_told:
+                found.append(_message(row.run, row.id, row.kind, row.position, row.over, over=True))
+        return found
+
+    def mark(self, message: Message) -> None:
+        """It was told."""
+        mine = (incidents.c.run == self._run, incidents.c.id == message.id)
+        told = {"over_told": True} if message.over else {"told": True}
+        with self._store.asking() as db:
+            db.execute(update(incidents).where(*mine).values(**told))
+
+
+def _message(run: str, name: str, kind: str, position: int, text: str, *, over: bool) -> Message:
+    return Message(run=run, id=name, kind=kind, position=position, over=over, text=text)

@@ -1,0 +1,192 @@
+"""Watches a run and tells what somebody should hear: on the terminal, and to a webhook.
+
+Consumes the log through `attach`, as any consumer of one's own: the position and the fold's state move in one transaction.
+Waits `LOOK_S` between looks at that state, at the consumers and at the log's end. Produces incidents in the consumer's own
+store, each noted once, and messages about them, each marked once it was taken (`app.alerts.incidents`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
+import structlog
+
+from app.alerts.incidents import Incidents, Message
+from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
+from app.alerts.webhook import WebhookFailed, post
+from app.attach.listing import list_consumers
+from app.attach.running import Attachment, Session, attach, store_url
+from app.attach.store import Store
+from app.attach.target import Attached
+from app.going_on import works_on
+from app.runs import RunHandle
+from core.errors import BrokerUnreachable
+
+NAME = "alerts"
+TARGET = "app.alerts.rules:AlertFold"
+LOOK_S = 5.0
+FIRST_RETRY_S = 2.0
+LONGEST_RETRY_S = 300.0
+"""Between two tries of a webhook that does not take an alert."""
+
+_log = structlog.get_logger(__name__)
+
+Said = Callable[[Message], None]
+
+
+class Clock:
+    """Since when what stands still has stood still, and how far behind each consumer was."""
+
+    def __init__(self, thresholds: Thresholds) -> None:
+        self._limits = thresholds
+        self._last: tuple[int, float] | None = None
+        self._lags: dict[str, float] = {}
+
+    def still(self, last: int, now_s: float, *, expected: bool, standing: list[Incident]) -> list[Incident]:
+        """What the log's last position says. `expected`: whether somebody should be at work."""
+        if self._last is None or self._last[0] != last or not expected:
+            self._last = (last, now_s)
+        for_s = now_s - self._last[1]
+        if expected and for_s >= self._limits.still_s:
+            text = f"nothing moves: nothing was recorded after position {last} for {for_s:.0f} s, though the system is up"
+            return [Incident(id=f"still.{last}", kind="still", position=last, text=text)]
+        return [
+            msgspec.structs.replace(one, over=f"it moves again, at position {last}")
+            for one in standing
+            if one.position != last
+        ]
+
+    def lag(self, lags: dict[str, tuple[float, int]], *, standing: list[Incident]) -> list[Incident]:
+        """What consumers' lags say: by name, seconds and position."""
+        found = []
+        begun = {one.id.split(".")[1]: one for one in standing}
+        for name, (lag_s, position) in lags.items():
+            grows = lag_s > self._lags.get(name, lag_s)
+            if name in begun and lag_s < self._limits.lag_s / 2:
+                found.append(msgspec.structs.replace(begun[name], over=f"{name} is {lag_s:.0f} s behind"))
+            elif name not in begun and grows and lag_s > self._limits.lag_s:
+                text = f"lag grows: {name} is {lag_s:.0f} s behind, at position {position}"
+                found.append(Incident(id=f"lag.{name}.{position}", kind="lag", position=position, text=text))
+            self._lags[name] = lag_s
+        return found
+
+
+class Teller:
+    """Says a message once on the terminal, and to the webhook until it is taken."""
+
+    def __init__(self, incidents: Incidents, said: Said, *, webhook: str) -> None:
+        self._incidents = incidents
+        self._said = said
+        self._webhook = webhook
+        self._shown: set[tuple[str, bool]] = set()
+        self._next_try = 0.0
+        self._wait_s = FIRST_RETRY_S
+
+    def tell(self, now_s: float) -> None:
+        """Everything that nobody was told yet. Blocking."""
+        for message in self._incidents.untold():
+            key = (message.id, message.over)
+            if key not in self._shown:
+                self._shown.add(key)
+                self._said(message)
+            if self._webhook:
+                if now_s < self._next_try:
+                    return
+                try:
+                    post(self._webhook, message)
+                except WebhookFailed as error:
+                    _log.warning(str(error), again_in_s=self._wait_s)
+                    self._next_try = now_s + self._wait_s
+                    self._wait_s = min(2 * self._wait_s, LONGEST_RETRY_S)
+                    return
+                self._wait_s = FIRST_RETRY_S
+            self._incidents.mark(message)
+
+
+async def watch_alerts(
+    handle: RunHandle,
+    thresholds: Thresholds,
+    session: Session,
+    said: Said,
+    *,
+    begin: str = "live",
+    webhook: str = "",
+    look_s: float = LOOK_S,
+) -> int:
+    """Watch until the session is stopped; returns the position reached.
+
+    Raises:
+        AlreadyAttached: somebody watches this run.
+        BrokerUnreachable, StoreUnavailable, ForeignLog: the log or the store let it down.
+
+    """
+    fold = AlertFold(thresholds, judge=handle.settings.judge.judges[0])
+    store = Store(store_url(handle, NAME))
+    incidents = Incidents(store, handle.name)
+    await asyncio.to_thread(incidents.prepare)
+    looking = _Looking(handle, Clock(thresholds), Teller(incidents, said, webhook=webhook), incidents, store)
+    attachment = Attachment(target=TARGET, name=NAME, begin=begin)
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = group.create_task(looking.for_ever(look_s))
+            report = await attach(handle, attachment, session, loading=lambda target: Attached(target, fold))
+            tasks.cancel()
+        await looking.once()  # what came in last
+    finally:
+        store.close()
+    return report.position
+
+
+class _Looking:
+    """Looks at everything that incidents come from."""
+
+    def __init__(
+        self, handle: RunHandle, clock: Clock, teller: Teller, incidents: Incidents, store: Store
+    ) -> None:
+        self._handle = handle
+        self._clock = clock
+        self._teller = teller
+        self._incidents = incidents
+        self._store = store
+        self._last = 0
+
+    async def for_ever(self, look_s: float) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.once()
+            await asyncio.sleep(look_s)
+
+    async def once(self) -> None:
+        """One look: note what is new, tell it."""
+        state = await asyncio.to_thread(self._state)
+        found = list(state.incidents)
+        up = works_on(self._handle)
+        last, lags = await self._reached(up=up)
+        expected = up and not state.pauses and not state.finished
+        still = await asyncio.to_thread(self._incidents.unfinished, "still")
+        found += self._clock.still(last, time.monotonic(), expected=expected, standing=still)
+        slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
+        found += self._clock.lag(lags, standing=slow)
+        await asyncio.to_thread(self._incidents.note, found)
+        await asyncio.to_thread(self._teller.tell, time.monotonic())
+
+    async def _reached(self, *, up: bool) -> tuple[int, dict[str, tuple[float, int]]]:
+        """The log's last position, and how far behind everybody is; what was known before while the broker is away."""
+        try:
+            async with self._handle.connect_log("reader") as log:
+                self._last = (await log.identity()).last
+            rows = await list_consumers(self._handle) if up else []
+        except BrokerUnreachable as error:
+            _log.warning(str(error))
+            return self._last, {}
+        told = [row for row in rows if row.lag_s is not None and row.name != NAME]
+        return self._last, {row.name: (row.lag_s or 0.0, row.position or 0) for row in told}
+
+    def _state(self) -> Watched:
+        mine = [one for one in self._store.standings(self._handle.name) if one.name == NAME]
+        with suppress(msgspec.MsgspecError):
+            if mine and mine[0].state is not None:
+                return msgspec.msgpack.decode(mine[0].state, type=Watched)
+        return Watched()

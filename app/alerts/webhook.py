@@ -1,0 +1,51 @@
+"""An alert as an HTTP POST: one JSON object, with a key by which a receiver knows that it has it already."""
+
+import urllib.error
+import urllib.request
+from urllib.parse import urlsplit
+
+import msgspec
+
+from app.alerts.incidents import Message
+from core.errors import HindcastError, SettingsError
+
+TIMEOUT_S = 10.0
+
+
+class WebhookFailed(HindcastError):
+    """The receiver of alerts does not answer, or refuses one. It is told again later."""
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """An alert is sent where the user said, and nowhere else."""
+
+    def redirect_request(self, *_: object, **__: object) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_NoRedirects)
+
+
+def require_webhook(url: str) -> None:
+    """Raise SettingsError for what no alert can be sent to."""
+    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+        raise SettingsError(f"--webhook {url!r} is no address: give http://… or https://…")
+
+
+def post(url: str, message: Message) -> None:
+    """Send it and wait for the answer. Raises WebhookFailed."""
+    key = f"{message.run}/{message.id}/{'over' if message.over else 'begun'}"
+    request = urllib.request.Request(
+        url,
+        data=msgspec.json.encode(message),
+        headers={"content-type": "application/json", "idempotency-key": key, "user-agent": "hindcast"},
+        method="POST",
+    )
+    host = urlsplit(url).netloc.rpartition("@")[2]
+    try:
+        with _opener.open(request, timeout=TIMEOUT_S):
+            return
+    except urllib.error.HTTPError as error:
+        raise WebhookFailed(f"the webhook at {host} answered {error.code} to alert {message.id}") from error
+    except OSError as error:
+        raise WebhookFailed(f"the webhook at {host} does not answer: {error}") from error

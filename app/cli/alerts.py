@@ -1,0 +1,73 @@
+"""`hindcast alerts`."""
+
+import asyncio
+from typing import Annotated
+
+import msgspec
+import typer
+
+from app.alerts.incidents import Message
+from app.alerts.rules import Thresholds
+from app.alerts.watching import Said, watch_alerts
+from app.alerts.webhook import require_webhook
+from app.attach.running import Session
+from app.cli.options import Json, RunName
+from app.cli.output import print_json, print_text
+from app.interrupts import heed_interrupts
+from app.runs import open_run
+
+app = typer.Typer()
+USUAL = Thresholds()
+
+
+@app.command("alerts")
+def alerts(
+    run: RunName = None,
+    webhook: Annotated[str, typer.Option(metavar="URL", help="Send each alert there, too, as JSON.")] = "",
+    begin: Annotated[
+        str, typer.Option("--from", metavar="PLACE", help="Where to begin at first: start, live, a position.")
+    ] = "live",
+    success_fall: Annotated[
+        float, typer.Option(min=0, max=1, help="Success lost against the best stretch before.")
+    ] = USUAL.success_fall,
+    stretch: Annotated[int, typer.Option(min=10, help="Judged episodes of a stretch.")] = USUAL.stretch,
+    mismatch_times: Annotated[
+        float, typer.Option(min=1, help="Mismatch of the last 10 updates against the 50 before.")
+    ] = USUAL.mismatch_times,
+    lag: Annotated[float, typer.Option(min=1, help="Seconds that a consumer may be behind.")] = USUAL.lag_s,
+    still: Annotated[
+        float, typer.Option(min=1, help="Seconds without an event while the system is up.")
+    ] = USUAL.still_s,
+    as_json: Json = False,
+) -> None:
+    """Watch a run and say when success falls, mismatch rises, lag grows or nothing moves, each once; Ctrl-C ends it.
+
+    It is a consumer with a store of its own: started again, it goes on where it was and repeats nothing.
+
+    Example: hindcast alerts --webhook http://127.0.0.1:9000/alerts
+    """
+    if webhook:
+        require_webhook(webhook)
+    limits = Thresholds(
+        success_fall=success_fall,
+        stretch=stretch,
+        mismatch_times=mismatch_times,
+        lag_s=lag,
+        still_s=still,
+    )
+
+    def said(message: Message) -> None:
+        if as_json:
+            print_json(msgspec.to_builtins(message))
+        else:
+            print_text(
+                f"{'over' if message.over else 'ALERT'} · {message.text} (run {message.run}, {message.id})"
+            )
+
+    asyncio.run(_watch(run, limits, said, begin=begin, webhook=webhook))
+
+
+async def _watch(run: str | None, limits: Thresholds, said: Said, *, begin: str, webhook: str) -> None:
+    session = Session()
+    heed_interrupts(session.stop)
+    await watch_alerts(open_run(run), limits, session, said, begin=begin, webhook=webhook)

@@ -1,0 +1,38 @@
+"""`hindcast bench page`."""
+
+import asyncio
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated
+
+import typer
+
+from app.cli.bench.printing import print_figures
+from app.cli.options import Json
+from app.cli.output import say
+
+app = typer.Typer()
+
+
+@app.command("page")
+def page(
+    events: Annotated[
+        int,
+        typer.Option(min=10_000, help="Length of the run; a million takes 600 MB of disk and some minutes."),
+    ] = 1_000_000,
+    repeats: Annotated[int, typer.Option(min=2, help="How often each page is asked for.")] = 10,
+    folder: Annotated[
+        Path | None, typer.Option(help="A home to keep the made-up run in, for the next time.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """What the page of a long run costs: the questions behind each address, and the first contentful paint in Chromium.
+
+    Example: hindcast bench page --events 100000
+    """
+    from app.bench.page import measure
+
+    with TemporaryDirectory(prefix="hindcast-page-") as temporary:
+        home = folder or Path(temporary)
+        figures = asyncio.run(measure(home, events=events, repeats=repeats, said=say))
+    print_figures(figures, events=events, note="95 % interval of the mean", as_json=as_json)

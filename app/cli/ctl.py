@@ -1,0 +1,114 @@
+"""`hindcast ctl pause / resume / drain / cancel / set`."""
+
+import asyncio
+from getpass import getuser
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from app.changing import change_recipe
+from app.cli.options import Json, RunOption
+from app.cli.output import print_json, print_text
+from app.controlling import Command, ask_run
+from app.runs import open_run
+
+app = typer.Typer(
+    name="ctl", help="Ask a run to do something; each is an event with its author.", no_args_is_help=True
+)
+
+Reason = Annotated[str, typer.Option(help="Why, for whoever reads the log.")]
+Author = Annotated[str | None, typer.Option(help="Who says so; by default the user of this machine.")]
+
+
+@app.command("pause")
+def pause(run: RunOption = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
+    """Begin nothing new until it is resumed; episodes under way are played to their end. Holds over restarts.
+
+    Example: hindcast ctl pause --reason "the machine is needed"
+    """
+    _ask(run, "pause", {}, reason, author, as_json=as_json)
+
+
+@app.command("resume")
+def resume(
+    run: RunOption = None,
+    of: Annotated[
+        str | None, typer.Option(metavar="AUTHOR", help="Lift somebody else's pause rather than one's own.")
+    ] = None,
+    reason: Reason = "",
+    author: Author = None,
+    as_json: Json = False,
+) -> None:
+    """Lift a pause; the run goes on once no other is in force.
+
+    Example: hindcast ctl resume --of root
+    """
+    _ask(run, "resume", {} if of is None else {"of": of}, reason, author, as_json=as_json)
+
+
+@app.command("drain")
+def drain(run: RunOption = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
+    """Cancel what nobody has started, request nothing more until the system is started again.
+
+    Example: hindcast ctl drain --reason "done for today"
+    """
+    _ask(run, "drain", {}, reason, author, as_json=as_json)
+
+
+@app.command("cancel")
+def cancel(
+    episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
+    run: RunOption = None,
+    reason: Reason = "",
+    author: Author = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel one episode, waiting or under way: it counts as cancelled, and nobody trains on it.
+
+    Example: hindcast ctl cancel ep_9f2c41d07ab3 --reason "the site was down"
+    """
+    _ask(run, "cancel", {"episode": episode}, reason, author, as_json=as_json)
+
+
+@app.command("set")
+def set_settings(
+    overrides: Annotated[
+        list[str], typer.Argument(metavar="KEY=VALUE…", help="Settings and what they become.")
+    ],
+    run: RunOption = None,
+    reason: Reason = "",
+    author: Author = None,
+    as_json: Json = False,
+) -> None:
+    """Change the recipe of a run, also while it goes on: what is recorded here holds from its position on.
+
+    What one role alone reads can change; everything else can in a fork. Nothing is recorded unless the whole fits.
+
+    Example: hindcast ctl set learner.kl_coefficient=0.1 --reason "it drifts"
+    """
+    changed = asyncio.run(change_recipe(open_run(run), overrides, author=author or getuser(), reason=reason))
+    if as_json:
+        print_json(msgspec.to_builtins(changed))
+        return
+    for key, (before, after) in changed.changes.items():
+        print_text(f"{key}: {before} before, {after} from position {changed.position} on")
+
+
+def _ask(
+    run: str | None,
+    command: Command,
+    arguments: dict[str, Any],
+    reason: str,
+    author: str | None,
+    *,
+    as_json: bool,
+) -> None:
+    asked = asyncio.run(
+        ask_run(open_run(run), command, author=author or getuser(), reason=reason, arguments=arguments)
+    )
+    if as_json:
+        print_json(msgspec.to_builtins(asked))
+        return
+    later = "" if asked.works else "; nothing goes on now, so it is done once the run is started"
+    print_text(f"{command} of run {asked.run} recorded at position {asked.position}{later}")

@@ -1,0 +1,93 @@
+"""Pause, resume, drain and cancel: what a person asks of a run, each an event with author and reason.
+
+Who acts on it: nobody begins anything while a pause is in force (`actors.pausing`); the curriculum drains and cancels, and
+says so with `control.applied`. A pause outlasts the system: a run that is started later waits, too.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+from actors.pausing import Pauses
+from app.appending import ROLE, append_fact
+from app.going_on import works_on
+from app.runs import RunHandle
+from core.errors import SettingsError
+from events.catalogue import ControlRequested
+from events.codec import decode
+from events.envelope import Recorded
+from events.log import EventLog
+from events.subjects import family_wildcard
+
+Command = Literal["pause", "resume", "drain", "cancel"]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded."""
+
+    run: str
+    position: int
+    command: str
+    arguments: dict[str, Any]
+    author: str
+    reason: str
+    works: bool
+    """Whether the run's system is up; what waits for it is done when it is started."""
+
+
+async def ask_run(
+    run: RunHandle, command: Command, *, author: str, reason: str, arguments: dict[str, Any] | None = None
+) -> Asked:
+    """Append the command.
+
+    Raises:
+        SettingsError: it would change nothing, or there is nobody to do it.
+        BrokerUnreachable, LogFull: it could not be appended.
+
+    """
+    given = arguments or {}
+    works = works_on(run)
+    if command == "drain" and not works:
+        raise SettingsError(
+            f"nothing goes on in run {run.name}: there is nobody to drain it. Start it: hindcast start --run {run.name}"
+        )
+    if command in ("pause", "resume"):
+        async with run.connect_log(ROLE) as log:
+            pauses = await pauses_in_force(log)
+        _require_change(run.name, command, pauses, whose=given.get("of", author))
+    fact = ControlRequested(command=command, arguments=given, author=author, reason=reason)
+    position = await append_fact(run, fact, entity=run.name)
+    return Asked(
+        run=run.name,
+        position=position,
+        command=command,
+        arguments=given,
+        author=author,
+        reason=reason,
+        works=works,
+    )
+
+
+async def pauses_in_force(log: EventLog) -> dict[str, str]:
+    """Reasons by author, from the log's control events, looked up from the last one back."""
+    subject = family_wildcard(log.run, "control")
+    told: list[Recorded] = []
+    until: int | None = None
+    while (stored := await log.last_under(subject, until=until)) is not None:
+        recorded = decode(stored)
+        assert recorded is not None
+        told.append(recorded)
+        until = recorded.position - 1
+    pauses = Pauses()
+    for recorded in reversed(told):
+        pauses.apply(recorded)
+    return pauses.reasons
+
+
+def _require_change(run: str, command: str, pauses: dict[str, str], *, whose: str) -> None:
+    if command == "pause" and whose in pauses:
+        raise SettingsError(f"run {run} is paused by {whose} already: {pauses[whose]}")
+    if command == "resume" and whose not in pauses:
+        others = "; ".join(f"{author} ({why})" for author, why in pauses.items())
+        hint = f". Paused by: {others}; to lift that: --of AUTHOR" if others else ""
+        raise SettingsError(f"run {run} is not paused by {whose}{hint}")

@@ -1,0 +1,329 @@
+"""Alerts: what counts as an incident, that each is told once, and what a webhook gets."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from recorded_home import make_home
+from synthetic_run import Told
+
+from app.alerts.incidents import Incidents, Message
+from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
+from app.alerts.watching import Clock, Teller, watch_alerts
+from app.alerts.webhook import require_webhook
+from app.attach.running import Session
+from app.attach.store import Store
+from core.errors import SettingsError
+from core.evidence import Evidence, Judgment
+from core.task import Task
+from events.catalogue import (
+    ControlRequested,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    EpisodeStarted,
+    UpdateApplied,
+)
+from events.catalogue.training import SampleReport
+from events.catalogue.verdict import JudgeIdentity
+from events.envelope import Envelope, Fact, Recorded
+from events.registry import BY_CLASS
+
+LIMITS = Thresholds(stretch=20, lag_s=10.0, still_s=30.0)
+TASK = Task(environment="store", family="buy", seed=1, instruction="", goal={}, max_steps=4)
+
+
+def told(position: int, fact: Fact) -> Recorded:
+    kind = BY_CLASS[type(fact)]
+    envelope = Envelope(
+        id=f"e{position}",
+        type=kind.name,
+        version=kind.version,
+        run="tale",
+        entity="x",
+        ordinal=0,
+        causation=None,
+        correlation=None,
+        producer="test.1",
+        incarnation="test.1.a",
+        producer_seq=position,
+        prev_hash=b"",
+        occurred_ns=position,
+        policy_version=None,
+        code_rev="test",
+        payload=b"",  # type: ignore[arg-type]
+    )
+    return Recorded(position, envelope, fact, bytes(32))
+
+
+def requested(episode: str, origin: str = "online") -> EpisodeRequested:
+    return EpisodeRequested(
+        episode=episode,
+        task=TASK,
+        group=f"g_{episode}",
+        member=0,
+        group_size=1,
+        attempt=0,
+        origin=origin,
+        temperature=1.0,
+        phase=0,
+        min_version=0,
+        lease_s=60.0,
+    )
+
+
+def judged(episode: str, *, success: bool, judge: str = "rules") -> EpisodeJudged:
+    outcome = "success" if success else "failure"
+    judgment = Judgment(outcome=outcome, reward=float(success), reason="")
+    return EpisodeJudged(
+        episode=episode,
+        task_id=TASK.id,
+        judge=JudgeIdentity(name=judge, version="1"),
+        judgment=judgment,
+    )
+
+
+def updated(number: int, mismatch: float) -> UpdateApplied:
+    return UpdateApplied(
+        update=number,
+        model="policy",
+        batch=number,
+        minibatch=0,
+        before="a",
+        after="b",
+        inputs="c",
+        metrics={"mismatch_kl": mismatch},
+        samples=SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b""),
+        duration_ms=1.0,
+        cpu_ms=1.0,
+    )
+
+
+def episodes(outcomes: str) -> list[Fact]:
+    """`+` a success, `-` a failure."""
+    facts: list[Fact] = []
+    for number, outcome in enumerate(outcomes):
+        facts += [requested(f"ep_{number}"), judged(f"ep_{number}", success=outcome == "+")]
+    return facts
+
+
+def watched(facts: list[Fact]) -> Watched:
+    fold = AlertFold(LIMITS, judge="rules")
+    state = fold.initial()
+    for position, fact in enumerate(facts, 1):
+        state = fold.apply(state, told(position, fact))
+    return state
+
+
+def test_success_that_surely_falls_is_one_incident_until_it_is_back() -> None:
+    story = "+" * 45 + "-" * 20 + "+" * 20
+    (one,) = watched(episodes(story)).incidents
+    assert (one.kind, one.id) == ("success", f"success.{one.position}")
+    assert 45 * 2 < one.position < 65 * 2
+    assert "the best 20 before them came to 100%" in one.text
+    assert one.over.startswith("success is back")
+    assert [i.over for i in watched(episodes(story[:65])).incidents] == [""]
+
+
+@pytest.mark.parametrize("story", ["+-" * 60, "-" * 60, "+" * 39, "+" * 45 + "+-" * 3])
+def test_luck_and_few_episodes_are_no_incident(story: str) -> None:
+    assert watched(episodes(story)).incidents == []
+
+
+def test_only_the_training_judge_and_online_episodes_count() -> None:
+    facts = episodes("+" * 45)
+    for number in range(60):
+        facts += [
+            requested(f"ev_{number}", origin="evaluation"),
+            judged(f"ev_{number}", success=False),
+            requested(f"se_{number}"),
+            judged(f"se_{number}", success=False, judge="second"),
+        ]
+    assert watched(facts).incidents == []
+
+
+def test_mismatch_that_rises_is_one_incident_however_long_it_lasts() -> None:
+    steady = [updated(number, 0.01) for number in range(30)]
+    high = [updated(number, 0.2) for number in range(30, 120)]
+    (one,) = watched([*steady, *high]).incidents
+    assert one.kind == "mismatch"
+    assert not one.over, "that it lasts makes it no usual one"
+    (same,) = watched([*steady, *high, *(updated(n, 0.01) for n in range(120, 140))]).incidents
+    assert (same.id, bool(same.over)) == (one.id, True)
+    assert watched([*steady, *(updated(n, 0.012) for n in range(30, 60))]).incidents == []
+
+
+def test_a_pause_is_known_and_lifted_by_whoever_it_names() -> None:
+    pause = ControlRequested(command="pause", arguments={}, author="me", reason="lunch")
+    lift = ControlRequested(command="resume", arguments={"of": "me"}, author="you", reason="")
+    assert watched([pause]).pauses == {"me": "lunch"}
+    assert watched([pause, lift]).pauses == {}
+
+
+def test_nothing_moving_is_an_incident_only_where_something_should() -> None:
+    clock = Clock(LIMITS)
+    assert clock.still(7, 0.0, expected=True, standing=[]) == []
+    assert clock.still(7, 29.0, expected=True, standing=[]) == []
+    (one,) = clock.still(7, 31.0, expected=True, standing=[])
+    assert one.id == "still.7"
+    (over,) = clock.still(8, 32.0, expected=True, standing=[one])
+    assert (over.id, bool(over.over)) == ("still.7", True)
+    paused = Clock(LIMITS)
+    assert [paused.still(7, at, expected=False, standing=[]) for at in (0.0, 100.0)] == [[], []]
+    assert paused.still(7, 110.0, expected=True, standing=[]) == [], "it counts from when it should go on"
+
+
+def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_of_it() -> None:
+    clock = Clock(LIMITS)
+    assert clock.lag({"learner": (12.0, 5)}, standing=[]) == [], "a first look shows no growth"
+    (one,) = clock.lag({"learner": (14.0, 6)}, standing=[])
+    assert one.id == "lag.learner.6"
+    assert clock.lag({"learner": (8.0, 9)}, standing=[one]) == []
+    (over,) = clock.lag({"learner": (4.0, 9)}, standing=[one])
+    assert bool(over.over)
+
+
+class Receiver:
+    """A webhook on this machine."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[str, dict[str, Any]]] = []
+        self.answers: list[int] = []
+        """Statuses to answer with first; 200 afterwards."""
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = json.loads(self.rfile.read(int(self.headers["content-length"])))
+                status = receiver.answers.pop(0) if receiver.answers else 200
+                if status == 200:
+                    receiver.got.append((self.headers["idempotency-key"], body))
+                self.send_response(status)
+                self.send_header("content-length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/alerts"
+        self._thread = Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.05})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+ONE = Incident(id="success.40", kind="success", position=40, text="success falls")
+OVER = Incident(id="success.40", kind="success", position=40, text="success falls", over="success is back")
+
+
+def test_an_incident_is_told_once_and_again_only_until_the_webhook_takes_it(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    url = f"sqlite:///{tmp_path}/alerts.sqlite"
+    store = Store(url)
+    incidents = Incidents(store, "tale")
+    incidents.prepare()
+    said: list[Message] = []
+    receiver.answers = [503]
+    teller = Teller(incidents, said.append, webhook=receiver.url)
+    incidents.note([ONE])
+    incidents.note([ONE])
+    teller.tell(0.0)
+    teller.tell(1.0)
+    assert receiver.got == [], "it waits before it tries again"
+    teller.tell(10.0)
+    teller.tell(20.0)
+    assert [key for key, _ in receiver.got] == ["tale/success.40/begun"]
+    incidents.note([OVER])
+    teller.tell(30.0)
+    store.close()
+    again = Store(url)
+    later = Incidents(again, "tale")
+    later.prepare()
+    later.note([ONE, OVER])
+    Teller(later, said.append, webhook=receiver.url).tell(0.0)
+    again.close()
+    assert [key for key, _ in receiver.got] == ["tale/success.40/begun", "tale/success.40/over"]
+    assert [body["text"] for _, body in receiver.got] == ["success falls", "success is back"]
+    assert [(m.text, m.over) for m in said] == [("success falls", False), ("success is back", True)]
+
+
+def test_what_is_no_address_is_refused_before_anything_is_watched() -> None:
+    for url in ("9000/alerts", "file:///etc/passwd", "http://"):
+        with pytest.raises(SettingsError, match="--webhook"):
+            require_webhook(url)
+
+
+def lived(outcomes: str) -> list[Told]:
+    """Episodes as roles record them."""
+    facts = []
+    for number, outcome in enumerate(outcomes):
+        name = f"ep_{number}"
+        started = EpisodeStarted(episode=name, actor="actor.1", instruction="", renderer="lines/1")
+        ended = EpisodeEnded(
+            episode=name,
+            task_id=TASK.id,
+            actor="actor.1",
+            reason="exit",
+            steps=0,
+            evidence=Evidence(answer="", final_url="", probes={}),
+            final_observation=None,
+            policy_versions=(0, 0),
+            duration_ms=1.0,
+        )
+        facts += [
+            Told("curriculum.1", name, requested(name)),
+            Told("actor.1", name, started),
+            Told("actor.1", name, ended),
+            Told("judge.1", f"{name}.rules", judged(name, success=outcome == "+")),
+        ]
+    return facts
+
+
+async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothing(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    handle = await make_home(tmp_path / "home", lived("+" * 45 + "-" * 20))
+    said: list[Message] = []
+
+    async def watch(until: int) -> int:
+        session = Session()
+
+        def on_progress(position: int) -> None:
+            if position >= until:
+                session.stop.set()
+
+        session.on_progress = on_progress
+        return await watch_alerts(
+            handle, LIMITS, session, said.append, begin="start", webhook=receiver.url, look_s=0.2
+        )
+
+    async with asyncio.timeout(120):
+        last = 65 * 4
+        assert await watch(last) == last
+    assert [(m.kind, m.over) for m in said] == [("success", False)]
+    assert [body["id"] for _, body in receiver.got] == [said[0].id]
+    assert said[0].text.startswith("success falls")
+
+    again = Session()
+    again.on_start = lambda *_: again.stop.set()
+    async with asyncio.timeout(120):
+        reached = await watch_alerts(handle, LIMITS, again, said.append, webhook=receiver.url, look_s=0.2)
+    assert reached == last
+    assert len(said) == len(receiver.got) == 1
