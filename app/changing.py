@@ -79,6 +79,7 @@ CHANGEABLE = OF_CURRICULUM | frozenset(
         "relabeler_rate",
         "relabeler_memory",
         "tokens_per_forward",
+        "mismatch_alarm",
         "batch_wait_s",
         "checkpoint_every",
         "keep_checkpoints",

@@ -12,6 +12,7 @@ from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
     EpisodeRequested,
+    MismatchExceeded,
     RunResumed,
     RunStarted,
     UpdateApplied,
@@ -89,6 +90,11 @@ class Progress(msgspec.Struct):
                 return f"{_update_of(fact)} · loss {loss:+.4f} · {fact.duration_ms / 1000:.1f} s"
             case UpdateSkipped() as fact:
                 return f"{_update_of(fact)} skipped: {fact.reason}"
+            case MismatchExceeded() as fact:
+                return (
+                    f"ALARM: sampler and learner disagree about policy {fact.version} · KL {fact.mismatch_kl:.2e} a token, at most "
+                    f"{fact.mismatch_max:.2g} · learner.mismatch_alarm = {fact.limit:g} (docs/learner.md)"
+                )
             case WeightsPublished(model="policy", version=version) if version > 0:
                 return f"policy {version} published · {self.curve(version - 1)}"
             case WeightsPublished(model=model, version=version) if model != POLICY:

@@ -36,5 +36,8 @@ class ComputingSettings(Section):
     attention: Literal["sdpa", "flash_attention_2"] = "sdpa"
     """torch's own attention, or that of the package flash-attn, which reads packed sequences without a mask; the latter needs
     a GPU and `bf16`."""
+    mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0
+    """KL per token between what the sampler and the learner say under equal weights (`mismatch_kl`) from which on an alarm is
+    recorded; 0: never."""
     processes: Count = 1
     """Processes that compute each update together, each on a GPU of its own where there are GPUs."""

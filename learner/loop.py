@@ -9,7 +9,7 @@ Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is re
 (`storage.full_wait_s`, likewise), for its own facts to be acknowledged and read back (`log.append_timeout_s`), for one
 update at a time in its worker thread.
 Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
-checkpoint.saved, snapshot.saved, blob.released.
+checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded after an update that gives cause.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
 chain: every fact of training expects the last position of the learner's family, so a second learner is fenced off; and one
@@ -48,6 +48,7 @@ from events.publisher import Publisher
 from events.reader import Bookmark, tail_batches
 from events.registry import BY_CLASS
 from events.subjects import family_wildcard
+from learner.alarm import mismatch_alarm
 from learner.buffer import ReplayBuffer
 from learner.episodes import Sample
 from learner.phases import unscored
@@ -263,6 +264,8 @@ class Learner:
                 self._begun = batch.number
             fact = await self._compute(lambda: training.step(index))
             await self._decide(fact, entity=name, ordinal=index, causation=batch.event, correlation=name)
+            if (told := mismatch_alarm(fact, plan_, self._state.settings.learner)) is not None:
+                await self._publisher.publish(told, entity=name, correlation=name)
             updated(begun, fact)
             kind = type(fact).__name__
             _log.info("update", update=fact.update, batch=fact.batch, minibatch=index, kind=kind)

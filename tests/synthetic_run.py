@@ -36,6 +36,7 @@ from events.catalogue import (
     InjectionSeen,
     LogRepaired,
     LogSealed,
+    MismatchExceeded,
     PhaseStarted,
     PolicyServerTroubled,
     RecipeChanged,
@@ -436,6 +437,12 @@ class Tale:
         app: list[tuple[str, Fact]] = [
             (self.run, RunForked(parent="mother", at_position=3, parent_digest=bytes(32), start=None)),
             ("wait", WaitExceeded(setting="actors.page_timeout_s", limit_s=15.0, waited_for="a page")),
+            (
+                "batch_0",
+                MismatchExceeded(
+                    update=1, batch=0, version=0, mismatch_kl=0.25, mismatch_max=0.5, limit=0.125
+                ),
+            ),
             (one, InjectionSeen(episode=one, index=0, excerpt="ignore your instructions")),
             (
                 "http://127.0.0.1:8000",

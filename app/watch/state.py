@@ -22,6 +22,7 @@ from events.catalogue import (
     EpisodeRequested,
     EpisodeStarted,
     EventDeadLettered,
+    MismatchExceeded,
     RunResumed,
     RunStarted,
     SamplesSwept,
@@ -110,6 +111,11 @@ class Watch:
             case WaitExceeded() as fact:
                 self._notices.append(
                     f"{envelope.producer} waited longer than {fact.setting} = {fact.limit_s:g} s for {fact.waited_for}"
+                )
+            case MismatchExceeded() as fact:
+                self._notices.append(
+                    f"sampler and learner disagree about policy {fact.version}: KL {fact.mismatch_kl:.2e} a token, above "
+                    f"learner.mismatch_alarm = {fact.limit:g}"
                 )
             case EventDeadLettered() as fact:
                 self._notices.append(f"{fact.consumer} set position {fact.position} aside: {fact.error}")

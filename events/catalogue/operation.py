@@ -28,6 +28,22 @@ class PolicyServerTroubled(Fact, frozen=True, kw_only=True):
     detail: str
 
 
+@fact("mismatch.exceeded", family="notice")
+class MismatchExceeded(Fact, frozen=True, kw_only=True):
+    """Sampler and learner disagree about what one and the same policy says, by more than `learner.mismatch_alarm`."""
+
+    update: int
+    """Of the policy: whose samples say so."""
+    batch: int
+    version: int
+    """Of the policy that both computed."""
+    mismatch_kl: float
+    """As in the metrics of `update.applied`: mean over tokens, by the k3 estimate."""
+    mismatch_max: float
+    """Largest difference of a token's two log-probabilities."""
+    limit: float
+
+
 @fact("injection.seen", family="notice")
 class InjectionSeen(Fact, frozen=True, kw_only=True):
     """Page text that tries to give instructions."""

@@ -94,6 +94,13 @@ class Operation(Check):
     def _event_dead_lettered(self, event: Event, fact: dict[str, Any]) -> None:
         self._require_before(event, fact["position"], "it sets aside an event that is not there")
 
+    def _mismatch_exceeded(self, event: Event, fact: dict[str, Any]) -> None:
+        updates = self._training.updates + self._training.skipped
+        if fact["update"] > updates and self._whole:
+            self.defect(
+                event, "it is about an update that is not there", f"{updates} at most", fact["update"]
+            )
+
     def _injection_seen(self, event: Event, fact: dict[str, Any]) -> None:
         if self._whole and self._episodes.find(fact["episode"]) is None:
             self.defect(event, f"episode {fact['episode']} was never requested")

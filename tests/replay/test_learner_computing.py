@@ -8,13 +8,15 @@ import torch
 from peft import PeftModel
 from training_story import Bench, bench, events_of, learn, settings_with
 
+from app.progress import Progress
 from core.errors import ModelFileError
 from core.models.adapter import adapter_of, write_adapter_folder
 from core.models.policy import load_policy, load_weights, weights_of
 from core.models.scoring import Scored, score
-from events.catalogue import CheckpointSaved, UpdateApplied, WeightsPublished
+from events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
 from learner.tolerance import weights_distance
 from learner.verify import verify
+from storage.audit.audit import audit
 from storage.checkpoints import load_checkpoint
 
 LORA: dict[str, Any] = {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.02}
@@ -139,3 +141,21 @@ async def test_another_model_s_adapter_is_refused_and_whole_weights_are_none(tmp
     refused = await bench(tmp_path / "refused", batches=1, settings=bad)
     with pytest.raises(ModelFileError, match="no_such_layer"):
         await learn(refused, until=1)
+
+
+async def test_a_sampler_that_computes_otherwise_than_the_learner_raises_the_alarm(tmp_path: Path) -> None:
+    """The sampler's log-probabilities are float32's, the learner's bf16's: a little apart, and nothing where both are the same."""
+    apart = await learned(tmp_path / "apart", updates=2, precision="bf16", mismatch_alarm=1e-9)
+    updates, alarms = await facts_of(apart, UpdateApplied), await facts_of(apart, MismatchExceeded)
+    assert [one.update for one in alarms] == [1, 2]
+    assert [one.mismatch_kl for one in alarms] == [one.metrics["mismatch_kl"] for one in updates]
+    progress = Progress()
+    lines = [progress.apply(recorded) for recorded in await events_of(apart.log)]
+    assert sum("ALARM" in (line or "") for line in lines) == 2
+    assert not (await audit(apart.log, apart.blobs, pages=False)).defects
+    for name, learner in {
+        "calm": {"precision": "bf16", "mismatch_alarm": 1.0},
+        "same": {"mismatch_alarm": 1e-9},
+    }.items():
+        quiet = await learned(tmp_path / name, updates=2, **learner)
+        assert not await facts_of(quiet, MismatchExceeded)

@@ -10,6 +10,7 @@ from events.catalogue import (
     EventDeadLettered,
     InjectionSeen,
     LogRepaired,
+    MismatchExceeded,
     PolicyServerTroubled,
     ReplayScored,
     SegmentArchived,
@@ -48,6 +49,14 @@ def _server_troubled(fact: PolicyServerTroubled) -> tuple[str, str]:
 
 def _injection_seen(fact: InjectionSeen) -> tuple[str, str]:
     return fact.episode, f"step {fact.index}: the page tries to give instructions: {fact.excerpt}"
+
+
+def _mismatch_exceeded(fact: MismatchExceeded) -> tuple[str, str]:
+    return (
+        f"batch_{fact.batch}",
+        f"update {fact.update}: sampler and learner disagree about version {fact.version} by {fact.mismatch_kl:.2e} (KL), "
+        f"above learner.mismatch_alarm = {fact.limit:g}",
+    )
 
 
 def _dead_lettered(fact: EventDeadLettered) -> tuple[str, str]:
@@ -113,6 +122,7 @@ def _told(say: Callable[..., tuple[str, str]]) -> Callable[[Recorded, Fact], Ite
 TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     WaitExceeded: _told(_wait_exceeded),
     PolicyServerTroubled: _told(_server_troubled),
+    MismatchExceeded: _told(_mismatch_exceeded),
     InjectionSeen: _told(_injection_seen),
     EventDeadLettered: _told(_dead_lettered),
     BlobReleased: _told(_blob_released),
