@@ -5,15 +5,11 @@ from pathlib import Path
 import psutil
 
 from core.errors import HindcastError, SettingsError
-from core.models.checking import MIB, Finding, check_folder
+from core.framing import turns_of
+from core.models.checking import MIB, Finding, check_folder, loading_bytes
 from core.models.folders import policy_folder
-from core.models.sample_page import EXAMPLE, PAGE
-from core.prompt import build_prompt
-from core.rendering import RENDERERS
+from core.models.sample_page import EXAMPLE
 from core.settings import Settings
-
-CHECKED_TOKENS = 256
-"""Length of the longer prompt that is tried."""
 
 
 def check_model(folder: Path, settings: Settings) -> list[Finding]:
@@ -39,28 +35,20 @@ def _round_trip(folder: Path, settings: Settings) -> Finding:
     from actors.engines.round_trip import TOLERANCE, round_trip
     from core.models.policy import load_policy
 
-    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
-    available = psutil.virtual_memory().available
-    if stored > available:
+    needed, available = loading_bytes(folder), psutil.virtual_memory().available
+    if needed > available:
         return Finding(
             part="use",
             verdict="note",
-            result=f"not tried: {stored / MIB:.0f} MiB of weights, {available / MIB:.0f} MiB of memory are free here",
+            result=f"not tried: loading takes {needed / MIB:.0f} MiB, and {available / MIB:.0f} MiB of memory are free here",
             fix="Check it again on a machine that can hold it.",
         )
     actors = settings.actors
     try:
         policy = load_policy(folder)
+        turns = turns_of(policy.tokenizer, actors.framing, thinking=actors.answer_format == "thinking")
         prompts = [
-            build_prompt(
-                policy.tokenizer,
-                instruction=EXAMPLE,
-                answers=answers,
-                page_text=RENDERERS[actors.renderer](PAGE),
-                max_tokens=min(CHECKED_TOKENS * (1 + len(answers)), actors.max_prompt_tokens),
-                framing=actors.framing,
-                thinking=actors.answer_format == "thinking",
-            ).ids
+            [*turns.head(EXAMPLE, answers, [None] * len(answers)), *turns.closing]
             for answers in ([], [EXAMPLE])
         ]
         tried = round_trip(policy, prompts)

@@ -17,7 +17,7 @@ from core.sampling import Sampling
 TOLERANCE = 1e-4
 """Between sampling and scoring, in float32: rounding differs by about 1e-6."""
 TOKENS = 12
-SEEDS = (0, 1, 2)
+SEED = 1
 
 
 class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,12 +35,13 @@ class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def round_trip(policy: LoadedPolicy, prompts: Sequence[Sequence[int]]) -> RoundTrip:
-    """Answer each prompt greedily and by a few seeds, all in one batch, and score what came.
+    """Answer each prompt greedily and by a seed, all in one batch, and score what came.
+
+    Prompts are best short: on a CPU a model of half a billion parameters scores a few dozen tokens a second.
 
     Raises ModelFileError when the engine cannot serve this architecture.
     """
-    samplings = [Sampling(temperature=0.0, max_tokens=TOKENS, seed=0)]
-    samplings += [Sampling(temperature=1.0, max_tokens=TOKENS, seed=seed) for seed in SEEDS]
+    samplings = [Sampling(temperature=each, max_tokens=TOKENS, seed=SEED) for each in (0.0, 1.0)]
     asked = [(list(prompt), sampling) for prompt in prompts for sampling in samplings]
     batch: Batch[int] = Batch(policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(asked))
     ended: list[Row[int]] = []

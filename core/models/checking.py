@@ -4,7 +4,7 @@ Pure reading: configuration, tokenizer and the headers of the weights, no weight
 `actors.engines.round_trip`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -80,20 +80,32 @@ def check_folder(path: Path, settings: Settings) -> list[Finding]:
 
 def _files(folder: Folder, settings: Settings) -> Finding:
     require_files(folder.path)
-    for path in weight_files(folder.path):
+    folder.shapes, folder.bytes = stored(folder.path)
+    return _ok("files", f"{len(weight_files(folder.path))} of safetensors, {folder.bytes / MIB:.1f} MiB")
+
+
+def stored(path: Path) -> tuple[dict[str, list[int]], int]:
+    """Shapes of a folder's tensors by name, from the headers alone, and bytes of their files. Raises ModelFileError."""
+    shapes: dict[str, list[int]] = {}
+    files = weight_files(path)
+    for file in files:
         try:
-            with safe_open(path, "pt") as opened:
+            with safe_open(file, "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118  # it is no mapping
-                    folder.shapes[name] = list(opened.get_slice(name).get_shape())
+                    shapes[name] = list(opened.get_slice(name).get_shape())
         except FileNotFoundError:
-            raise ModelFileError(f"there are no weights at {path}; only safetensors files are read") from None
+            raise ModelFileError(f"there are no weights at {file}; only safetensors files are read") from None
         except (SafetensorError, OSError) as error:
             raise ModelFileError(
-                f"{path} is damaged or no safetensors file: {error}. Fetch it again."
+                f"{file} is damaged or no safetensors file: {error}. Fetch it again."
             ) from error
-        folder.bytes += path.stat().st_size
-    count = len(weight_files(folder.path))
-    return _ok("files", f"{count} of safetensors, {folder.bytes / MIB:.1f} MiB")
+    return shapes, sum(file.stat().st_size for file in files)
+
+
+def loading_bytes(path: Path) -> int:
+    """Memory that loading a folder takes at its height: what is stored, and the float32 model beside it."""
+    shapes, size = stored(path)
+    return size + _count(shapes) * FLOAT32
 
 
 def _model(folder: Folder, settings: Settings) -> Finding:
@@ -120,7 +132,7 @@ def _model(folder: Folder, settings: Settings) -> Finding:
             "configuration and weights of the same model."
         )
     tied = ", head tied to the embedding" if folder.config.tie_word_embeddings else ""
-    return _ok("model", f"{type(model).__name__}, {_count(folder) / 1e6:.1f} M parameters{tied}")
+    return _ok("model", f"{type(model).__name__}, {_count(folder.shapes) / 1e6:.1f} M parameters{tied}")
 
 
 def _tokenizer(folder: Folder, settings: Settings) -> Finding:
@@ -146,8 +158,10 @@ def _template(folder: Folder, settings: Settings) -> Finding:
     tokenizer, actors = folder.tokenizer, settings.actors
     thinking = actors.answer_format == "thinking"
     frame = chat_frame(tokenizer, thinking=thinking)
+    reads_chat = "orm" in settings.judge.judges or settings.relabeler.kind == "learned"
     if actors.framing != "chat/1":
         turns_of(tokenizer, actors.framing)
+    if actors.framing != "chat/1" and not reads_chat:  # those are asked by the chat template in any case
         return _ok("template", f"{actors.framing}; the folder's own, {frame.name}, is not used")
     if not frame.to_answer or not frame.to_user:
         raise ModelFileError(
@@ -255,11 +269,11 @@ def _answers(folder: Folder, settings: Settings) -> Finding:
 
 
 def _memory(folder: Folder, settings: Settings) -> Finding:
-    weights = _count(folder) * FLOAT32
+    weights = _count(folder.shapes) * FLOAT32
     actor = weights + settings.policy.max_batch * cache_bytes(
         folder.config, settings.actors.max_prompt_tokens + settings.actors.max_answer_tokens
     )
-    trained = weights if settings.learner.lora_rank else _count(folder) * ADAM
+    trained = weights if settings.learner.lora_rank else _count(folder.shapes) * ADAM
     kind = "with an adapter" if settings.learner.lora_rank else "whole"
     return _ok(
         "memory",
@@ -277,8 +291,8 @@ def cache_bytes(config: Any, tokens: int) -> int:
     return 2 * int(text.num_hidden_layers) * groups * width * tokens * FLOAT32
 
 
-def _count(folder: Folder) -> int:
-    return sum(int(torch.Size(shape).numel()) for shape in folder.shapes.values())
+def _count(shapes: Mapping[str, Sequence[int]]) -> int:
+    return sum(int(torch.Size(shape).numel()) for shape in shapes.values())
 
 
 def _shown(tokenizer: Any, ids: tuple[int, ...] | list[int]) -> str:
