@@ -13,13 +13,18 @@ from core.errors import BrokerUnreachable, ExpectationFailed
 from events.envelope import Fact
 from events.log import EventLog
 from events.publisher import Publisher
-from events.queue import ACK_WAIT_S, Delivery, WorkQueue
+from events.queue import ACK_WAIT_S, MAX_TRIES, Delivery, WorkQueue
 from events.subjects import subject_of
 
 FETCH_S = 2.0
 """How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
 WORKERS = 4
 """Deliveries in work at the same time: one that hangs does not hold up the others."""
+LAST_ASKED = MAX_TRIES - 1
+"""The try at which what could not be asked about is recorded as such, with why; the one after it is not looked at."""
+OUTAGE_PAUSES_S = (15.0, 30.0, 60.0)
+"""Until an end is handed out again whose judge or relabeler is out of reach: a server that is started again, or a provider's
+short outage, takes a minute or two."""
 KEEP_S = ACK_WAIT_S / 3
 """How often the queue hears that a delivery is still worked on."""
 
@@ -66,6 +71,11 @@ async def _keep(delivery: Delivery) -> None:
     while True:
         await asyncio.sleep(KEEP_S)
         await delivery.in_progress()
+
+
+def outage_pause_s(tries: int) -> float:
+    """Seconds until the next try, after so many."""
+    return OUTAGE_PAUSES_S[min(tries, len(OUTAGE_PAUSES_S)) - 1]
 
 
 async def is_said(log: EventLog, kind: type[Fact], *, entity: str) -> bool:

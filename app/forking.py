@@ -21,6 +21,7 @@ import msgspec
 from actors.judge.base import AnyJudge, Reader, judge_in_time, verdict_key
 from actors.judge.role import configured_judges
 from actors.recording import decide_if_absent
+from actors.working_off import OUTAGE_PAUSES_S
 from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.fork_prefix import Prefix, fold_prefix
@@ -29,7 +30,7 @@ from app.judges import open_judges, shelf_for
 from app.opening import PACKAGES, behaviour_of
 from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
-from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, SettingsError
+from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
 from core.models.folders import policy_folder
 from core.states import CRITIC
 from events.beginning import beginning
@@ -105,6 +106,7 @@ async def fork_run(
         SettingsError: a setting that does not hold, or that a fork cannot choose; or the name is taken.
         ForeignLog, CorruptEvent: the parent's log cannot be folded up to there.
         ReplayDiverged: the weights had to be computed again, and came out otherwise than they were published.
+        JudgeUnavailable: whom a judge asks is out of reach; the same command goes on later.
 
     """
     while isinstance(parent, RunHandle) and parent.parent is not None and parent.fork is not None:
@@ -331,13 +333,18 @@ async def _judge_all(
         story = None
         if isinstance(judge, Reader):
             story = await judge.story_of(log, ended, before=recorded.position)
-        opinion = await judge_in_time(
-            judge,
-            prefix.tasks.get(ended.task_id),
-            ended.evidence,
-            story,
-            timeout_s=fork.settings.judge.timeout_s,
-        )
+        task, timeout_s = prefix.tasks.get(ended.task_id), fork.settings.judge.timeout_s
+        opinion = await judge_in_time(judge, task, ended.evidence, story, timeout_s=timeout_s)
+        for pause_s in OUTAGE_PAUSES_S:
+            if not opinion.may_pass:
+                break
+            await asyncio.sleep(pause_s)
+            opinion = await judge_in_time(judge, task, ended.evidence, story, timeout_s=timeout_s)
+        if opinion.may_pass:
+            raise JudgeUnavailable(
+                f"{judge.identity.name} cannot judge {episode} for the fork: {opinion.judgment.reason}. Nothing is recorded "
+                f"about it; when it can be asked again, repeat the same command"
+            )
         fact = EpisodeJudged(
             episode=episode,
             task_id=ended.task_id,

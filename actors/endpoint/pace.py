@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from actors.patience import uncounted
+
 LONGEST_HOLD_S = 60.0
 """A server that wants more peace than this is out of service."""
 SECONDS_A_MINUTE = 60.0
@@ -33,15 +35,17 @@ class Pace:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a slot and its time, and hold the slot."""
-        async with self._slots:
-            while True:
-                now = self._clock()
-                if now >= self._next:
-                    break
-                await self._sleep(self._next - now)
+        """Wait for a slot and its time, which counts into nobody's limit, and hold the slot."""
+        with uncounted():
+            await self._slots.acquire()
+        try:
+            with uncounted():
+                while (now := self._clock()) < self._next:
+                    await self._sleep(self._next - now)
             self._next = now + self._interval_s
             yield
+        finally:
+            self._slots.release()
 
     def hold(self, seconds: float) -> None:
         """Nobody begins a request for so long."""

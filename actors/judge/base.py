@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from actors.judge.story import Story
+from actors.patience import limited
 from core.errors import HindcastError
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -162,9 +163,8 @@ async def reach_opinion(reader: Reader, story: Story | None, *, timeout_s: float
 
 async def _in_time(judge: AnyJudge, speaking: Coroutine[Any, Any, Said], *, timeout_s: float) -> Said | str:
     """What is said, or why nothing is. Raises OutOfTime."""
-    scope = asyncio.timeout(timeout_s)
     try:
-        async with scope:
+        async with limited(timeout_s) as scope:
             return await speaking
     except TimeoutError as error:
         if scope.expired():

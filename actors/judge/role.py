@@ -37,7 +37,7 @@ from actors.judge.judges import JUDGES
 from actors.judge.shelf import Shelf
 from actors.judge.tasks import TaskMemory
 from actors.spans import judged, judging
-from actors.working_off import is_said, say_once, stalled, work_off
+from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, stalled, work_off
 from core.errors import SettingsError
 from core.evidence import Judgment
 from core.settings import Settings
@@ -47,9 +47,6 @@ from events.envelope import Recorded
 from events.log import EventLog
 from events.publisher import Publisher
 from events.queue import MAX_TRIES, Delivery, WorkQueue
-
-LAST_ASKED = MAX_TRIES - 1
-"""The try at which a judge that nobody could be asked by is recorded as undecided, with why."""
 
 logger = structlog.get_logger(__name__)
 
@@ -140,7 +137,7 @@ class _JudgeRole:
                 with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
                     later |= not await self._judge(judge, delivery, ended)
         if later:
-            await delivery.retry()
+            await delivery.retry(outage_pause_s(delivery.tries))
         else:
             await delivery.ack()
 

@@ -12,7 +12,8 @@ demonstrations all the same, as lessons.
 
 Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels there and changes nothing. A relabeler
 that is out of reach is asked again later; once it was asked in vain for the last time, and where it cannot tell at all, the
-fact has no relabels and says why.
+fact has no relabels and says why. An end that is handed out for the last time is given none without being looked at: whatever
+killed the relabeler over it before must not leave it waiting.
 """
 
 import asyncio
@@ -24,12 +25,13 @@ import msgspec
 import structlog
 from structlog.contextvars import bound_contextvars
 
+from actors.patience import limited
 from actors.relabel.base import Finding, PlayedEpisode, Relabeler, relabel_key, why_not_goal
 from actors.relabel.memory import EpisodeMemory
 from actors.relabel.prompts import PromptWriter
 from actors.spans import relabeled, relabeling
 from actors.versions import Versions
-from actors.working_off import is_said, say_once, stalled, work_off
+from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, stalled, work_off
 from core.errors import (
     BlobCorrupt,
     BlobMissing,
@@ -157,13 +159,15 @@ class _RelabelerRole:
             episode = await self._episode(delivery, ended)
             if episode.origin not in self._shown:
                 return True
+            if delivery.tries >= MAX_TRIES:
+                raise RelabelerFailed(f"{MAX_TRIES - 1} tries to relabel this episode came to nothing")
             relabels, finding = await self._found(delivery, episode, relabeler)
             failure = finding.failure
         except (RelabelerUnavailable, _OutOfTime) as error:
-            if delivery.tries < MAX_TRIES:
+            if delivery.tries < LAST_ASKED:
                 self.counts["later"] += 1
                 logger.warning("put off", reason=str(error), tries=delivery.tries)
-                await delivery.retry()
+                await delivery.retry(outage_pause_s(delivery.tries))
                 return False
             failure = f"asked {delivery.tries} times in vain: {error}"
         except (RelabelerFailed, BlobMissing, BlobCorrupt) as error:
@@ -196,9 +200,8 @@ class _RelabelerRole:
         if not episode.steps:
             return (), Finding(())
         name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
-        scope = asyncio.timeout(limit_s)
         try:
-            async with scope:
+            async with limited(limit_s) as scope:
                 pages = await asyncio.to_thread(pages_of, self._blobs, episode)
                 finding = await goals_found(relabeler, episode, pages)
                 return await asyncio.to_thread(self._rewritten, episode, pages, finding), finding

@@ -84,6 +84,11 @@ def record(
         raise SettingsError(
             "there is no such run yet, and a new one takes its tasks from a file: name it with --tasks FILE.toml"
         )
+    if handle is not None and (recipe or overrides):
+        raise SettingsError(
+            f"run {handle.name} exists, and keeps its recipe and its settings: leave out --recipe and --set, or name a new run "
+            "with --run"
+        )
     known = tasks if tasks is not None and tasks.exists() else None
     settings = (
         handle.settings

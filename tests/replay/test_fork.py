@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
 
-from actors.judge.base import verdict_key
+from actors.judge.base import Opinion, verdict_key
 from actors.judge.judges import JUDGES
 from app.archives import ArchiveSource
 from app.archiving import archive_source
@@ -20,7 +20,7 @@ from app.configuration import resolve
 from app.fork_prefix import fold_prefix
 from app.forking import Forked, fork_run, settings_of_fork
 from app.runs import RunHandle, create_run, open_run
-from core.errors import CorruptEvent, ForeignLog, SettingsError
+from core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
 from core.evidence import Evidence, Judgment
 from core.states import CRITIC
 from core.task import Task
@@ -455,6 +455,48 @@ async def test_an_interrupted_fork_is_finished_by_the_same_command(parent: RunHa
             await fork(parent, 13, "again")
         with pytest.raises(SettingsError, match="Choose another"):
             await fork(parent, 12, "again", "learner.kl_coefficient=0.5")
+
+
+class OutOfReach:
+    """A judge that asks somebody who is away until `back`."""
+
+    identity = JudgeIdentity(name="far", version="1")
+
+    def __init__(self) -> None:
+        self.back = False
+        self.asked = 0
+
+    async def ask(self, task: Task, evidence: Evidence) -> Opinion:
+        self.asked += 1
+        if not self.back:
+            nothing = Judgment(outcome="undecided", reward=0.0, reason="outage: nobody there")
+            return Opinion(judgment=nothing, may_pass=True)
+        return Opinion(judgment=Judgment(outcome="failure", reward=0.0, reason="it says so"))
+
+
+async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_goes_on(
+    parent: RunHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far = OutOfReach()
+    monkeypatch.setitem(JUDGES, "far", far)
+    monkeypatch.setattr("app.forking.OUTAGE_PAUSES_S", (0.0, 0.0, 0.0))
+    async with parent.connect_log():
+        story = Story(Path(parent.settings.policy.base), seed=11)
+        story.groups = 200
+        await told(parent, story, informative(steps=2, version=3))
+        end = (await events_of(parent))[-1].position
+        with pytest.raises(JudgeUnavailable, match="outage: nobody there"):
+            await fork(parent, end, "later", 'judge.judges=["far"]')
+        assert far.asked == 4
+        far.back = True
+        made = await fork(parent, end, "later", 'judge.judges=["far"]')
+        history = await events_of(open_run("later", home=parent.home))
+        said = [
+            r.fact.judgment.outcome
+            for r in history
+            if isinstance(r.fact, EpisodeJudged) and r.fact.judge == far.identity
+        ]
+        assert said == ["failure"] * made.judged != []
 
 
 class Contrary:

@@ -32,6 +32,7 @@ from storage.readmodel.tables import cursor
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=4)
 PROCESS_S = 90
+RECORD = ("--instruction", "i", "--headless", "--script", "s", "--run", "tale", "--set", "run.seed=2")
 
 
 @pytest.fixture(scope="module")
@@ -216,6 +217,11 @@ def test_stats_add_up(handle: RunHandle) -> None:
         (("episode", "show", "ep_none"), "there is no episode 'ep_none'", 1),
         (("run", "show", "nosuch"), "there is no run 'nosuch' in .*; there are: tale", 1),
         (("run", "show", "--as-of", "99999"), "the read model knows positions 0 to", 1),
+        (
+            ("record", "http://x/", *RECORD),
+            "run tale exists, and keeps its recipe and its settings",
+            2,
+        ),
         (("config", "check", "/nowhere.toml"), "cannot be read: No such file", 2),
         (("config", "show", "--set", "actors.contxts=1"), "the nearest is actors.contexts", 2),
     ],

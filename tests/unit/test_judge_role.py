@@ -90,7 +90,7 @@ def judge_all(*facts: Fact, judges: dict[str, Judge] | None = None, times: int =
                         log=log, publisher=mine, queue=queue, settings=settings, stop=stop, judges=known
                     )
                 )
-                await asyncio.sleep(60)
+                await asyncio.sleep(300)
                 stop.set()
         return [recorded.fact async for recorded in read(log, after=len(facts))]
 

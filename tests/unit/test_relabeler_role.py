@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,7 @@ from actors.relabel.memory import ENDED_KEPT, EpisodeMemory
 from actors.relabel.prompts import difference
 from actors.relabel.role import run_relabeler
 from actors.relabel.rules import RuleRelabeler
+from actors.working_off import OUTAGE_PAUSES_S
 from core import telemetry_names as names
 from core.arrays import pack_ids, unpack_ids
 from core.errors import RelabelerFailed, RelabelerUnavailable
@@ -70,9 +72,13 @@ def relabel_all(
     relabeler: Relabeler = RULES,
     starts: int = 1,
     before: int = 0,
+    killed: int = 0,
     actors: ActorSettings | None = None,
 ) -> list[Fact]:
-    """Tell the facts, the first `before` of them before the relabeler starts, and give back what it said."""
+    """Tell the facts, the first `before` of them before the relabeler starts, and give back what it said.
+
+    `killed`: so often one that took the episode's end died over it before.
+    """
 
     async def main() -> list[Fact]:
         log = MemoryLog("r", clock=clock_s)
@@ -84,6 +90,12 @@ def relabel_all(
             for number in range(starts):
                 stop = asyncio.Event()
                 queue = await log.open_queue(f"relabels {number}", family="episode_end")
+                if killed:
+                    for fact in facts:
+                        await story.publish(fact, entity=getattr(fact, "episode", "e"))
+                    await story.commit()
+                for _ in range(killed):
+                    assert await queue.fetch(1, wait_s=120)
                 async with publisher(log, f"relabeler.{number}") as mine, asyncio.TaskGroup() as tasks:
                     tasks.create_task(
                         run_relabeler(
@@ -97,7 +109,7 @@ def relabel_all(
                             stop=stop,
                         )
                     )
-                    for fact in facts[before:] if number == 0 else ():
+                    for fact in facts[before:] if number == 0 and not killed else ():
                         await story.publish(fact, entity=getattr(fact, "episode", "e"))
                     await asyncio.sleep(600)
                     stop.set()
@@ -147,6 +159,34 @@ def test_an_end_delivered_again_changes_nothing(visit: Visit, tmp_path: Path) ->
     assert only(relabel_all(visit.facts("ep_a", blobs), blobs, starts=3)).relabels
 
 
+def test_an_outage_of_a_minute_costs_no_relabel(visit: Visit, tmp_path: Path) -> None:
+    """Tries are 15, 30 and 60 seconds apart: whoever is back after a minute and a half is asked."""
+
+    class BackAfter(Scripted):
+        async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+            began.append(clock_s())
+            return await super().goals(episode, pages)
+
+    began: list[float] = []
+    down = RelabelerUnavailable("it is down")
+    blobs = BlobStore(tmp_path)
+    relabeler = BackAfter(down, down, down, [AchievedGoal("Search for a lamp.", 1, (1.0,))])
+    assert only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=relabeler)).relabels
+    waits = [after - before for before, after in pairwise(began)]
+    assert len(waits) == 3
+    assert all(pause <= wait < pause + 5 for pause, wait in zip(OUTAGE_PAUSES_S, waits, strict=True))
+
+
+def test_what_killed_the_relabeler_each_time_is_given_up_unseen(visit: Visit, tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    relabeler = Scripted(AssertionError("it is not to be asked"))
+    fact = only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=relabeler, killed=MAX_TRIES - 1))
+    assert (fact.relabels, fact.failure) == (
+        (),
+        f"{MAX_TRIES - 1} tries to relabel this episode came to nothing",
+    )
+
+
 def test_a_relabel_is_a_span_of_the_trace_that_the_end_was_recorded_in(
     visit: Visit, tmp_path: Path, spans: Spans
 ) -> None:
@@ -181,7 +221,7 @@ def test_an_outage_that_lasts_stands_in_the_log_without_a_relabel(visit: Visit, 
     blobs = BlobStore(tmp_path)
     relabeler = Scripted(RelabelerUnavailable("it is down"))
     fact = only(relabel_all(visit.facts("ep_a", blobs), blobs, relabeler=relabeler))
-    assert (fact.relabels, fact.failure) == ((), f"asked {MAX_TRIES} times in vain: it is down")
+    assert (fact.relabels, fact.failure) == ((), f"asked {MAX_TRIES - 1} times in vain: it is down")
 
 
 @pytest.mark.parametrize(

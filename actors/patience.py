@@ -1,0 +1,42 @@
+"""A limit of time that does not run while somebody waits for a turn: what is limited is the work, not the queue before it.
+
+    limited(seconds) ── work ── uncounted() ── waiting for a turn ── work ──>
+
+A judge whose model is asked by four others at once is not slow for that. The limit belongs to the task that set it and to
+those that it starts.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from contextvars import ContextVar
+
+_limit: ContextVar[asyncio.Timeout | None] = ContextVar("limit", default=None)
+
+
+@asynccontextmanager
+async def limited(seconds: float) -> AsyncIterator[asyncio.Timeout]:
+    """At most so many seconds for the block, `uncounted` ones left out; then TimeoutError, and the scope has `expired`."""
+    async with asyncio.timeout(seconds) as scope:
+        token = _limit.set(scope)
+        try:
+            yield scope
+        finally:
+            _limit.reset(token)
+
+
+@contextmanager
+def uncounted() -> Iterator[None]:
+    """Stop the clock of the limit that this code runs under, if any; what was left of it is left afterwards."""
+    scope = _limit.get()
+    due = None if scope is None else scope.when()
+    if scope is None or due is None:  # no limit, or another wait under the same one has stopped its clock
+        yield
+        return
+    clock = asyncio.get_running_loop().time
+    left = due - clock()
+    scope.reschedule(None)
+    try:
+        yield
+    finally:
+        scope.reschedule(clock() + left)
