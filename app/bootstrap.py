@@ -28,6 +28,7 @@ from core.endpoint import ENDPOINT
 from core.errors import EnvironmentFailed
 from core.phases import PHASED
 from core.settings import Settings
+from core.states import ORM
 from events.joined import RunLog
 from events.publisher import Publisher
 
@@ -166,12 +167,16 @@ async def _inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
 
 
 def _valuer(handle: RunHandle) -> Valuer | None:
-    """The critic, where the learner trains one and tasks are generated; it loads torch."""
+    """The model that values generated tasks, where the learner trains it; it loads torch."""
     settings = handle.settings
-    if not settings.evolution.generator or settings.learner.algorithm not in PHASED:
+    by_orm = settings.evolution.valued_by == ORM
+    if not settings.evolution.generator or (settings.learner.algorithm not in PHASED and not by_orm):
         return None
-    from actors.engines.valuing import CriticValuer
+    from actors.engines.valuing import CriticValuer, OutcomeValuer
     from core.models.folders import policy_folder
+
+    if by_orm:
+        return OutcomeValuer(policy_folder(settings.policy.base), blobs=handle.blobs, settings=settings)
 
     return CriticValuer(
         policy_folder(settings.policy.base),

@@ -22,6 +22,7 @@ from actors.scaffold.files import check_states
 from app import web_tasks
 from app.computing_conflicts import computing_conflicts
 from app.endpoint_conflicts import endpoint_conflicts
+from app.learned_conflicts import learned_conflicts
 from app.place_conflicts import place_conflicts
 from app.prompt_conflicts import prompt_conflicts
 from app.vllm_conflicts import vllm_conflicts
@@ -30,7 +31,6 @@ from app.webshop_conflicts import webshop_conflicts
 from core.errors import SettingsError
 from core.phases import PHASED
 from core.settings import Settings
-from core.states import ORM
 from core.toml import as_toml
 from learner.recipes import DEFAULT, load_recipe
 from storage.readmodel.address import parse
@@ -250,28 +250,7 @@ def find_conflicts(settings: Settings) -> list[str]:
             f"evolution.value_low = {evolution.value_low:g} is above evolution.value_high = {evolution.value_high:g}: no "
             "task would be admitted"
         )
-    judges = settings.judge.judges
-    missing = [name for name in (ORM, learner.orm_truth) if name not in judges]
-    if learner.orm_every and missing:
-        found.append(
-            f"learner.orm_every = {learner.orm_every} trains the judge {ORM} on what it reads and on the verdicts of "
-            f"{learner.orm_truth} (learner.orm_truth), and judge.judges lacks {' and '.join(missing)}: add it"
-        )
-    if learner.orm_every and learner.orm_truth == ORM:
-        found.append(
-            f"learner.orm_truth = {ORM!r} would teach the model its own verdicts: name another judge"
-        )
-    learned = settings.relabeler.kind == "learned"
-    if learned != bool(learner.relabeler_every):
-        found.append(
-            f"relabeler.kind = {settings.relabeler.kind!r} and learner.relabeler_every = {learner.relabeler_every} do not go "
-            "together: the learner trains the relabeler learned, and that alone"
-        )
-    if settings.relabeler.teacher and not learned:
-        found.append(
-            f"relabeler.teacher = {settings.relabeler.teacher!r} teaches nobody: relabeler.kind = "
-            f"{settings.relabeler.kind!r} is not learned"
-        )
+    found += learned_conflicts(settings)
     if settings.storage.database:
         try:
             parse(settings.storage.database)

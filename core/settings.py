@@ -83,8 +83,11 @@ class EvolutionSettings(Section):
     the first judge must be one that reads; empty: every phase draws from the settings' tasks."""
     tasks_per_phase: Count = 64
     """Tasks to admit in each phase after the first."""
+    valued_by: Literal["critic", "orm"] = "critic"
+    """Which model of the run values a task's first state, as of the phase's start: the critic, where one is trained, or the
+    outcome reward model's P(YES) (WebRL, while there is no critic)."""
     value_low: Annotated[float, Field(ge=0, le=1)] = 0.05
-    """Least value of a task's first state, by the critic as of the phase's start, with which it is admitted."""
+    """Least such value with which a task is admitted."""
     value_high: Annotated[float, Field(ge=0, le=1)] = 0.75
     """Highest such value."""
     feasibility: Literal["rules", "none"] = "rules"

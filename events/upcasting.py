@@ -180,6 +180,12 @@ def _relabeled_at_home(raw: Raw) -> Raw:
     return _asked_nobody(raw)
 
 
+@step("state.valued", since=1)
+def _valued_by_a_critic(raw: Raw) -> Raw:
+    """Version 2 says which model valued a state; before it only the critic did."""
+    return raw | {"model": "critic"}
+
+
 @step("episode.relabeled", since=3)
 def _relabeled_by_no_model(raw: Raw) -> Raw:
     """Version 4 says what a model of the run's own read and wrote; before it there was none."""

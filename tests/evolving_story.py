@@ -62,7 +62,7 @@ class Lengths:
     def __init__(self) -> None:
         self.asked = 0
 
-    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
         self.asked += len(states)
         return [(len(state.task.instruction) % 11) / 10 for state in states]
 

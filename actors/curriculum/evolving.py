@@ -1,6 +1,6 @@
 """What the curriculum does between phases: begin the next one, propose its tasks, decide on each.
 
-    failed tasks ── generator ──> task.proposed ── critic ──> state.valued ── window, feasibility ──> task.admitted
+    failed tasks ── generator ──> task.proposed ── critic, ORM ──> state.valued ── window, feasibility ──> task.admitted
                                                                                                 └──> task.rejected
 
 Reads the state and, for values, one page and one set of weights by digest. Everything it comes to is a fact, so a restart
@@ -113,17 +113,19 @@ class Evolver:
 
     async def _decisions(self, state: CurriculumState, waiting: Sequence[Task]) -> list[Told]:
         """What becomes of candidates, and the values that it rests on."""
-        phase, critic = state.phase or 0, state.phases.ground.critic
+        phase, asked = state.phase or 0, self._settings.evolution.valued_by
+        published = state.phases.ground.valuing(asked)
         known = {task.id: state.phases.values.get(task.id) for task in waiting}
         fresh = await self._values(state, [task for task in waiting if known[task.id] is None])
         told: list[Told] = []
         for task in waiting:
             value = known[task.id]
-            if value is None and task.id in fresh and critic is not None:
+            if value is None and task.id in fresh and published is not None:
                 value = fresh[task.id]
-                told.append(
-                    (StateValued(task_id=task.id, critic_version=critic.version, value=value), task.id)
+                valued = StateValued(
+                    task_id=task.id, critic_version=published.version, value=value, model=asked
                 )
+                told.append((valued, task.id))
             fact = verdict_on(
                 task, value=value, phase=phase, settings=self._settings.evolution, spaces=self._spaces
             )
@@ -132,8 +134,9 @@ class Evolver:
 
     async def _values(self, state: CurriculumState, tasks: Sequence[Task]) -> dict[str, float]:
         """Values of tasks by id; those whose first page nobody has seen yet are left out."""
-        critic, pages = state.phases.ground.critic, state.phases.ground.pages
-        if critic is None or self._valuer is None:
+        ground = state.phases.ground
+        published, pages = ground.valuing(self._settings.evolution.valued_by), ground.pages
+        if published is None or self._valuer is None:
             return {}
         valued: list[Task] = []
         states: list[FirstState] = []
@@ -145,9 +148,9 @@ class Evolver:
         if not states:
             return {}
         try:
-            values = await asyncio.to_thread(self._valuer.values, states, critic)
+            values = await asyncio.to_thread(self._valuer.values, states, published)
         except (BlobMissing, BlobCorrupt, ModelFileError) as error:
-            logger.warning("the critic cannot be loaded: nothing is valued", reason=str(error))
+            logger.warning("the model cannot be loaded: nothing is valued", reason=str(error))
             return {}
         except SettingsError as error:  # a first page that does not fit the context, say
             logger.warning("a first state cannot be read: nothing is valued", reason=str(error))

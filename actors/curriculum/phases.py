@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from core.ids import digest_hex
+from core.states import ORM
 from core.task import Task
 from events.catalogue import TaskProposed, WeightsPublished
 from events.envelope import BlobRef
@@ -42,6 +43,12 @@ class Ground(msgspec.Struct):
     """The first page of the latest episode of a family (`store/find_price`) that began."""
     critic: WeightsPublished | None = None
     """The newest critic."""
+    orm: WeightsPublished | None = None
+    """The newest outcome reward model."""
+
+    def valuing(self, model: str) -> WeightsPublished | None:
+        """The version that values first states; `model`: as `evolution.valued_by` names it."""
+        return self.orm if model == ORM else self.critic
 
 
 @dataclass(slots=True)
@@ -98,7 +105,7 @@ class Phases:
     def begin(self, *, episodes: int) -> None:
         """The next phase begins, with the episodes that the one before had no use for."""
         self.seeds = [one.task for one in self.attempted.values() if one.failed]
-        self.ground = Ground(pages=dict(self.latest.pages), critic=self.latest.critic)
+        self.ground = Ground(pages=dict(self.latest.pages), critic=self.latest.critic, orm=self.latest.orm)
         self.decided, self.planned, self.over = max(0, self.decided - episodes), False, False
         self.attempted, self.beyond = self.beyond, {}
         self.candidates, self.values = [], {}

@@ -9,7 +9,7 @@ from core.advantages import SUCCESS_RESULT, failed_altogether, is_informative
 from core.phases import PHASED
 from core.settings import CurriculumSettings, LearnerSettings, Settings
 from core.staleness import is_stale
-from core.states import CRITIC, POLICY
+from core.states import CRITIC, ORM, POLICY
 from events.catalogue import (
     BatchPlanned,
     ControlApplied,
@@ -279,6 +279,8 @@ class CurriculumProjection:
     def _published(self, state: CurriculumState, fact: WeightsPublished, position: int) -> None:
         if fact.model == CRITIC:
             state.phases.latest.critic = fact
+        if fact.model == ORM:
+            state.phases.latest.orm = fact
         if fact.model != POLICY:
             return
         if fact.version > state.version or state.published == 0:

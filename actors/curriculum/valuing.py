@@ -1,4 +1,4 @@
-"""The critic as the curriculum asks it; who answers is `actors.engines.valuing`."""
+"""The model that values first states as the curriculum asks it; who answers is `actors.engines.valuing`."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -20,6 +20,6 @@ class FirstState(msgspec.Struct, frozen=True):
 class Valuer(Protocol):
     """Values first states."""
 
-    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
         """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
         ...

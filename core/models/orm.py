@@ -33,6 +33,8 @@ class OutcomeModel:
         policy = load_policy(folder)
         load_weights(policy.model, weights)
         self._model = policy.model
+        self.tokenizer: Any = policy.tokenizer
+        """What its prompts are to be written with."""
         self._answers = answer_ids(policy.tokenizer)
 
     @torch.inference_mode()

@@ -34,7 +34,7 @@ class TaskAdmitted(Fact, frozen=True, kw_only=True):
     task_id: str
     phase: int
     value: float | None = None
-    """Critic's value of its first state, where a critic filtered it."""
+    """Value of its first state, where a model filtered it."""
 
 
 @fact("task.rejected", family="curriculum")
@@ -57,13 +57,16 @@ class PhaseStarted(Fact, frozen=True, kw_only=True):
     reference_version: int
 
 
-@fact("state.valued", family="curriculum")
+@fact("state.valued", family="curriculum", version=2)
 class StateValued(Fact, frozen=True, kw_only=True):
-    """A critic's estimate of a first state."""
+    """A model's estimate of a first state."""
 
     task_id: str
     critic_version: int
+    """Of the model that valued it."""
     value: float
+    model: str = "critic"
+    """`critic`, or `orm`: then it is P(YES) of an episode that has only begun."""
 
 
 @fact("episode.requested", family="request", version=2)

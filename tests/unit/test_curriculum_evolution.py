@@ -186,7 +186,7 @@ def test_a_critic_filters_and_every_decision_holds_its_number() -> None:
 
 def test_a_critic_that_finds_everything_too_hard_ends_the_search_and_the_run_goes_on() -> None:
     class Hopeless(Lengths):
-        def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+        def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
             return [0.0] * len(states)
 
     async def main() -> None:
@@ -223,6 +223,21 @@ def test_a_curriculum_killed_after_any_event_proposes_the_same_and_none_twice(va
     run_virtually(main())
 
 
+def test_the_outcome_reward_model_is_asked_where_the_settings_say_so_and_not_the_critic() -> None:
+    async def main() -> None:
+        bench = Bench(settings_of(valued_by="orm"), valuer=Lengths())
+        await bench.tell(critic(3), msgspec.structs.replace(critic(7), model="orm"))
+        await bench.until_second_phase()
+        await bench.decide()
+        values = await bench.facts(StateValued)
+        assert values
+        assert {(fact.model, fact.critic_version) for fact in values} == {("orm", 7)}
+        admitted = {fact.task_id: fact.value for fact in await bench.facts(TaskAdmitted)}
+        assert all(admitted.get(fact.task_id, fact.value) == fact.value for fact in values)
+
+    run_virtually(main())
+
+
 def proposals(decided: Sequence[Fact]) -> list[Fact]:
     return [fact for fact in decided if isinstance(fact, TaskProposed)]
 
@@ -253,7 +268,7 @@ class Fails:
     def __init__(self, error: Exception) -> None:
         self.error = error
 
-    def values(self, states: Sequence[FirstState], critic: WeightsPublished) -> list[float]:
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
         raise self.error
 
 

@@ -4,18 +4,20 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny_policy import write_tiny_policy
+from tiny_policy import tiny_model, write_tiny_policy
 
 from actors.curriculum.valuing import FirstState
-from actors.engines.valuing import CriticValuer
+from actors.engines.valuing import CriticValuer, OutcomeValuer
 from actors.environments.store.tasks import StoreTasks
 from core.errors import BlobMissing
 from core.models.critic import Critic, values_of
+from core.models.orm import OutcomeModel
 from core.models.policy import encode_weights, load_policy
 from core.observation import Node, Page
 from core.prompt import build_prompt
 from core.rendering import RENDERERS
 from core.settings import Settings, SiteSettings
+from core.verdict_prompt import build_verdict_prompt
 from events.catalogue import WeightsPublished
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
@@ -62,5 +64,23 @@ def test_weights_that_were_let_go_of_are_missed(tmp_path: Path) -> None:
     folder, blobs = write_tiny_policy(tmp_path / "tiny"), BlobStore(tmp_path / "blobs")
     valuer = CriticValuer(folder, "scalar", blobs=blobs, settings=SETTINGS)
     gone = WeightsPublished(version=1, model="critic", weights=BlobRef("0" * 64, 5), update=1)
+    with pytest.raises(BlobMissing):
+        valuer.values(STATES, gone)
+
+
+def test_the_outcome_reward_model_values_an_episode_that_has_only_begun(tmp_path: Path) -> None:
+    folder, blobs = write_tiny_policy(tmp_path / "tiny"), BlobStore(tmp_path / "blobs")
+    weights = blobs.put(encode_weights(tiny_model(folder, seed=5)))
+    published = WeightsPublished(version=4, model="orm", weights=weights, update=9)
+    found = OutcomeValuer(folder, blobs=blobs, settings=SETTINGS).values(STATES, published)
+    model = OutcomeModel(folder, blobs.path(weights), threads=1)
+    for state, value in zip(STATES, found, strict=True):
+        prompt = build_verdict_prompt(
+            model.tokenizer, instruction=state.task.instruction, answers=(), page=PAGE, max_tokens=1024
+        )
+        assert value == model.probability(prompt.ids)
+        assert 0 < value < 1
+    valuer = OutcomeValuer(folder, blobs=blobs, settings=SETTINGS)
+    gone = WeightsPublished(version=5, model="orm", weights=BlobRef("0" * 64, 5), update=9)
     with pytest.raises(BlobMissing):
         valuer.values(STATES, gone)

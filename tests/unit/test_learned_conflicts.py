@@ -1,0 +1,32 @@
+"""Settings of models beside the policy that would train nobody, or nothing."""
+
+from typing import Any
+
+import pytest
+
+from app.configuration import find_conflicts
+from core.settings import Settings
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"relabeler": {"kind": "learned"}}, "relabeler_every = 0 do not go together"),
+        ({"learner": {"relabeler_every": 8}}, "relabeler_every = 8 do not go together"),
+        ({"relabeler": {"kind": "rules", "teacher": "rules"}}, "teaches nobody"),
+        ({"evolution": {"valued_by": "orm"}}, "needs evolution.generator and learner.orm_every"),
+    ],
+)
+def test_what_contradicts_itself_is_said(values: dict[str, Any], words: str) -> None:
+    (found,) = find_conflicts(Settings.model_validate(values))
+    assert words in found
+
+
+def test_a_learned_relabeler_with_its_teacher_and_a_valuing_judge_go_together() -> None:
+    values = {
+        "relabeler": {"kind": "learned", "teacher": "rules"},
+        "learner": {"relabeler_every": 8, "orm_every": 8, "phase_episodes": 8},
+        "judge": {"judges": ["rules", "orm"]},
+        "evolution": {"valued_by": "orm", "generator": "embedded"},
+    }
+    assert find_conflicts(Settings.model_validate(values)) == []
