@@ -118,7 +118,7 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def choose(connection: Connection, origin: Origin) -> dict[str, Verdict]:
-    """The wanted episodes, some 300 bytes each."""
+    """The wanted episodes, some 100 bytes each."""
     shared: dict[tuple[str | None, float | None], Verdict] = {}
     return {
         row.episode: shared.setdefault((row.outcome, row.reward), Verdict(row.outcome, row.reward))
