@@ -23,6 +23,7 @@ from events.catalogue import (
     StepTaken,
     UpdateApplied,
     UpdateSkipped,
+    VerdictDisputed,
     WeightsPublished,
 )
 from events.envelope import Recorded
@@ -88,6 +89,8 @@ class ParquetWriter:
                 self._end(fact, at)
             case EpisodeJudged() as fact:
                 self._tables["verdicts"].add(at | _judged(fact))
+            case VerdictDisputed() as fact:
+                self._tables["disputes"].add(at | _disputed(fact))
             case EpisodeRelabeled() as fact:
                 for row in _relabelled(fact):
                     self._tables["relabels"].add(at | row)
@@ -218,6 +221,11 @@ def _judged(fact: EpisodeJudged) -> Row:
         "model_version": fact.reading and fact.reading.model_version,
         "probability": fact.reading and fact.reading.probability,
     }
+
+
+def _disputed(fact: VerdictDisputed) -> Row:
+    said = {name: getattr(fact, name) for name in ("episode", "author", "outcome", "reason")}
+    return said | {"judge": fact.judge.name, "judge_version": fact.judge.version}
 
 
 def _relabelled(fact: EpisodeRelabeled) -> list[Row]:

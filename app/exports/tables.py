@@ -102,6 +102,16 @@ TABLES: dict[str, tuple[Column, ...]] = {
         ("probability", REAL, "that such a judge gave to success"),
         ("occurred_ns", INTEGER, "nanoseconds since 1970 by the judge's clock"),
     ),
+    "disputes": _columns(
+        ("position", INTEGER, "in the log"),
+        ("episode", TEXT, "whose verdict"),
+        ("judge", TEXT, "who gave it"),
+        ("judge_version", TEXT, "of the judge"),
+        ("author", TEXT, "who disagrees"),
+        ("outcome", TEXT, "what it was instead"),
+        ("reason", TEXT, "why"),
+        ("occurred_ns", INTEGER, "nanoseconds since 1970 by the clock of who recorded it"),
+    ),
     "relabels": _columns(
         ("position", INTEGER, "in the log"),
         ("episode", TEXT, "about which"),

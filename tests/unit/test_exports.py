@@ -155,6 +155,7 @@ def test_tables_have_a_row_for_every_fact(told: Told) -> None:
         "episodes": types["episode.requested"],
         "steps": types["step.taken"],
         "verdicts": types["episode.judged"],
+        "disputes": types["verdict.disputed"],
         "relabels": types["episode.relabeled"],
         "updates": types["update.applied"] + types["update.skipped"],
         "policies": types["weights.published"],
