@@ -38,6 +38,14 @@ def test_a_sound_model_is_said_to_be_one_part_by_part(model_families: dict[str, 
     assert "sampling and scoring differ by" in found["use"].result
 
 
+def test_a_model_that_is_sampled_elsewhere_is_not_tried_in_this_process(
+    model_families: dict[str, Path],
+) -> None:
+    *_, last = check_model(model_families["qwen2"], _settings("policy.engine=vllm"))
+    assert (last.part, last.verdict) == ("use", "note")
+    assert "vllm" in last.result
+
+
 def test_what_caches_take_is_counted_by_hand(model_families: dict[str, Path]) -> None:
     config = load_policy(model_families["qwen3"]).model.config
     assert (
