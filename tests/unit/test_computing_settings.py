@@ -1,0 +1,57 @@
+"""Where and how the learner computes: what does not go together is refused, and what is missing is named."""
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from app.companions import CompanionEnded, Companions, require_place
+from app.configuration import find_conflicts
+from core.errors import SettingsError
+from core.models.arithmetic import device_for, require_device
+from core.settings import LearnerSettings, Settings
+from learner.joining import Place, place_in
+from learner.numerics import device_then, fingerprint
+
+
+@pytest.mark.parametrize(
+    ("learner", "said"),
+    [
+        ({"attention": "flash_attention_2"}, "learner.precision = 'bf16'"),
+        ({"processes": 2, "offload_optimizer": True}, "leave it off"),
+    ],
+)
+def test_settings_that_contradict_each_other_are_refused(learner: dict[str, Any], said: str) -> None:
+    (found,) = find_conflicts(Settings(learner=LearnerSettings(**learner)))
+    assert said in found
+
+
+def test_a_gpu_that_is_not_there_is_asked_for_in_vain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert device_for("auto").type == device_for("cuda").type == "cpu"
+    with pytest.raises(SettingsError, match="no GPU here"):
+        require_device("cuda")
+
+
+def test_a_process_reads_its_place_from_where_its_leader_wrote_it() -> None:
+    place = Place(1, 1, 4)
+    assert place_in(place.environment(29500)) == place
+    assert place_in({}) is None
+    with pytest.raises(
+        SettingsError, match=r"learner.processes = 2, and the environment \(WORLD_SIZE\) says 4"
+    ):
+        require_place(place, LearnerSettings(processes=2))
+
+
+def test_a_companion_that_ended_is_named() -> None:
+    ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"], env=os.environ)
+    ended.wait()
+    with pytest.raises(CompanionEnded, match=f"process 1 .* {ended.pid}.* status 7"):
+        Companions([ended]).require_all()
+
+
+def test_a_run_says_how_many_processes_computed_it_and_is_recomputed_where_it_was() -> None:
+    assert fingerprint(1, processes=2).platform == f"{fingerprint(1).platform} in 2 processes"
+    assert device_then(fingerprint(1, processes=2)) == "cpu"
