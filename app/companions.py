@@ -22,7 +22,7 @@ from core.settings import LearnerSettings
 from events.log import EventLog
 from events.publisher import Publisher
 from learner.joining import Place, found_store, joined, open_store
-from learner.leading import MakeLeading, follow
+from learner.leading import End, MakeLeading, follow
 from learner.loop import run_learner
 from learner.numerics import configure
 from learner.trainer import MakeTrainer
@@ -73,7 +73,7 @@ async def train(
 
 
 def help_leader(place: Place, handle: RunHandle) -> None:
-    """Compute with the learner that leads, for ever. Blocking."""
+    """Compute with the learner that leads, until its goal is reached. Blocking."""
     settings = handle.settings.learner
     require_place(place, settings)
     configure(settings.threads)
@@ -121,6 +121,7 @@ def companions(
         require_place(place, settings)
         with joined(place, found_store(place), settings.device) as (orders, ranks):
             yield MakeLeading(orders, ranks), Companions([])
+            orders.give(End())  # nobody here can stop them, and torchrun waits for all
         return
     store = open_store(settings.processes)
     started = [

@@ -31,7 +31,7 @@ from learner.training import Training
 from storage.blobs import BlobStore
 from storage.checkpoints import Counters, decode_checkpoint, encode_checkpoint
 
-WAIT_S = 60.0
+WAIT_S = 600.0
 """After which a follower that has no order looks again whether its leader is there."""
 
 
@@ -81,7 +81,11 @@ class Restore(msgspec.Struct, frozen=True, tag=True):
     checkpoint: bytes
 
 
-Order = Make | Begin | Step | Score | Weights | Snapshot | Restore
+class End(msgspec.Struct, frozen=True, tag=True):
+    """The run's goal is reached."""
+
+
+Order = Make | Begin | Step | Score | Weights | Snapshot | Restore | End
 
 
 class Orders:
@@ -119,10 +123,9 @@ class Orders:
 
 
 def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Together) -> None:
-    """Do as the leader says, for ever. `folder`: of the policy that the run begins with."""
+    """Do as the leader says, until it says that this is the end. `folder`: of the policy that the run begins with."""
     training: Training | None = None
-    while True:
-        order = orders.take()
+    while not isinstance(order := orders.take(), End):
         if isinstance(order, Make):
             training = Training(folder, order.base, blobs=blobs, settings=order.settings, ranks=ranks)
             continue

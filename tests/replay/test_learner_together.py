@@ -13,7 +13,7 @@ from training_story import QUICK, Bench, bench, events_of, folder_of, learn, set
 from events.catalogue import UpdateApplied, WeightsPublished
 from events.publisher import Publisher
 from learner.joining import Place, joined, open_store
-from learner.leading import MakeLeading
+from learner.leading import End, MakeLeading
 from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure
 from learner.tolerance import weights_distance
@@ -36,6 +36,8 @@ def leading(made: Bench) -> Iterator[MakeLeading]:
     try:
         with joined(Place(0, 0, 2), store, "cpu") as (orders, ranks):
             yield MakeLeading(orders, ranks)
+            orders.give(End())
+            assert follower.wait(120) == 0
     finally:
         follower.kill()
         follower.wait()
