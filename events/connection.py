@@ -5,6 +5,7 @@ callback wakes every bounded wait of the connection, which then raises `BrokerDe
 """
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 import structlog
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
 from nats.errors import (
     BadSubjectError,
     ConnectionClosedError,
@@ -31,6 +33,8 @@ RECONNECT_WAIT_S = 0.25
 PING_INTERVAL_S = 10
 ONE_CONNECT_S = 5
 """One attempt to open the socket and greet."""
+CLOSED_S = 1.0
+"""How long a socket may take to be closed."""
 
 Outgoing = tuple[str, bytes, bytes]
 """Subject, header block and content of a message to publish."""
@@ -63,6 +67,20 @@ def heeding_cancellation() -> Iterator[None]:
         raise
     if is_cancelled():
         raise asyncio.CancelledError
+
+
+class _Transport(TcpTransport):
+    """The library's. After a TLS handshake that failed nobody tells it that the socket is closed: it would wait for ever."""
+
+    def __bool__(self) -> bool:
+        """Also before it is connected: the library would put one of its own in its place."""
+        return True
+
+    async def wait_closed(self) -> None:
+        """The library's, bounded."""
+        with heeding_cancellation(), suppress(TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(CLOSED_S):
+                await super().wait_closed()
 
 
 class Connection(Client):
@@ -156,6 +174,8 @@ class Connection(Client):
 
     async def _connect_to_server(self, s: Any) -> None:
         """The library's, whose caller tries again after any failure."""
+        if not self._transport and s.uri.scheme in ("nats", "tls"):
+            self._transport = _Transport()
         with heeding_cancellation():
             await super()._connect_to_server(s)
 
@@ -241,6 +261,8 @@ class Connection(Client):
         lowered = text.lower()
         if "permissions violation" in lowered or "authorization violation" in lowered:
             self.deny(text.removeprefix("nats: "))
+        elif isinstance(error, ssl.SSLCertVerificationError):
+            self.deny(f"its certificate is not one that we believe: {error.verify_message} (secrets/ca.pem)")
         elif not self.is_closed:
             _log.debug("broker connection", role=self.role, error=text or type(error).__name__)
 
