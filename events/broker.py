@@ -136,6 +136,24 @@ def users(home: Path, *, roles: Collection[str] = tuple(PUBLISHES), domain: str 
     ]
 
 
+LEAF_ROLES = ("actor", "reader")
+"""Roles that a site behind a leaf node has."""
+
+
+def leaf_user(home: Path, name: str, *, domain: str) -> dict[str, Any]:
+    """A user of the hub for a leaf node: what it lets through is what actors and readers may do, whoever asks there."""
+    make_private(home / "secrets")
+    let: dict[str, dict[str, list[str]]] = {"publish": {"allow": []}, "subscribe": {"allow": []}}
+    for role in LEAF_ROLES:
+        # here the hub's own domain goes by both names: requests arrive under the one and are mapped to the other
+        for named in ("", domain):
+            for way, allowed in permissions(role, domain=named).items():
+                let[way]["allow"] += [
+                    subject for subject in allowed["allow"] if subject not in let[way]["allow"]
+                ]
+    return {"user": name, "password": _secret(secret_path(home, name)), "permissions": let}
+
+
 def make_private(folder: Path) -> None:
     """A folder that its owner alone may enter."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -80,7 +80,7 @@ class _Transport(TcpTransport):
         """The library's, bounded."""
         with heeding_cancellation(), suppress(TimeoutError, asyncio.CancelledError):
             async with asyncio.timeout(CLOSED_S):
-                await super().wait_closed()
+                await super().wait_closed()  # type: ignore[no-untyped-call]
 
 
 class Connection(Client):
@@ -175,7 +175,7 @@ class Connection(Client):
     async def _connect_to_server(self, s: Any) -> None:
         """The library's, whose caller tries again after any failure."""
         if not self._transport and s.uri.scheme in ("nats", "tls"):
-            self._transport = _Transport()
+            self._transport = _Transport()  # type: ignore[no-untyped-call]
         with heeding_cancellation():
             await super()._connect_to_server(s)
 

@@ -13,14 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from app.broker import greets
-from events.broker import HOST, MAX_PAYLOAD_BYTES, PUBLISHES, find_program, permissions, users
+from events.broker import (
+    HOST,
+    LEAF_ROLES,
+    MAX_PAYLOAD_BYTES,
+    PUBLISHES,
+    find_program,
+    leaf_user,
+    users,
+)
 
 GREETS_S = 60.0
 STOP_S = 30.0
 TRIES = 5
 ACCOUNT = "HINDCAST"
-LEAF_ROLES = ("actor", "reader")
-LEAF_PASSWORD = "of-the-leaf-node"
+SYSTEM_PASSWORD = "of-the-system-account"
 
 
 class Server:
@@ -103,22 +110,17 @@ def hub_and_leaf(folder: Path, *, hub_home: Path, leaf_home: Path) -> Callable[[
 
     def plan(ports: Sequence[int]) -> list[Server]:
         hub_port, link_port, leaf_port = ports
-        let = {"publish": {"allow": []}, "subscribe": {"allow": []}}
-        for role in LEAF_ROLES:
-            for domain in ("", "hub"):
-                may = permissions(role, domain=domain)
-                let = {way: {"allow": [*let[way]["allow"], *may[way]["allow"]]} for way in let}
-        link = {"user": "leaf", "password": LEAF_PASSWORD, "permissions": let}
+        link = leaf_user(hub_home, "far", domain="hub")
         hub = _server("hub", hub_port, folder / "hub", domain="hub") | {
             "accounts": {ACCOUNT: {"jetstream": "enabled", "users": [*users(hub_home), link]}},
             "leafnodes": {"host": HOST, "port": link_port},
         }
-        remote = {"url": f"nats://leaf:{LEAF_PASSWORD}@{HOST}:{link_port}", "account": "ACTORS"}
+        remote = {"url": f"nats://far:{link['password']}@{HOST}:{link_port}", "account": "ACTORS"}
         leaf = _server("leaf", leaf_port, folder / "leaf", domain="leaf") | {
             "accounts": {
                 "ACTORS": {"jetstream": "enabled", "users": users(leaf_home, roles=LEAF_ROLES, domain="hub")}
             },
-            "leafnodes": {"remotes": [remote], "reconnect": 1},
+            "leafnodes": {"remotes": [remote], "reconnect": "1s"},
         }
         return [Server(folder / "hub", hub), Server(folder / "leaf", leaf)]
 
@@ -137,7 +139,7 @@ def cluster_of_three(folder: Path, *, home: Path) -> Callable[[Sequence[int]], l
                 | {
                     "accounts": {
                         ACCOUNT: {"jetstream": "enabled", "users": users(home, roles=tuple(PUBLISHES))},
-                        "SYS": {"users": [{"user": "system", "password": LEAF_PASSWORD}]},
+                        "SYS": {"users": [{"user": "system", "password": SYSTEM_PASSWORD}]},
                     },
                     "system_account": "SYS",
                     "cluster": {

@@ -56,6 +56,7 @@ COMMANDS = {
     "fork": "fork",
     "config": "config",
     "train": "train",
+    "size": "size",
     "bench": "bench",
 }
 """The first word of a command -> the module that has it, in the order of the help."""

@@ -1,12 +1,12 @@
 """A broker at a tls:// address: whose certificate is believed, and that no password leaves this machine in the clear."""
 
 import asyncio
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from certificates import certificate
 from nats_servers import Server, serving
 
 from core.errors import BrokerDenied, BrokerUnreachable
@@ -14,23 +14,6 @@ from events.broker import HOST, users
 from events.connection import connect
 
 QUICK_S = 3.0
-
-
-def certificate(folder: Path, name: str, *, signer: str = "") -> None:
-    """`name.pem` and `name.key`, signed by `signer` or by itself."""
-    named = ["-subj", f"/CN={name}", "-addext", f"subjectAltName=IP:{HOST}"]
-    signed = ["-CA", folder / f"{signer}.pem", "-CAkey", folder / f"{signer}.key"] if signer else []
-    kind = "CA:FALSE" if signer else "CA:TRUE"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"),
-            *("-days", "2", "-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem"),
-            *(*named, "-addext", f"basicConstraints=critical,{kind}", *signed),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    (folder / f"{name}.key").chmod(0o600)
 
 
 class Encrypted:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from nats_servers import LEAF_ROLES, Server, hub_and_leaf, serving
+from nats_servers import Server, hub_and_leaf, serving
 
 from app.configuration import resolve
 from app.joining import CLOCK_S, Asked, JoinRefused, parse_machine, parse_roles, plan_join
@@ -15,7 +15,7 @@ from app.revision import code_revision
 from app.runs import RunHandle, create_run, open_run
 from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
 from core.ids import digest_hex
-from events.broker import secret_path
+from events.broker import LEAF_ROLES, secret_path
 from events.catalogue import RunStarted
 from events.catalogue.run import Fingerprint
 from events.envelope import BlobRef

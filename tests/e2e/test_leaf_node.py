@@ -91,7 +91,11 @@ def first_machine(folder: Path, hub: Server) -> RunHandle:
 async def wait_for(handle: RunHandle, enough: Callable[[list[Recorded]], bool]) -> list[Recorded]:
     """The log from its beginning until it holds enough."""
     seen: list[Recorded] = []
-    async with asyncio.timeout(PATIENCE_S), handle.connect_log() as log, aclosing(tail(log, after=0)) as recordeds:
+    async with (
+        asyncio.timeout(PATIENCE_S),
+        handle.connect_log() as log,
+        aclosing(tail(log, after=0)) as recordeds,
+    ):
         async for recorded in recordeds:
             seen.append(recorded)
             if enough(seen):
