@@ -179,6 +179,16 @@ class Connection(Client):
         with heeding_cancellation():
             await super()._connect_to_server(s)
 
+    async def _process_connect_init(self) -> None:
+        """The library's, which takes the end of a wait for a failure where both come together, and tries again for ever."""
+        with heeding_cancellation():
+            await super()._process_connect_init()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """The same: it is part of every try."""
+        with heeding_cancellation():
+            await super()._close(status, do_cbs)
+
     def _connect_command(self) -> Any:
         """The library's, which would send the password in the clear if whoever answers at a tls:// address wants no TLS."""
         server = self._current_server
