@@ -120,7 +120,7 @@ async def _fail_when_ended(process: ServerProcess, address: str, keeper: Keeper)
 async def _own_server(handle: RunHandle, base: Path) -> AsyncIterator[tuple[ServerProcess, str]]:
     """A vLLM server on loopback, where it listened last if that port is free; and its address."""
     settings = handle.settings
-    port = _free_port(handle.home / POLICY_FILE)
+    port = free_port(handle.home / POLICY_FILE)
     command = server_command(
         server_python(settings), base.absolute(), port=port, policy=settings.policy, vllm=settings.vllm
     )
@@ -134,7 +134,7 @@ def _place(address: str) -> dict[str, object]:
     return {"base_url": address, "port": int(address.rpartition(":")[2])}
 
 
-def _free_port(file: Path) -> int:
+def free_port(file: Path) -> int:
     """The port of last time if nobody listens there, else any. Should another take it meanwhile, the server ends, and is
     started again with another.
     """

@@ -1,8 +1,10 @@
 """The Python that a vLLM server is started with: of an environment of its own, never ours."""
 
+import json
 from pathlib import Path
 
 from core.errors import SettingsError
+from core.models.folders import policy_folder
 from core.settings import Settings
 from core.vllm import VLLM
 
@@ -30,5 +32,21 @@ def server_python(settings: Settings) -> Path:
 
 def require_policy_servers(settings: Settings) -> None:
     """Assert that a run's policy servers can be started here. Raises SettingsError."""
-    if settings.policy.engine == VLLM and not settings.vllm.servers:
-        server_python(settings)
+    if settings.policy.engine != VLLM or settings.vllm.servers:
+        return
+    server_python(settings)
+    if settings.vllm.python:
+        return
+    path = policy_folder(settings.policy.base) / "config.json"
+    try:
+        tied = bool(json.loads(path.read_text()).get("tie_word_embeddings", False))
+    except (OSError, ValueError, AttributeError) as error:
+        raise SettingsError(
+            f"policy.base = {settings.policy.base!r}: {path} cannot be read: {error}"
+        ) from error
+    if tied:
+        raise SettingsError(
+            f"policy.base = {settings.policy.base!r} shares its embedding with its head (tie_word_embeddings in {path}), and "
+            "vLLM's build for CPUs keeps the old head when weights change: its answers would not be those of the version that "
+            "they name. Use a model that shares nothing, or policy.engine = in_process"
+        )

@@ -9,6 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
+import app.vllm_python
 from actors.engines.base import Generation
 from actors.engines.routing import preferred, routed_by, routing_key
 from actors.engines.vllm.guided import sample_guided
@@ -23,6 +24,7 @@ from actors.engines.vllm.wire import (
 from actors.policy_server.command import server_command, server_environment
 from actors.policy_server.folders import VersionFolders
 from app.configuration import resolve
+from app.vllm_python import require_policy_servers
 from core.allowed import Allowed, unpack_allowed
 from core.errors import ModelFileError, SettingsError
 from core.sampling import Sampling
@@ -220,3 +222,22 @@ def test_servers_elsewhere_with_a_shared_folder_and_servers_here_are_taken() -> 
         ["actors.temperature=0"],
     ):
         resolve(environment={}, overrides=["policy.engine=vllm", *overrides])
+
+
+def test_a_model_whose_head_would_stay_old_is_refused_on_the_build_for_cpus(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    python = tmp_path / "python"
+    python.touch()
+    monkeypatch.setattr(app.vllm_python, "OWN_PYTHON", python)
+    base = write_base(tmp_path / "base")
+    served = {"policy": {"engine": "vllm", "base": str(base)}}
+    require_policy_servers(Settings.model_validate(served))
+    (base / "config.json").write_text(json.dumps({"tie_word_embeddings": True}))
+    with pytest.raises(SettingsError, match="keeps the old head"):
+        require_policy_servers(Settings.model_validate(served))
+    require_policy_servers(Settings.model_validate(served | {"vllm": {"python": str(python)}}))
+    require_policy_servers(Settings())
+    monkeypatch.setattr(app.vllm_python, "OWN_PYTHON", tmp_path / "nowhere")
+    with pytest.raises(SettingsError, match="make vllm"):
+        require_policy_servers(Settings.model_validate(served))

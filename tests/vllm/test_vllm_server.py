@@ -1,0 +1,217 @@
+"""A real vLLM server, build for CPUs: what it samples is what we compute, and new weights show in answers and versions."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+from random import Random
+from shutil import copyfile
+
+import pytest
+import pytest_asyncio
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from actors.engines.base import Constraint, Generation
+from actors.engines.rescoring import GivenAnswer, Rescorer
+from actors.engines.vllm.engine import VllmEngine
+from actors.engines.vllm.server import VllmServer
+from actors.engines.vllm.wire import label_of
+from actors.policy_server.command import HOST, server_command, server_environment
+from actors.policy_server.folders import VersionFolders
+from actors.policy_server.process import running
+from actors.policy_server.syncing import synchronise
+from app.policy_servers import free_port
+from app.vllm_python import server_python
+from core.forms import Free
+from core.models.folders import base_policy_folder
+from core.models.policy import WEIGHTS, save_weights
+from core.sampling import Sampling
+from core.settings import Settings
+from events.catalogue import PolicyServerTroubled
+
+pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]
+
+RUN = "served"
+SETTINGS = Settings()
+AGREES = 1e-3
+"""Largest difference of a log-probability in float32; 5e-5 was seen."""
+
+
+def write_llama(folder: Path, *, seed: int) -> Path:
+    """A small Llama with the shipped tokenizer, its weights large enough that answers are far from uniform."""
+    folder.mkdir()
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        copyfile(base_policy_folder() / name, folder / name)
+    shape = json.loads((base_policy_folder() / "config.json").read_text())
+    config = LlamaConfig(
+        vocab_size=shape["vocab_size"],
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        max_position_embeddings=1024,
+        bos_token_id=shape["bos_token_id"],
+        eos_token_id=shape["eos_token_id"],
+        pad_token_id=shape["pad_token_id"],
+        tie_word_embeddings=False,
+        initializer_range=0.2,
+        dtype="float32",
+        architectures=["LlamaForCausalLM"],
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = LlamaForCausalLM(config).eval()
+    config.save_pretrained(folder)
+    save_weights(model, folder / WEIGHTS)
+    return folder
+
+
+class Served:
+    """A server, an engine that asks it, and the policies of versions 0 and 1."""
+
+    def __init__(self, server: VllmServer, engine: VllmEngine, folders: Sequence[Path]) -> None:
+        self.server = server
+        self.engine = engine
+        self.folders = folders
+        self.troubles: list[PolicyServerTroubled] = []
+        self.troubled = asyncio.Event()
+        self._rescorer = Rescorer(folders[0], threads=1, tokens_per_forward=4096)
+
+    async def give(self, version: int) -> None:
+        folder = str(self.folders[version % 2])
+        await synchronise(self.server, folder, label_of(RUN, version), SETTINGS.vllm)
+        await self.engine.adopt(version, self.folders[version % 2])
+
+    async def ask(
+        self,
+        prompts: Sequence[list[int]],
+        *,
+        temperature: float,
+        tokens: int,
+        constraint: Constraint | None = None,
+    ) -> list[tuple[GivenAnswer, Generation]]:
+        samplings = [
+            Sampling(temperature=temperature, max_tokens=tokens, seed=seed) for seed in range(len(prompts))
+        ]
+        found = await asyncio.gather(
+            *(
+                self.engine.generate(prompt, sampling, constraint)
+                for prompt, sampling in zip(prompts, samplings, strict=True)
+            )
+        )
+        return [
+            (
+                GivenAnswer(
+                    prompt_ids=prompt,
+                    action_ids=answer.token_ids,
+                    logprobs=answer.logprobs,
+                    sampling=sampling,
+                    allowed=answer.allowed,
+                ),
+                answer,
+            )
+            for prompt, sampling, answer in zip(prompts, samplings, found, strict=True)
+        ]
+
+    def differences(self, given: Sequence[GivenAnswer], version: int) -> list[list[float]]:
+        """Per answer and token, from what the weights of a version give."""
+        self._rescorer.load(self.folders[version % 2] / WEIGHTS)
+        return [one.differences for one in self._rescorer.rescore(given)]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    root = tmp_path_factory.mktemp("vllm")
+    first, second = (write_llama(root / f"policy-{seed}", seed=seed) for seed in (0, 1))
+    folders = VersionFolders(root / "versions", first)
+    given = [first, folders.put(1, "f" * 64, second / WEIGHTS)]
+    port = free_port(root / "nowhere.json")
+    command = server_command(
+        server_python(SETTINGS), first, port=port, policy=SETTINGS.policy, vllm=SETTINGS.vllm
+    )
+    environment = server_environment(SETTINGS.policy, SETTINGS.vllm)
+    address = f"http://{HOST}:{port}"
+    async with (
+        running(command, environment, output=root / "output.log") as process,
+        VllmServer(address) as server,
+    ):
+        await process.wait_until_healthy(server, timeout_s=600)
+        assert await server.label(timeout_s=60) == "default"
+        await synchronise(server, str(first), label_of(RUN, 0), SETTINGS.vllm)
+
+        async def tell(fact: PolicyServerTroubled) -> None:
+            found.troubles.append(fact)
+            found.troubled.set()
+
+        engine = VllmEngine(
+            first, lambda: (address,), run=RUN, settings=SETTINGS.vllm, answer_timeout_s=300, tell=tell
+        )
+        found = Served(server, engine, given)
+        async with engine:
+            yield found
+
+
+def prompts(count: int, *, seed: int) -> list[list[int]]:
+    random = Random(seed)
+    return [[random.randrange(50, 2000) for _ in range(random.randrange(3, 300))] for _ in range(count)]
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.0, 1.4])
+async def test_log_probabilities_are_those_that_our_own_model_computes(
+    served: Served, temperature: float
+) -> None:
+    version = served.engine.version
+    answers = await served.ask(prompts(8, seed=1), temperature=temperature, tokens=24)
+    differences = served.differences([given for given, _ in answers], version)
+    largest = max(map(max, differences))
+    print(
+        f"temperature {temperature}: largest difference {largest:.1e} of {sum(map(len, differences))} tokens"
+    )
+    assert largest < AGREES
+    assert {version} == {one for _, answer in answers for one in answer.versions}
+    other = served.differences([given for given, _ in answers], version + 1)
+    assert max(map(max, other)) > 1.0, "weights of another version would be noticed"
+
+
+async def test_the_same_seed_gives_the_same_answer(served: Served) -> None:
+    once = await served.ask(prompts(1, seed=2), temperature=1.0, tokens=24)
+    again = await served.ask(prompts(1, seed=2), temperature=1.0, tokens=24)
+    assert once[0][1].token_ids == again[0][1].token_ids
+
+
+async def test_constrained_answers_have_their_form_and_recorded_sets_give_their_log_probabilities(
+    served: Served,
+) -> None:
+    forms = (('do(action="Click", element="', Free.QUOTED, '")'), ('exit(message="', Free.QUOTED, '")'))
+    answers = await served.ask(prompts(3, seed=3), temperature=1.0, tokens=30, constraint=forms)
+    for _, answer in answers:
+        text = served.engine.tokenizer.decode(answer.token_ids, skip_special_tokens=True)
+        assert text.startswith(('do(action="Click", element="', 'exit(message="'))
+        assert text.endswith('")')
+        assert answer.finish == "stop"
+    differences = served.differences([given for given, _ in answers], served.engine.version)
+    assert max(map(max, differences)) < AGREES
+
+
+async def test_weights_that_change_under_way_show_in_tokens_and_versions(served: Served) -> None:
+    before = served.engine.version
+    asking = asyncio.create_task(served.ask(prompts(16, seed=4), temperature=1.0, tokens=600))
+    await asyncio.sleep(1.0)
+    await served.give(before + 1)
+    answers = await asking
+    assert served.engine.version == before + 1
+    versions = [version for _, answer in answers for version in answer.versions]
+    assert set(versions) == {before, before + 1}
+    given = [given for given, _ in answers]
+    for version in (before, before + 1):
+        own = [
+            difference
+            for (_, answer), row in zip(answers, served.differences(given, version), strict=True)
+            for difference, sampled_from in zip(row, answer.versions, strict=True)
+            if sampled_from == version
+        ]
+        print(f"version {version}: largest difference {max(own):.1e} of {len(own)} tokens")
+        assert max(own) < AGREES
+    assert not served.troubles
