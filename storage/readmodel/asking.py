@@ -12,7 +12,9 @@ from sqlalchemy import (
     Select,
     Subquery,
     Table,
+    Text,
     and_,
+    cast,
     func,
     select,
 )
@@ -63,6 +65,11 @@ def also_holding(table: Table, position: int) -> ColumnElement[bool]:
     `+ 0`: by an index on `valid_to` SQLite would go through everything that holds or ended later.
     """
     return and_(table.c.valid_from <= position, table.c.valid_to + 0 > position)
+
+
+def by_holding(column: ColumnElement[str]) -> ColumnElement[str]:
+    """A column to group by that an index of its own must not serve: it would fetch every row that there ever was."""
+    return cast(column, Text)
 
 
 def of_this_run(statement: Select[Any], position: int) -> Select[Any]:
@@ -148,7 +155,9 @@ def count_rows(connection: Connection, table: Table, position: int) -> int:
 def count_trained(connection: Connection, position: int) -> int:
     """How many episodes were planned to be trained on; each once, and none that were only rehearsed."""
     own = select(func.count(batch_episodes.c.episode.distinct())).where(
-        holding(batch_episodes, position), batch_episodes.c.trained
+        # `+ 0`: over the index of episodes, in whose order the same ones stand together
+        batch_episodes.c.position + 0 <= position,
+        batch_episodes.c.trained,
     )
     return connection.scalar(own) or 0
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from storage.readmodel.answers import PhaseRow
-from storage.readmodel.asking import holding, position_of, success_of
+from storage.readmodel.asking import by_holding, holding, position_of, success_of
 from storage.readmodel.queries import training_judge
 from storage.readmodel.tables import episodes, judged, notices, tasks
 
@@ -75,10 +75,11 @@ def _outcomes(
     connection: Connection, position: int, made_for: Mapping[str, int | None]
 ) -> tuple[dict[int | None, Counter[str]], Counter[int | None], dict[int | None, Counter[str]]]:
     """Outcomes by the phase of the task, episodes by their own phase, outcomes of revisits by their own phase."""
+    own = by_holding(episodes.c.task)
     requested = (
-        select(episodes.c.task, episodes.c.phase, func.count())
+        select(own, episodes.c.phase, func.count())
         .where(holding(episodes, position), episodes.c.origin == ONLINE)
-        .group_by(episodes.c.task, episodes.c.phase)
+        .group_by(own, episodes.c.phase)
     )
     kind = (judged.c.task, judged.c.phase, judged.c.revisits, judged.c.outcome)
     judge = training_judge(connection, as_of=position)

@@ -27,6 +27,7 @@ from storage.readmodel.asking import (
     OUTCOMES,
     NotInReadModel,
     answers,
+    by_holding,
     count_by,
     count_disputed,
     count_rows,
@@ -255,10 +256,11 @@ def list_tasks(
     """Tasks with their episodes and success, the most attempted first."""
     position = position_of(connection, as_of)
     judge = training_judge(connection, as_of=position)
+    task = by_holding(episodes.c.task)
     counts = (
-        select(episodes.c.task, func.count().label("episodes"))
+        select(task.label("task"), func.count().label("episodes"))
         .where(holding(episodes, position))
-        .group_by(episodes.c.task)
+        .group_by(task)
         .subquery()
     )
     said = (
