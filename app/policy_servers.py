@@ -85,7 +85,7 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
         run=handle.name,
         publisher=publisher,
         blobs=handle.blobs,
-        folders=folders_for(settings, base, handle.home),
+        folders=folders_for(settings, base, handle.home, run=handle.name),
         settings=settings,
     )
     wanted = Wanted()

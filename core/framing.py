@@ -27,6 +27,7 @@ STAND_IN = "** Simplified html **"
 
 WEBRL_END = "<|eot_id|>"
 WEBRL_ROLE = "<|start_header_id|>{}<|end_header_id|>"
+_WEBRL_MARKS = (WEBRL_END, *WEBRL_ROLE.split("{}"))
 
 _MARKS = ("first-user-mark", "answer-mark", "second-user-mark")
 _TODAY = datetime(2024, 7, 26)
@@ -219,13 +220,15 @@ def end_of_answer(tokenizer: Any) -> int:
 
 @lru_cache(maxsize=16)
 def _kept_out(tokenizer: Any) -> dict[int, str]:
-    """Tokens that text never comes to, and their texts: special ones, and added ones that frame this tokenizer's turns."""
+    """Tokens that text never comes to, and their texts: special ones, and added ones that frame turns, be it by this
+    tokenizer's own template or by `webrl/1`, whose marks the template of a folder need not have.
+    """
     frame = chat_frame(tokenizer)
     framing = {*frame.opening, *frame.to_past_answer, *frame.to_user}
     return {
         number: token.content
         for number, token in tokenizer.added_tokens_decoder.items()
-        if token.special or number in framing
+        if token.special or number in framing or token.content in _WEBRL_MARKS
     }
 
 

@@ -5,15 +5,21 @@ from the moment that it can be seen, so that a server never reads half of one ve
 """
 
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from threading import Lock
 
 from core.errors import ModelFileError
 
 WEIGHTS = "model.safetensors"
 KEPT = 2
 """Versions whose folders stay: the one that servers have, and the one that they are given."""
+
+
+_OURS = re.compile(r"\d{8,}-[0-9a-f]{12}")
+"""Names of versions' folders: nothing else is ever removed, for the folder round them may be a user's own."""
 
 
 class VersionFolders:
@@ -23,6 +29,8 @@ class VersionFolders:
         """`base`: the folder of the policy at version 0."""
         self._root = root
         self._base = base
+        self._laying_out = Lock()
+        """Each server is kept by a task of its own, and all want the same version at once."""
 
     def base(self) -> Path:
         """The policy's own folder, with its first weights."""
@@ -35,6 +43,10 @@ class VersionFolders:
             ModelFileError: the weights are not there, or there is no room.
 
         """
+        with self._laying_out:
+            return self._put(version, digest, weights)
+
+    def _put(self, version: int, digest: str, weights: Path) -> Path:
         folder = self._root / f"{version:08d}-{digest[:12]}"
         if not folder.is_dir():
             partial = folder.with_name(f".{folder.name}.partial")
@@ -48,9 +60,9 @@ class VersionFolders:
             except OSError as error:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise ModelFileError(
-                    f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror}"
+                    f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror or error}"
                 ) from error
-        whole = sorted(each for each in self._root.iterdir() if not each.name.startswith("."))
+        whole = sorted(each for each in self._root.iterdir() if _OURS.fullmatch(each.name))
         for old in whole[: max(0, whole.index(folder) + 1 - KEPT)]:
             shutil.rmtree(old, ignore_errors=True)
         return folder

@@ -23,7 +23,7 @@ from actors.engines.vllm.wire import label_of
 from actors.following import follow, read_families
 from actors.policy_server.folders import VersionFolders
 from actors.policy_server.syncing import synchronise
-from core.errors import BlobMissing, EngineFailed
+from core.errors import BlobMissing, EngineFailed, ModelFileError
 from core.settings import Settings
 from events.catalogue import PolicyServerTroubled, WeightsPublished
 from events.codec import decode
@@ -107,7 +107,13 @@ class Keeper:
             except BlobMissing:
                 logger.warning("published weights are gone: a newer version must follow", version=version)
                 return
-            folder = await asyncio.to_thread(self._folders.put, version, fact.weights.sha256, weights)
+            try:
+                folder = await asyncio.to_thread(self._folders.put, version, fact.weights.sha256, weights)
+            except ModelFileError:
+                if weights.exists():
+                    raise
+                logger.warning("published weights were let go of while they were laid out", version=version)
+                return
         label = label_of(self._run, version)
         await synchronise(server, str(folder.absolute()), label, self._settings.vllm)
 
@@ -158,7 +164,8 @@ async def follow_published(log: EventLog, wanted: Wanted, *, after: int) -> None
             wanted.take(followed.recorded)
 
 
-def folders_for(settings: Settings, base: Path, home: Path) -> VersionFolders:
-    """Where versions lie for the servers: `vllm.weights_folder`, or the home."""
+def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> VersionFolders:
+    """Where a run's versions lie for the servers: in `vllm.weights_folder`, or the home. Runs that share it stay apart."""
     chosen = settings.vllm.weights_folder
-    return VersionFolders(Path(chosen).expanduser() if chosen else home / "policy-server" / "versions", base)
+    root = Path(chosen).expanduser() if chosen else home / "policy-server" / "versions"
+    return VersionFolders(root / run, base)

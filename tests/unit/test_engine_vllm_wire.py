@@ -2,6 +2,7 @@
 
 import itertools
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from actors.engines.vllm.wire import (
 )
 from actors.policy_server.command import server_command, server_environment
 from actors.policy_server.folders import VersionFolders
+from actors.policy_server.role import folders_for
 from app.configuration import resolve
 from app.vllm_python import require_policy_servers
 from core.allowed import Allowed, unpack_allowed
@@ -179,6 +181,45 @@ def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tm
     with pytest.raises(ModelFileError, match="version 11"):
         folders.put(11, f"{11:064x}", tmp_path / "no such blob")
     assert sorted((tmp_path / "versions").iterdir()) == made[1:]
+
+
+def test_servers_that_want_a_version_at_once_get_the_same_folder(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    for number in range(50):  # enough that laying out takes longer than the threads are apart
+        (base / f"extra-{number}.json").write_bytes(bytes(20_000))
+    folders = VersionFolders(tmp_path / "versions", base)
+    blob = tmp_path / "blob"
+    blob.write_bytes(b"weights")
+    with ThreadPoolExecutor(8) as threads:
+        made = list(threads.map(lambda _: folders.put(1, f"{1:064x}", blob), range(8)))
+    assert made == [tmp_path / "versions" / "00000001-000000000000"] * 8
+    assert list((tmp_path / "versions").iterdir()) == made[:1]
+
+
+def test_only_folders_of_versions_are_ever_removed(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    own = tmp_path / "versions" / "000-of-the-user"
+    own.mkdir(parents=True)
+    (own / "kept").write_text("kept")
+    blob = tmp_path / "blob"
+    blob.write_bytes(b"weights")
+    folders = VersionFolders(tmp_path / "versions", base)
+    for version in range(1, 5):
+        folders.put(version, f"{version:064x}", blob)
+    assert (own / "kept").read_text() == "kept"
+    assert len(list((tmp_path / "versions").iterdir())) == 3
+
+
+def test_runs_that_share_a_folder_keep_apart(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    blob = tmp_path / "blob"
+    blob.write_bytes(b"weights")
+    settings = Settings.model_validate({"vllm": {"weights_folder": str(tmp_path / "shared")}})
+    behind = folders_for(settings, base, tmp_path, run="run-1").put(1, f"{1:064x}", blob)
+    ahead = folders_for(settings, base, tmp_path, run="run-2")
+    for version in (7, 8, 9):
+        ahead.put(version, f"{version:064x}", blob)
+    assert behind.is_dir()
 
 
 def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: Path) -> None:
