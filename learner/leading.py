@@ -9,6 +9,7 @@ whoever watches its processes ends it (`app.companions`). Orders are MessagePack
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from threading import Event
@@ -22,6 +23,7 @@ from numpy.typing import NDArray
 from pydantic import BaseModel
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from core.errors import CheckpointCorrupt
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
@@ -142,7 +144,8 @@ def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Together) -
             case Snapshot():
                 training.snapshot(batch=order.batch, version=order.version)
             case Restore():
-                training.restore(*decode_checkpoint(order.checkpoint))
+                with suppress(CheckpointCorrupt):  # the leader finds the same, and begins again with another
+                    training.restore(*decode_checkpoint(order.checkpoint))
 
 
 class LeadingTraining:

@@ -67,7 +67,7 @@ class Together:
         """See `Ranks.own`: every `size`-th, so that long and short ones are dealt out alike."""
         rounds = -(-len(passes) // self.size)
         dealt = [(one, True) for one in passes[self.rank :: self.size]]
-        return dealt + [(passes[0], False)] * (rounds - len(dealt))
+        return dealt + [(one, False) for one in passes[:1]] * (rounds - len(dealt))  # none at all: no rounds
 
     def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         """See `Ranks.add_up`."""

@@ -31,11 +31,11 @@ from core.achievements import (
     write_achievements,
 )
 from core.arrays import pack_ids
-from core.errors import RelabelerFailed
+from core.errors import RelabelerFailed, SettingsError
 from core.models.policy import load_tokenizer
 from core.models.writing import WritingModel
 from core.observation import Page
-from core.prompt import encode_answer
+from core.prompt import Prompt, encode_answer
 from core.settings import RelabelerSettings, Settings
 from core.states import RELABELER
 from events.catalogue import WeightsPublished
@@ -78,7 +78,7 @@ class LearnedRelabeler:
         self._reading = reading
 
     async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
-        """See `Relabeler.goals`. Raises SettingsError where the answers leave no room for the page."""
+        """See `Relabeler.goals`. Raises RelabelerFailed where the answers leave no room for the page."""
         final = await asyncio.to_thread(read_page, self._pages, episode.ended.final_observation)
         if final is None:
             return Finding((), failure=NO_PAGE)
@@ -105,12 +105,7 @@ class LearnedRelabeler:
         if self._model is None and not failure:
             failure = NO_VERSION
         with self._reading:
-            prompt = build_achievement_prompt(
-                self._tokenizer,
-                answers=[step.answer for step in episode.steps],
-                page=final,
-                max_tokens=self._settings.prompt_tokens,
-            )
+            prompt = self._prompt(episode, final)
             written: list[int] = []
             if self._model is not None and not failure:
                 written = self._model.write(prompt.ids, most=self._settings.answer_tokens)
@@ -131,6 +126,17 @@ class LearnedRelabeler:
                 needs_success=needs_success,
             ),
         )
+
+    def _prompt(self, episode: PlayedEpisode, final: Page) -> Prompt:
+        """What is read of an episode."""
+        most = self._settings.prompt_tokens
+        answers = [step.answer for step in episode.steps]
+        try:
+            return build_achievement_prompt(self._tokenizer, answers=answers, page=final, max_tokens=most)
+        except SettingsError as error:  # of this episode alone: it must not stop the run
+            raise RelabelerFailed(
+                f"its last answers leave no room for the page that it ended on: relabeler.prompt_tokens = {most}"
+            ) from error
 
     def _encoded(self, lesson: Sequence[Achievement]) -> list[int]:
         """As many of the goals as fit what may be written at once, the first named first; none: nothing is to be learned."""

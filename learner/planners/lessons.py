@@ -22,7 +22,8 @@ class WrittenLessons(GivesNothingUp):
         first, so that older ones are gone through again beside the new ones.
         """
         learner, lessons = settings.learner, state.lessons
-        if not learner.relabeler_every or lessons.fresh < learner.relabeler_every:
+        due = learner.relabeler_every > 0 and lessons.fresh >= learner.relabeler_every
+        if not due or not lessons.known:  # a fork that trained no such model has let go of all, and counts on
             return None
         size = learner.relabeler_batch
         parts = ceil(learner.relabeler_every * learner.relabeler_epochs / size)

@@ -54,7 +54,14 @@ def told(visit: Visit, blobs: BlobStore, *, origin: str = "online", kept: bool =
 
 
 def relabel(
-    visit: Visit, folder: Path, policy: Path, *, teacher: bool = False, weights: bytes = b"", **facts: object
+    visit: Visit,
+    folder: Path,
+    policy: Path,
+    *,
+    teacher: bool = False,
+    weights: bytes = b"",
+    settings: Settings = SETTINGS,
+    **facts: object,
 ) -> EpisodeRelabeled:
     """What the relabeler says of the visit; `weights`: of the version that was published before."""
     blobs = BlobStore(folder)
@@ -62,7 +69,7 @@ def relabel(
         policy,
         blobs=blobs,
         pages=blobs,
-        settings=SETTINGS,
+        settings=settings,
         teacher=RuleRelabeler(most=2) if teacher else None,
     )
     story: list[Fact] = []
@@ -129,6 +136,18 @@ def test_without_the_page_it_ended_on_there_is_nothing_to_read(
 ) -> None:
     fact = relabel(visit, tmp_path, policy, kept=False)
     assert (fact.failure, fact.reading) == (NO_PAGE, None)
+
+
+def test_answers_that_leave_no_room_for_the_page_leave_this_episode_alone_without_relabels(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    """A setting that does not fit one long episode must not stop the run."""
+    narrow = SETTINGS.model_copy(
+        update={"relabeler": SETTINGS.relabeler.model_copy(update={"prompt_tokens": 8})}
+    )
+    fact = relabel(visit, tmp_path, policy, settings=narrow)
+    assert "relabeler.prompt_tokens = 8" in fact.failure
+    assert (fact.relabels, fact.reading) == ((), None)
 
 
 def test_what_an_untrained_model_writes_is_dropped_and_counted(
