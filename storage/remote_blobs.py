@@ -14,11 +14,11 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from core.errors import BlobCorrupt, BlobMissing, DiskFull, SettingsError
+from core.errors import BlobCorrupt, BlobMissing, SettingsError
 from core.ids import digest_hex
 from core.operation import StorageSettings
 from events.envelope import BlobRef
-from storage.blobs import FULL_WAIT_S, BlobStore
+from storage.blobs import FULL_WAIT_S, NO_ROOM, BlobStore
 from storage.bucket import Bucket, is_bucket
 
 FRESH_S = 600.0
@@ -78,10 +78,11 @@ class RemoteBlobStore(BlobStore):
 
     def path(self, ref: BlobRef) -> Path:
         """See `BlobStore.path`; fetched first where it is not here."""
-        with suppress(BlobMissing, BlobCorrupt):
+        with suppress(BlobMissing, BlobCorrupt, FileNotFoundError):
             place = super().path(ref)
             self._touch(ref)
-            return place
+            if place.is_file():  # else another process has just made room
+                return place
         self._fetch(ref, for_path=True)
         return super().path(ref)
 
@@ -132,10 +133,13 @@ class RemoteBlobStore(BlobStore):
         self._added += len(content)
         if self._added >= SWEEP_SHARE * self._cache_bytes:
             self._make_room()
-        try:
+        if needed:
             super().put(content)
-        except DiskFull:
-            if needed:
+            return
+        try:
+            self._store(BlobRef(digest_hex(content), len(content)), content)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
                 raise
 
     def _make_room(self) -> None:
@@ -151,7 +155,10 @@ class RemoteBlobStore(BlobStore):
         for used_s, size, path in sorted(found):
             if held <= self._cache_bytes * (1 - SWEEP_SHARE) or used_s > old_s:
                 return
-            path.unlink(missing_ok=True)
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime != used_s:
+                    continue  # used since we looked
+                path.unlink()
             held -= size
 
     def _touch(self, ref: BlobRef) -> None:

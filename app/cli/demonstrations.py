@@ -15,7 +15,7 @@ from app.imports.reading import Format
 from app.runs import RunHandle, list_runs
 from app.selection import select_run
 from app.supervisor import home_folder
-from app.system import check_home_is_free
+from app.system import holding
 
 app = typer.Typer(
     name="demonstrations", help="Demonstrations that were made elsewhere.", no_args_is_help=True
@@ -53,28 +53,31 @@ def import_file(
     from app.imports.running import import_documents, try_out  # loads transformers
 
     home = home_folder()
-    check_home_is_free(home)
-    names, making = list_runs(home), bool(recipe or overrides)
+    with holding(home):  # a system that began meanwhile would have its actors play what is appended
+        names, making = list_runs(home), bool(recipe or overrides)
 
-    def chosen() -> RunHandle:
-        return select_run(home, name=run, recipe=recipe, overrides=overrides or ())
+        def chosen() -> RunHandle:
+            return select_run(home, name=run, recipe=recipe, overrides=overrides or ())
 
-    exists = run in names or (run is None and bool(names) and not making)
-    settings = chosen().settings if exists else resolve(recipe=recipe, overrides=overrides or ()).settings
-    with progress_bar(as_json=as_json) as bar:
-        checking = bar.add_task("checking", total=None)
-        number = asyncio.run(
-            try_out(
-                file, settings, format_name=format_name, said=lambda at: bar.update(checking, completed=at)
+        exists = run in names or (run is None and bool(names) and not making)
+        settings = chosen().settings if exists else resolve(recipe=recipe, overrides=overrides or ()).settings
+        with progress_bar(as_json=as_json) as bar:
+            checking = bar.add_task("checking", total=None)
+            number = asyncio.run(
+                try_out(
+                    file,
+                    settings,
+                    format_name=format_name,
+                    said=lambda at: bar.update(checking, completed=at),
+                )
             )
-        )
-        handle = chosen()  # made only now that everything fits
-        writing = bar.add_task("appending", total=number)
-        done = asyncio.run(
-            import_documents(
-                handle, file, format_name=format_name, said=lambda at: bar.update(writing, completed=at)
+            handle = chosen()  # made only now that everything fits
+            writing = bar.add_task("appending", total=number)
+            done = asyncio.run(
+                import_documents(
+                    handle, file, format_name=format_name, said=lambda at: bar.update(writing, completed=at)
+                )
             )
-        )
     if as_json:
         print_json(msgspec.to_builtins(done))
         return

@@ -17,6 +17,17 @@ from core.errors import HindcastError
 from events.envelope import Envelope, Recorded
 
 BYTES, FLOAT, MAP = "$bytes", "$float", "$map"
+NO_LINE = (
+    msgspec.MsgspecError,
+    AttributeError,
+    KeyError,
+    OverflowError,
+    RecursionError,
+    TypeError,
+    ValueError,
+    struct.error,
+)
+"""What reading a line raises that is none: of another shape, with longer integers, nested without end."""
 _USUAL = ("nan", "inf", "-inf")
 _MARKS = {BYTES, FLOAT, MAP}
 _FIELDS = tuple(name for name in Envelope.__struct_fields__ if name != "payload")
@@ -51,7 +62,7 @@ def from_line(line: bytes | str) -> tuple[int, bytes]:
         told["prev_hash"] = bytes.fromhex(told["prev_hash"])
         told["payload"] = msgspec.Raw(msgspec.msgpack.encode(_meant(told["payload"])))
         content = msgspec.msgpack.encode(Envelope(**told))
-    except (msgspec.MsgspecError, KeyError, TypeError, ValueError) as error:
+    except NO_LINE as error:
         raise LineRefused(f"this line is no exported event: {type(error).__name__} {error}") from error
     if sha256(content).hexdigest() != digest:
         raise LineRefused(

@@ -53,7 +53,6 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 def session_of(played: Played, sources: Sources) -> list[dict[str, Any]]:
     """The lines of an episode's session."""
     task, ended = played.request.task, played.ended
-    verdicts = sources.verdicts(ended.episode)
     header = {
         "type": "session",
         "harness": HARNESS,
@@ -62,7 +61,7 @@ def session_of(played: Played, sources: Sources) -> list[dict[str, Any]]:
         "run": sources.origin.run,
         "task": f"{task.environment}/{task.family}",
         "policy_versions": list(ended.policy_versions),
-        "outcome": verdicts[0].outcome if verdicts else None,
+        "outcome": sources.chosen[ended.episode].outcome,
     }
     messages = _messages(played, sources)
     return [header, *({"type": "message", "message": msgspec.to_builtins(one)} for one in messages)]

@@ -17,6 +17,8 @@ from core.errors import HindcastError
 
 Format = Literal["jsonl", "atif"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+LARGEST = 2**63 - 1
+"""As the columns of the read model; an event could hold one bit more."""
 Kind = TypeVar("Kind", bound=msgspec.Struct)
 _AT = re.compile(r" - at `\$\.?(.*)`$")
 
@@ -73,8 +75,11 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
     try:
         found = msgspec.json.decode(content, type=kind, strict=True)
         plain = msgspec.json.decode(content)
+        long = next(_too_long(plain, ""), None)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise from_validation(error) from error
+    if long is not None:
+        raise Wrong(long, "this integer does not fit into 64 bits with a sign")
     unplaced = next(_unplaced(plain, found, ""), None)
     if unplaced is not None:
         raise Wrong(unplaced, "there is no such key")
@@ -100,6 +105,18 @@ def _unplaced(plain: Any, found: Any, key: str) -> Iterator[str]:
     elif isinstance(found, list | tuple) and isinstance(plain, list):
         for place, (value, inner) in enumerate(zip(plain, found, strict=True)):
             yield from _unplaced(value, inner, f"{key}[{place}]")
+
+
+def _too_long(plain: Any, key: str) -> Iterator[str]:
+    """Where integers beyond `LARGEST` stand, at any depth."""
+    if isinstance(plain, int) and not -LARGEST <= plain <= LARGEST:
+        yield key
+    elif isinstance(plain, dict):
+        for name, value in plain.items():
+            yield from _too_long(value, f"{key}.{name}" if key else name)
+    elif isinstance(plain, list):
+        for place, value in enumerate(plain):
+            yield from _too_long(value, f"{key}[{place}]")
 
 
 def _lines(path: Path) -> Iterator[tuple[str, bytes]]:

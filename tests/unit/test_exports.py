@@ -111,6 +111,9 @@ def test_an_altered_line_is_refused(told: Told) -> None:
         from_line(line.replace("episode", "epizode", 1))
     with pytest.raises(LineRefused, match="no exported event"):
         from_line("{}")
+    for no_payload in ('{"$map":1}', '{"$float":"00"}', f"{2**70}", "[" * 100_000):
+        with pytest.raises(LineRefused, match="no exported event"):
+            from_line(f'{{"position":1,"sha256":"","prev_hash":"","payload":{no_payload}}}')
 
 
 @given(
@@ -250,10 +253,14 @@ def test_an_action_is_a_function_call_and_back(name: str) -> None:
 
 
 def test_sessions_are_as_the_format_describes_them(told: Told) -> None:
+    verdict_of = {row["episode"]: row["outcome"] for row in rows(told, "episodes")}
     files = list(told.out["sts"].glob("ep_*.jsonl"))
     assert len(files) == len(told.facts(EpisodeEnded))
     for file in files:
         header, *lines = map(json.loads, file.read_text().splitlines())
+        assert header["outcome"] == verdict_of[file.stem], (
+            "the training judge's, whoever else spoke, and first"
+        )
         assert (header["type"], header["harness"], header["id"]) == ("session", "hindcast", file.stem)
         called: set[str] = set()
         for line in lines:

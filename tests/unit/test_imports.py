@@ -8,14 +8,17 @@ from typing import Any
 
 import pytest
 from demonstrated_documents import clicks, page, says
+from typer.testing import CliRunner
 
 from app.bootstrap import task_sources
+from app.cli.demonstrations import app
 from app.configuration import resolve
 from app.demonstrated import Demonstrated
 from app.imports.checking import check
 from app.imports.playing import play, request_of
 from app.imports.reading import ImportRefused, read_documents
 from app.imports.running import try_out
+from app.system import StartFailed, check_home_is_free
 from core.arrays import unpack_floats, unpack_ids
 from core.grammar import parse_answer
 from core.models.folders import policy_folder
@@ -138,6 +141,11 @@ WRONG: list[tuple[Any, str]] = [
     (changed("evidence.answer", "41", of=says(1)), r"evidence\.answer: '41', but the last action gives '42'"),
     (changed("format", "hindcast-episode/2"), r"format: Invalid enum value"),
     (changed("extra", 1), r"unknown field `extra`"),
+    (changed("task.seed", 2**63), r"task\.seed: this integer does not fit into 64 bits"),
+    (
+        changed("task.goal.far", [0, -(2**80)]),
+        r"task\.goal\.far\[1\]: this integer does not fit into 64 bits",
+    ),
 ]
 
 
@@ -154,6 +162,21 @@ def test_a_line_that_is_no_document_is_said_so(tmp_path: Path, line: str) -> Non
     file.write_bytes(line.encode("latin-1"))
     with pytest.raises(ImportRefused, match=r"broken\.jsonl, line 1: "):
         list(read_documents(file, "jsonl"))
+
+
+def test_no_system_starts_in_the_home_while_a_file_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def while_checking(*_: Any, **__: Any) -> int:
+        with pytest.raises(StartFailed, match="another system runs in"):
+            check_home_is_free(tmp_path)
+        raise ImportRefused("seen")
+
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    monkeypatch.setattr("app.imports.running.try_out", while_checking)
+    result = CliRunner().invoke(app, ["import", str(written(tmp_path, clicks(1)))])
+    assert str(result.exception) == "seen"
+    check_home_is_free(tmp_path)
 
 
 def test_nothing_to_be_read_is_said_so(tmp_path: Path) -> None:

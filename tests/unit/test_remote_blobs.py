@@ -1,5 +1,6 @@
 """Blobs in a bucket, over a real connection to a server that speaks S3."""
 
+import errno
 import os
 import time
 import uuid
@@ -110,6 +111,41 @@ def test_the_folder_keeps_to_its_bound_by_letting_go_of_what_was_used_longest_ag
     assert paths[2].exists()
     assert all(store.path(ref).exists() for ref in more)
     assert store.get(refs[0]) == bytes([0]) * 2000, "nothing is in the folder alone"
+
+
+def test_a_full_disk_here_holds_up_only_who_needs_the_path(
+    tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    store = RemoteBlobStore(
+        tmp_path / "a", [bucket(prefix)], cache_bytes=1 << 20, full_wait_s=5, sleep=waited.append
+    )
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(store, "_store", no_room)
+    ref = store.put(b"weights")
+    assert store.get(ref) == b"weights"
+    assert waited == [], "the bucket has it: a copy here is only for speed"
+    with pytest.raises(DiskFull):
+        store.path(ref)
+    assert sum(waited) >= 5
+
+
+def test_a_blob_that_another_process_lets_go_of_meanwhile_is_fetched_again(
+    tmp_path: Path, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = machine(tmp_path / "a", prefix)
+    ref = store.put(b"weights")
+    touch = store._touch
+
+    def too_late(of: BlobRef) -> None:
+        (tmp_path / "a" / of.sha256[:2] / of.sha256[2:4] / of.sha256).unlink()
+        touch(of)
+
+    monkeypatch.setattr(store, "_touch", too_late)
+    assert store.path(ref).read_bytes() == b"weights"
 
 
 def test_a_fork_reads_its_parents_blobs_and_keeps_one_under_its_own_name(tmp_path: Path, prefix: str) -> None:
