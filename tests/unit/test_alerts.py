@@ -363,4 +363,5 @@ async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(
 
     async with asyncio.timeout(120):
         await watch_alerts(handle, LIMITS, session, said, begin="start", webhook=receiver.url, look_s=0.2)
+    await loop.shutdown_default_executor()  # whoever still tells has told
     assert [body["kind"] for _, body in receiver.got] == ["success"]
