@@ -128,11 +128,12 @@ async def watch_alerts(
     await asyncio.to_thread(incidents.prepare)
     looking = _Looking(handle, Clock(thresholds), Teller(incidents, said, webhook=webhook), incidents, store)
     attachment = Attachment(target=TARGET, name=NAME, begin=begin)
+    over = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:
-            tasks = group.create_task(looking.for_ever(look_s))
+            group.create_task(looking.until(over, look_s))
             report = await attach(handle, attachment, session, loading=lambda target: Attached(target, fold))
-            tasks.cancel()
+            over.set()
         await looking.once()  # what came in last
     finally:
         store.close()
@@ -152,11 +153,12 @@ class _Looking:
         self._store = store
         self._last = 0
 
-    async def for_ever(self, look_s: float) -> None:
-        """Until it is cancelled."""
-        while True:
+    async def until(self, over: asyncio.Event, look_s: float) -> None:
+        """Look again and again. A look under way is finished: cancelled, its thread would go on telling beside the last look."""
+        while not over.is_set():
             await self.once()
-            await asyncio.sleep(look_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), look_s)
 
     async def once(self) -> None:
         """One look: note what is new, tell it."""
@@ -166,7 +168,8 @@ class _Looking:
         last, lags = await self._reached(up=up)
         expected = up and not state.pauses and not state.finished
         still = await asyncio.to_thread(self._incidents.unfinished, "still")
-        found += self._clock.still(last, time.monotonic(), expected=expected, standing=still)
+        if last:  # else the broker was never reached, and what stands still has not moved for that
+            found += self._clock.still(last, time.monotonic(), expected=expected, standing=still)
         slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
         found += self._clock.lag(lags, standing=slow)
         await asyncio.to_thread(self._incidents.note, found)

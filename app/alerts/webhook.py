@@ -1,5 +1,6 @@
 """An alert as an HTTP POST: one JSON object, with a key by which a receiver knows that it has it already."""
 
+import http.client
 import urllib.error
 import urllib.request
 from urllib.parse import urlsplit
@@ -28,8 +29,17 @@ _opener = urllib.request.build_opener(_NoRedirects)
 
 def require_webhook(url: str) -> None:
     """Raise SettingsError for what no alert can be sent to."""
-    if urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname:
+    try:
+        address = urlsplit(url)
+        fits = address.scheme in ("http", "https") and bool(address.hostname) and address.port != 0
+    except ValueError:  # an unclosed bracket, a port that is no number
+        fits = False
+    if not fits:
         raise SettingsError(f"--webhook {url!r} is no address: give http://… or https://…")
+    if "@" in address.netloc:  # urllib would look the whole of it up as a host
+        raise SettingsError(
+            "--webhook takes no user and password in the address: let its path hold the secret"
+        )
 
 
 def post(url: str, message: Message) -> None:
@@ -47,5 +57,5 @@ def post(url: str, message: Message) -> None:
             return
     except urllib.error.HTTPError as error:
         raise WebhookFailed(f"the webhook at {host} answered {error.code} to alert {message.id}") from error
-    except OSError as error:
+    except (OSError, http.client.HTTPException) as error:  # the second: what answers does not speak HTTP
         raise WebhookFailed(f"the webhook at {host} does not answer: {error}") from error

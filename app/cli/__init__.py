@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from app.interrupts import INTERRUPTED
 from core.errors import HindcastError
+from core.printable import printable
 
 COMMANDS = {
     "start": "start",
@@ -130,7 +131,7 @@ def leave(error: BaseException) -> None:
     """Say what went wrong and leave with the code that it stands for; raise what is not ours."""
     if not isinstance(error, HindcastError):
         raise error
-    sys.stderr.write(f"{error}\n")
+    sys.stderr.write(f"{printable(str(error))}\n")
     sys.exit(error.exit_code)
 
 

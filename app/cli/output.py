@@ -1,4 +1,7 @@
-"""How commands print: one JSON document, or plain text in columns. No colour anywhere, so piping changes nothing."""
+"""How commands print: one JSON document, or plain text in columns. No colour anywhere, so piping changes nothing.
+
+Much of what is printed was written by pages, models and judges: no control character of theirs reaches a terminal.
+"""
 
 import sys
 from collections.abc import Iterable, Sequence
@@ -8,6 +11,7 @@ from typing import Any
 import msgspec
 import typer
 
+from core.printable import printable
 from storage.readmodel.answers import Success
 
 GAP = "  "
@@ -21,12 +25,12 @@ def print_json(value: Any) -> None:
 
 def print_text(text: str) -> None:
     """A line of text."""
-    typer.echo(text)
+    typer.echo(printable(text))
 
 
 def say(line: str) -> None:
     """Progress, on standard error so that `--json` stays one document."""
-    sys.stderr.write(f"{line}\n")
+    sys.stderr.write(f"{printable(line)}\n")
 
 
 def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: str) -> None:
@@ -35,7 +39,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: s
     if not listed:
         typer.echo(empty)
         return
-    texts = [list(heads), *([show(value) for value in row] for row in listed)]
+    texts = [list(heads), *([printable(show(value)) for value in row] for row in listed)]
     right = [all(isinstance(row[i], int | float | None) for row in listed) for i in range(len(heads))]
     widths = [max(len(row[i]) for row in texts) for i in range(len(heads))]
     for row in texts:
@@ -48,7 +52,7 @@ def print_table(heads: Sequence[str], rows: Iterable[Sequence[Any]], *, empty: s
 
 def print_fields(pairs: Iterable[tuple[str, Any]]) -> None:
     """One name and value per line."""
-    listed = [(name, show(value)) for name, value in pairs]
+    listed = [(name, printable(show(value))) for name, value in pairs]
     width = max(len(name) for name, _ in listed)
     for name, value in listed:
         typer.echo(f"{name.ljust(width)}{GAP}{value}")

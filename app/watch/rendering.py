@@ -114,7 +114,8 @@ def _actors(view: View) -> RenderableType:
         if not actor.episodes:
             table.add_row(*head, "no episode", "", seconds(actor.idle_s))
         for place, one in enumerate(actor.episodes[:EPISODES]):
-            table.add_row(*(("", "", "") if place else head), one.family, str(one.step), seconds(one.age_s))
+            family = Text(one_line(one.family))  # a task's author wrote it: no markup
+            table.add_row(*(("", "", "") if place else head), family, str(one.step), seconds(one.age_s))
         if len(actor.episodes) > EPISODES:
             table.add_row("", "", "", f"and {len(actor.episodes) - EPISODES} more", "", "")
     return table

@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import socket
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,7 +17,7 @@ from synthetic_run import Told
 from app.alerts.incidents import Incidents, Message
 from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
 from app.alerts.watching import Clock, Teller, watch_alerts
-from app.alerts.webhook import require_webhook
+from app.alerts.webhook import WebhookFailed, post, require_webhook
 from app.attach.running import Session
 from app.attach.store import Store
 from core.errors import SettingsError
@@ -265,9 +267,29 @@ def test_an_incident_is_told_once_and_again_only_until_the_webhook_takes_it(
 
 
 def test_what_is_no_address_is_refused_before_anything_is_watched() -> None:
-    for url in ("9000/alerts", "file:///etc/passwd", "http://"):
+    for url in ("9000/alerts", "file:///etc/passwd", "http://", "http://[::1/a", "http://here:port/a"):
         with pytest.raises(SettingsError, match="--webhook"):
             require_webhook(url)
+    with pytest.raises(SettingsError, match="no user and password") as refused:
+        require_webhook("http://me:secret@here/alerts")
+    assert "secret@" not in str(refused.value)
+
+
+def test_a_webhook_that_does_not_speak_http_has_failed_like_any_other() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            taken, _ = server.accept()
+            with taken:
+                taken.recv(65_536)
+                taken.sendall(b"220 mail here\r\n")
+
+        thread = Thread(target=answer)
+        thread.start()
+        message = Message(run="tale", id="success.40", kind="success", position=40, over=False, text="")
+        with pytest.raises(WebhookFailed, match="does not answer"):
+            post(f"http://127.0.0.1:{server.getsockname()[1]}/", message)
+        thread.join()
 
 
 def lived(outcomes: str) -> list[Told]:
@@ -327,3 +349,19 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
         reached = await watch_alerts(handle, LIMITS, again, said.append, webhook=receiver.url, look_s=0.2)
     assert reached == last
     assert len(said) == len(receiver.got) == 1
+
+
+async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    handle = await make_home(tmp_path / "home", lived("+" * 45 + "-" * 20))
+    session, loop = Session(), asyncio.get_running_loop()
+
+    def said(_: Message) -> None:
+        loop.call_soon_threadsafe(session.stop.set)
+        time.sleep(2)
+
+    async with asyncio.timeout(120):
+        await watch_alerts(handle, LIMITS, session, said, begin="start", webhook=receiver.url, look_s=0.2)
+    await loop.shutdown_default_executor()  # whoever still tells has told
+    assert [body["kind"] for _, body in receiver.got] == ["success"]

@@ -1,5 +1,8 @@
 """What `hindcast watch` shows: shares of time, success, and the bottleneck in words, from events at known times."""
 
+import os
+from pathlib import Path
+
 import msgspec
 import pytest
 from bare_step import bare_step
@@ -9,7 +12,7 @@ from app.watch.health import bottleneck
 from app.watch.rendering import as_line, as_screen
 from app.watch.spans import Spans, covered_ns, total_ns
 from app.watch.state import Watch
-from app.watch.view import View
+from app.watch.view import ActorView, EpisodeView, View
 from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -307,3 +310,13 @@ def test_a_view_is_shown_as_a_line_and_on_a_screen(story: Story) -> None:
     ):
         assert words in shown
     assert msgspec.json.decode(msgspec.json.encode(view), type=View) == view
+
+
+def test_a_family_is_text_whatever_its_author_called_it() -> None:
+    one = EpisodeView(episode="a", family="store/[/b]\x1b[2J", step=1, age_s=1.0)
+    actor = ActorView(name="actor.1", policy_version=1, episodes=(one,), idle=0.0, idle_s=0.0, quiet_s=0.0)
+    view = msgspec.structs.replace(Watch(judge="rules", group_size=2).view(0, up=True), actors=(actor,))
+    with Path(os.devnull).open("w") as nowhere:
+        console = Console(width=160, record=True, file=nowhere)
+        console.print(as_screen(view))
+        assert "store/[/b]␛[2J" in console.export_text()
