@@ -38,6 +38,7 @@ RULES = (
     "learner.state",
     "learner.episodes",
     "core.advantages",
+    "core.changing",
     "core.arrays",
     "core.evidence",
     "core.held_out",

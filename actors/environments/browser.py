@@ -40,7 +40,8 @@ class BrowserHost:
         self._headed = headed
         self._starting = asyncio.Lock()
         self._current: Chromium | None = None
-        self._busy: dict[Chromium, set[Window]] = {}
+        self._busy: dict[Chromium, set[object]] = {}
+        """Windows in use, and those being opened."""
         self._idle: list[Window] = []
         """Wiped windows of the current browser, the longest idle first."""
 
@@ -74,9 +75,24 @@ class BrowserHost:
         key = f"{site.name}/{task.family}"
         window = self._take_idle(site.name, key, origins) if traits.reusable else None
         if window is None:
-            window = await self._open(chromium, origins, traits)
+            window = await self._opened(chromium, origins, traits)
         window.key = key
+        if chromium not in self._busy:
+            raise BrowserUnavailable("Chromium ended while a window was opened.")
         self._busy[chromium].add(window)
+        return window
+
+    async def _opened(self, chromium: Chromium, origins: tuple[str, ...], traits: SiteTraits) -> Window:
+        """A fresh window. Its browser counts as busy meanwhile: whoever replaces it now must not end it as idle."""
+        opening = object()
+        self._busy[chromium].add(opening)
+        try:
+            window = await self._open(chromium, origins, traits)
+        except BaseException:
+            self._busy.get(chromium, set()).discard(opening)
+            await self._end_if_left(chromium)
+            raise
+        self._busy.get(chromium, set()).discard(opening)
         return window
 
     async def release(self, window: Window) -> None:
@@ -84,8 +100,7 @@ class BrowserHost:
         chromium = window.chromium
         self._busy.get(chromium, set()).discard(window)
         if chromium is not self._current:
-            if not self._busy.get(chromium):
-                await self._end(chromium)
+            await self._end_if_left(chromium)
         elif window.reusable and not window.spoiled and await self._wiped(window):
             self._idle.append(window)
             # of each site: the windows of one must not push out those of another while a group is waited for
@@ -184,6 +199,11 @@ class BrowserHost:
         if chromium is self._current:
             self._current = None
             self._idle.clear()
+
+    async def _end_if_left(self, chromium: Chromium) -> None:
+        """End a browser that was replaced, once nobody uses it."""
+        if chromium is not self._current and not self._busy.get(chromium):
+            await self._end(chromium)
 
     async def _end(self, chromium: Chromium) -> None:
         self._forget(chromium)

@@ -81,12 +81,13 @@ class BrowserWorld:
         if self._window is not None:
             await self.close()
         window = await self._windows.acquire(self._site, task)
-        self._window, self._task, self._entry = window, task, window.tab.page
+        self._window, self._task, self._entry = window, task, None
         limit = self._settings.page_timeout_s
         patience = traits_of(self._site).patience_s or limit
         try:
+            self._entry = window.tab.page
             async with asyncio.timeout(patience):
-                instruction = await self._site.enter(window.tab.page, task)
+                instruction = await self._site.enter(self._entry, task)
                 await window.forget_history()
             page = await self._read(limit)
         except (TimeoutError, PageHung, PlaywrightError, IndexError) as error:

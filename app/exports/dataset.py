@@ -118,7 +118,7 @@ class DatasetWriter:
             shards.finish()
         splits = [shards.split for shards in self._splits.values() if shards.split.examples]
         card = Card(self._sources.origin, log_digest=log_digest, splits=splits, schema=SCHEMA)
-        (self._folder / CARD).write_text(card.text())
+        (self._folder / CARD).write_text(card.text(), encoding="utf-8")
         return {split.name: split.examples for split in splits}
 
 

@@ -84,7 +84,7 @@ class HtmlWriter:
     def episode(self, played: Played) -> None:
         """A file."""
         text = self._file.text(played, self._sources)
-        (self._folder / file_name(played.ended.episode, "html")).write_text(text)
+        (self._folder / file_name(played.ended.episode, "html")).write_text(text, encoding="utf-8")
         self._episodes += 1
 
     def close(self, log_digest: str) -> Mapping[str, int]:

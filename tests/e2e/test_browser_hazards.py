@@ -294,6 +294,18 @@ async def test_a_browser_that_hangs_is_killed_and_replaced(server: PageServer) -
             assert visit.page.title == "Start"
 
 
+async def test_a_browser_that_is_replaced_stays_until_the_window_that_it_was_opening_is_done(
+    site: PageSite,
+) -> None:
+    async with BrowserHost(PATIENT.model_copy(update={"browser_episodes": 1})) as host:
+        tasks = [task_at("start.html") for _ in range(4)]
+        windows = await asyncio.gather(*(host.acquire(site, task) for task in tasks))
+        assert len({window.chromium for window in windows}) == 4, "each opening one was replaced by the next"
+        for window in windows:
+            assert await window.tab.page.evaluate("1 + 1") == 2
+            await host.release(window)
+
+
 async def test_browsers_are_replaced_by_age_while_their_episodes_go_on(server: PageServer) -> None:
     site = PageSite(server, reusable=True)
     async with BrowserHost(PATIENT.model_copy(update={"browser_episodes": 2})) as host:

@@ -165,9 +165,9 @@ async def test_how_samples_are_packed_is_what_the_log_says_there_whoever_was_res
     module, _, name = packing.partition(".")
     plain, asked = getattr(importlib.import_module(f"learner.{module}"), name), list[int]()
 
-    def watched(samples: Any, *, tokens_per_forward: int) -> Any:
+    def watched(samples: Any, *, tokens_per_forward: int, **others: Any) -> Any:
         asked.append(tokens_per_forward)
-        return plain(samples, tokens_per_forward=tokens_per_forward)
+        return plain(samples, tokens_per_forward=tokens_per_forward, **others)
 
     monkeypatch.setattr(f"learner.{packing}", watched)
     assert (await verify(made.log, made.blobs, policy=made.policy)).identical
