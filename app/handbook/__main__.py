@@ -15,6 +15,9 @@ from app.handbook.pictures import make_run, take_pictures
 from app.handbook.site import configuration, write_pages
 from core.errors import HindcastError
 
+BUILT_S = 300.0
+"""Building takes seconds."""
+
 
 def build(
     to: Annotated[Path, typer.Option(help="Folder of the site; what stood in it goes.")] = Path("build/site"),
@@ -32,7 +35,9 @@ def build(
         typer.echo("taking pictures of its pages")
         pictures = asyncio.run(take_pictures(home, work / "pictures"))
         (work / "zensical.toml").write_text(configuration(write_pages(work / "pages", pictures)))
-        subprocess.run([sys.executable, "-m", "zensical", "build", "--clean"], cwd=work, check=True)
+        subprocess.run(
+            [sys.executable, "-m", "zensical", "build", "--clean"], cwd=work, check=True, timeout=BUILT_S
+        )
         shutil.rmtree(to, ignore_errors=True)
         shutil.copytree(work / "site", to)
     typer.echo(f"the site is in {to}: python -m http.server -d {to}")

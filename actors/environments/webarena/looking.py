@@ -6,6 +6,7 @@ tab as it is then. Locators are run in the page and nowhere else.
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
@@ -49,11 +50,10 @@ async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
         return str(await page.evaluate(_bounded("document.documentElement.outerHTML")))
     if target.locator.startswith(PREFIX):
         return await helpers.run(read_call(target.locator), page)
-    try:
+    # as upstream: what could not be prepared shows in what is then found
+    with suppress(PlaywrightError):
         for expression in target.prepare:
             await page.evaluate(f"() => {expression}")
-    except PlaywrightError:
-        pass
     try:
         # as Python spells it, as upstream: True, None, 1
         return str(await page.evaluate(_bounded(target.locator.rstrip("; "))))

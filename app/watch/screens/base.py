@@ -1,5 +1,6 @@
 """What the screens have in common: they ask again and again while they are shown, and say in words what cannot be had."""
 
+from abc import abstractmethod
 from typing import TYPE_CHECKING, ClassVar, cast
 
 from textual.binding import Binding, BindingType
@@ -56,13 +57,13 @@ class LiveScreen(Screen[None]):
         finally:
             self._asking = False
 
+    @abstractmethod
     async def renew(self) -> None:
         """Ask and show. A HindcastError from here becomes the status line.
 
         The screen may be gone when an answer comes: widgets are held, not looked for.
         """
-        raise NotImplementedError
 
+    @abstractmethod
     def action_move(self, by: int) -> None:
         """Up or down by one."""
-        raise NotImplementedError
