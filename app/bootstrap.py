@@ -5,60 +5,30 @@ Imports of torch, the browser and SQL stay inside the role that needs them: seve
 
 import asyncio
 import os
-import secrets
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import structlog
 
-from actors.curriculum.inventing import Inventor
-from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
+from app.evolving import inventing, valuer_of
 from app.launch import read_launch
 from app.logs import LogStyle, configure_logging
-from app.places import PAGE_FILE, SITE_FILE, base_url_in, serve_again
-from app.processes import others_working
+from app.places import PAGE_FILE, SITE_FILE, serve_again
 from app.runs import RunHandle, open_run
+from app.stopping import outlast_others, until_stopped
+from app.store_site import control_token, store_address, watch_store
 from app.supervisor import home_folder
 from app.telemetry import exporting
 from app.worker import wait_for_bus
-from core.endpoint import ENDPOINT
-from core.errors import EnvironmentFailed
-from core.phases import PHASED
 from core.settings import Settings
-from core.states import ORM
 from events.joined import RunLog
 from events.publisher import Publisher
 
 HOST = "127.0.0.1"
-SITE_WAIT_S = 60.0
-"""How long an actor waits for the store's first answer."""
-LAST_WORDS_S = 2.8
-"""How long the projector outlasts a stop; honcho kills 5 s after the first process has left."""
-SETTLE_S = 0.2
-"""From the last word of the others to the projector's own end."""
-STORE_CHECK_S = 2.0
-"""How often an actor looks whether the store has moved to another port."""
-POLL_S = 0.1
 
 Ready = Callable[[str], None]
 logger = structlog.get_logger(__name__)
-
-
-def control_token(home: Path) -> str:
-    """The store's control token: made once, readable by the owner alone."""
-    path = home / "secrets" / "store-control"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    mine = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_urlsafe(32))
-    # a link appears whole, and the first one stays: nobody reads half a token
-    with suppress(FileExistsError):
-        path.hardlink_to(mine)
-    mine.unlink()
-    return path.read_text().strip()
 
 
 def task_sources(settings: Settings) -> dict[str, TaskSource]:
@@ -135,7 +105,7 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     async with opened("curriculum", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
         goal = launch.until.get("episodes") if launch else None
-        async with _inventing(handle.settings) as inventor:
+        async with inventing(handle.settings) as inventor:
             ready("")
             await run_curriculum(
                 log=log,
@@ -146,44 +116,9 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
                 stop=stop,
                 until_episodes=int(goal) if goal else None,
                 room_check=room_check(handle, log),
-                valuer=_valuer(handle),
+                valuer=valuer_of(handle),
                 inventor=inventor,
             )
-
-
-@asynccontextmanager
-async def _inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
-    """Who invents tasks in words, where the settings want that."""
-    if settings.evolution.generator != ENDPOINT:
-        yield None
-        return
-    from actors.endpoint.client import Endpoint
-    from app.judges import MEMORY
-
-    async with Endpoint(
-        settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
-    ) as endpoint:
-        yield Inventor(endpoint, run_seed=settings.run.seed)
-
-
-def _valuer(handle: RunHandle) -> Valuer | None:
-    """The model that values generated tasks, where the learner trains it; it loads torch."""
-    settings = handle.settings
-    by_orm = settings.evolution.valued_by == ORM
-    if not settings.evolution.generator or (settings.learner.algorithm not in PHASED and not by_orm):
-        return None
-    from actors.engines.valuing import CriticValuer, OutcomeValuer
-    from core.models.folders import policy_folder
-
-    if by_orm:
-        return OutcomeValuer(policy_folder(settings.policy.base), blobs=handle.blobs, settings=settings)
-
-    return CriticValuer(
-        policy_folder(settings.policy.base),
-        settings.learner.critic_heads,
-        blobs=handle.blobs,
-        settings=settings,
-    )
 
 
 async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
@@ -196,12 +131,12 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
-        base_url = await _store_address(handle.home)
+        base_url = await store_address(handle.home)
         async with opened_engine(handle, publisher) as engine, BrowserHost(settings.actors) as host:
             store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
             async with asyncio.TaskGroup() as tasks:
-                watching = tasks.create_task(_watch_store(handle.home, base_url))
+                watching = tasks.create_task(watch_store(handle.home, base_url))
                 await run_actor(
                     name=name,
                     log=log,
@@ -223,29 +158,6 @@ async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> No
 
     async with opened("policy_server", name) as (handle, log, publisher):
         await until_stopped(keep_servers(handle, log, publisher, ready=ready), stop)
-
-
-async def _store_address(home: Path) -> str:
-    until = time.monotonic() + SITE_WAIT_S
-    while time.monotonic() < until:
-        base_url = base_url_in(home / SITE_FILE)
-        if base_url is not None:
-            return base_url
-        await asyncio.sleep(POLL_S)
-    raise EnvironmentFailed(
-        f"the store has not said where it listens ({home / SITE_FILE}) for {SITE_WAIT_S:.0f} s. See what site.1 says."
-    )
-
-
-async def _watch_store(home: Path, base_url: str) -> None:
-    """Raise EnvironmentFailed when the store has moved: the actor starts again with the new address."""
-    while True:
-        await asyncio.sleep(STORE_CHECK_S)
-        now = await _store_address(home)
-        if now != base_url:
-            raise EnvironmentFailed(
-                f"the store moved from {base_url} to {now}; this actor starts again there"
-            )
 
 
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
@@ -324,7 +236,7 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
         ready(handle.database_url)
         outlasted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
-            lasting = tasks.create_task(_outlast_others(home, stop, outlasted))
+            lasting = tasks.create_task(outlast_others(home, stop, outlasted))
             await until_stopped(run_projector(log, handle.database_url, handle.settings.storage), outlasted)
             lasting.cancel()
 
@@ -352,34 +264,6 @@ async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
     async with opened("archiver", name) as (handle, log, publisher):
         ready(str(handle.archive or ""))
         await until_stopped(keep_archiving(handle, log, publisher), stop)
-
-
-async def _outlast_others(home: Path, stop: asyncio.Event, outlasted: asyncio.Event) -> None:
-    """Set `outlasted` when the others have said what they had to say after `stop`, so that the tables show it."""
-    await stop.wait()
-    with suppress(TimeoutError):
-        async with asyncio.timeout(LAST_WORDS_S):
-            while others_working(home / "processes", besides=("bus", "projector", "site", "page")):  # noqa: ASYNC110 - files
-                await asyncio.sleep(POLL_S)
-            await asyncio.sleep(SETTLE_S)
-    outlasted.set()
-
-
-async def until_stopped(work: Awaitable[object], stop: asyncio.Event) -> None:
-    """Run `work` to its end, or cancel it when `stop` is set."""
-
-    async def run() -> None:
-        await work
-
-    async with asyncio.TaskGroup() as tasks:
-        working = tasks.create_task(run())
-
-        async def cancel() -> None:
-            await stop.wait()
-            working.cancel()
-
-        stopping = tasks.create_task(cancel())
-        working.add_done_callback(lambda _: stopping.cancel())
 
 
 ROLES = {

@@ -6,12 +6,27 @@ never instructions.
 
 import msgspec
 
+KINDS = (
+    "text",
+    "heading",
+    "link",
+    "button",
+    "input",
+    "textarea",
+    "select",
+    "checkbox",
+    "radio",
+    "image",
+    "clickable",
+)
+"""What a page's nodes are called. In this order the base policy's tokenizer numbers them: new ones belong at the end."""
+
 
 class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One visible thing on a page, in document order."""
 
     kind: str
-    """`text`, `heading`, `link`, `button`, `input`, `textarea`, `select`, `checkbox`, `radio`, `image`, `clickable`."""
+    """One of `KINDS`."""
     tag: str
     """HTML tag in lower case."""
     text: str = ""

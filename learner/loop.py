@@ -12,16 +12,13 @@ Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped
 checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded after an update that gives cause.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
-chain: every fact of training expects the last position of the learner's family, so a second learner is fenced off; and one
-that was taken over from while it stood still ends at the first fact of the other, since its model lacks what that did. Invariant 1:
-what is due follows from the fold alone; after a crash between any two facts the same is due again, and comes out the
-same, bit for bit.
+chain (`learner.following`). Invariant 1: what is due follows from the fold alone; after a crash between any two facts the
+same is due again, and comes out the same, bit for bit.
 """
 
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from functools import partial
 from pathlib import Path
 from threading import Event
@@ -31,7 +28,7 @@ import msgspec
 import structlog
 
 from core.arrays import pack_floats, pack_positions
-from core.errors import BrokerUnreachable, DiskFull, ExpectationFailed, HindcastError
+from core.errors import DiskFull, HindcastError
 from core.states import POLICY
 from events.catalogue import (
     BatchPlanned,
@@ -42,15 +39,11 @@ from events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from events.envelope import Fact, Recorded
-from events.log import EventLog, Expectation
+from events.log import EventLog
 from events.publisher import Publisher
-from events.reader import Bookmark, tail_batches
-from events.registry import BY_CLASS
-from events.subjects import family_wildcard
 from learner.alarm import mismatch_alarm
-from learner.buffer import ReplayBuffer
 from learner.episodes import Sample
+from learner.following import Following
 from learner.phases import unscored
 from learner.planning import minibatches_of, missing, plan, sweep
 from learner.restoring import Restored, restore
@@ -107,7 +100,7 @@ async def run_learner(
         )
         learner = Learner(log, blobs, publisher=publisher, restored=restored, executor=executor)
         async with asyncio.TaskGroup() as group:
-            following = group.create_task(learner.follow(), name="learner follows the log")
+            following = group.create_task(learner.following.follow(), name="learner follows the log")
             await learner.train(until_updates)
             following.cancel()
     except ExceptionGroup as failed:
@@ -142,16 +135,17 @@ class Learner:
         self._blobs = blobs
         self._publisher = publisher
         self._executor = executor
-        self._buffer = ReplayBuffer()
-        self._state: BufferState = restored.state
+        self.following = Following(log, publisher, state=restored.state, chains=restored.chains)
         self._training: Trainer = restored.training
         self._recomputed = restored.recomputed
         self._begun = restored.begun
         """Number of the batch that `training` has begun."""
-        self._chains = restored.chains
-        """Checked as far as the state is folded."""
         self._spans = TrainingSpans(log)
-        self._grown = asyncio.Condition()
+
+    @property
+    def _state(self) -> BufferState:
+        """The fold as it stands; it grows during every await."""
+        return self.following.state
 
     def report(self) -> LearnerReport:
         """Where it stands."""
@@ -159,33 +153,6 @@ class Learner:
         return LearnerReport(
             updates=state.updates, version=state.version, batches=state.batches, recomputed=self._recomputed
         )
-
-    async def follow(self) -> None:
-        """Fold the log as it grows, for ever."""
-        bookmark = Bookmark(position=self._state.position, digest=self._state.latest, first_digest=b"")
-        tail = tail_batches(
-            self._log, after=self._state.position, strict=True, bookmark=bookmark, chains=self._chains
-        )
-        async with aclosing(tail) as batches:
-            async for recordeds, _ in batches:
-                for recorded in recordeds:
-                    self._require_own(recorded)
-                    self._state = self._buffer.apply(self._state, recorded)
-                async with self._grown:
-                    self._grown.notify_all()
-
-    def _require_own(self, recorded: Recorded) -> None:
-        """Refuse another's fact of training: its fold would say that updates were done which this model has not seen."""
-        envelope = recorded.envelope
-        if (
-            BY_CLASS[type(recorded.fact)].family == "learner"
-            and envelope.incarnation != self._publisher.incarnation
-        ):
-            raise ExpectationFailed(
-                f"another learner writes to run {self._log.run}: {envelope.incarnation} recorded {envelope.type} at position "
-                f"{recorded.position}. This one, {self._publisher.incarnation}, ends, and starts again from the log; nothing "
-                "was recorded twice. Stop one of the two if both go on; a run has one learner."
-            )
 
     async def train(self, until_updates: int | None) -> None:
         """Do what is due, one fact at a time, until the goal is reached."""
@@ -227,10 +194,10 @@ class Learner:
         assert self._state.started is not None
         base = self._state.started.base_policy
         fact = WeightsPublished(version=0, model=POLICY, weights=base, update=0)
-        await self._decide(fact, entity="policy_v0")
+        await self.following.decide(fact, entity="policy_v0")
 
     async def _sweep(self, swept: SamplesSwept) -> None:
-        await self._decide(swept, entity="samples")
+        await self.following.decide(swept, entity="samples")
 
     async def _score(self, samples: list[Sample]) -> None:
         """How sure the policy is of what may be replayed, before a phase is planned from it."""
@@ -243,11 +210,13 @@ class Learner:
             positions=pack_positions([sample.position for sample in samples]),
             perplexities=pack_floats(found),
         )
-        await self._decide(fact, entity="replay")
+        await self.following.decide(fact, entity="replay")
 
     async def _plan(self, planned: BatchPlanned) -> None:
         async with self._spans.planning(planned):
-            await self._decide(planned, entity=f"batch_{planned.batch}", correlation=f"batch_{planned.batch}")
+            await self.following.decide(
+                planned, entity=f"batch_{planned.batch}", correlation=f"batch_{planned.batch}"
+            )
         _log.info(
             "batch planned", batch=planned.batch, episodes=len(planned.episodes), version=planned.version
         )
@@ -263,7 +232,9 @@ class Learner:
                 await self._compute(lambda: training.begin(plan_, batch))
                 self._begun = batch.number
             fact = await self._compute(lambda: training.step(index))
-            await self._decide(fact, entity=name, ordinal=index, causation=batch.event, correlation=name)
+            await self.following.decide(
+                fact, entity=name, ordinal=index, causation=batch.event, correlation=name
+            )
             if (told := mismatch_alarm(fact, plan_, self._state.settings.learner)) is not None:
                 await self._publisher.publish(told, entity=name, correlation=name)
             updated(begun, fact)
@@ -284,7 +255,7 @@ class Learner:
         with self._spans.publishing(version):
             weights = await self._store(lambda: self._blobs.put(training.weights(model)))
             fact = WeightsPublished(version=version, model=model, weights=weights, update=updates)
-            await self._decide(
+            await self.following.decide(
                 fact, entity=f"{model}_v{version}", causation=state.batch.event, correlation=name
             )
         _log.info("weights published", model=model, version=version, update=updates)
@@ -297,12 +268,12 @@ class Learner:
         fact = CheckpointSaved(
             update=counters.update, batch=batch, version=version, state=counters.state, blob=blob
         )
-        await self._decide(fact, entity=f"batch_{batch}", correlation=f"batch_{batch}")
+        await self.following.decide(fact, entity=f"batch_{batch}", correlation=f"batch_{batch}")
 
     async def _save_snapshot(self) -> None:
         """Keep the fold as it is at this moment: between two awaits, state and chains stand at the same event."""
         state = self._state
-        content = LEARNER.encode(Folded(state, self._chains.links))
+        content = LEARNER.encode(Folded(state, self.following.chains.links))
         position, latest, digest = state.position, state.latest, state.digest.value
         blob = await self._store(lambda: self._blobs.put(content))
         saved = await append_snapshot(
@@ -314,7 +285,7 @@ class Learner:
             position_digest=latest,
             log_digest=digest,
         )
-        await self._reach(saved)
+        await self.following.reach(saved)
         _log.info("snapshot saved", position=position, size_bytes=blob.size)
 
     async def _release(self, release: Release) -> None:
@@ -323,7 +294,7 @@ class Learner:
         position = await self._publisher.decide(
             fact, entity=release.blob.sha256, policy_version=self._state.version
         )
-        await self._reach(position)
+        await self.following.reach(position)
         await self._compute(lambda: self._blobs.release(release.blob))
 
     async def _wait(self, since: float) -> float:
@@ -331,55 +302,14 @@ class Learner:
         limit_s = self._state.settings.learner.batch_wait_s
         position = self._state.position
         try:
-            async with asyncio.timeout_at(since + limit_s), self._grown:
-                await self._grown.wait_for(lambda: self._state.position > position)
+            async with asyncio.timeout_at(since + limit_s):
+                await self.following.more(than=position)
         except TimeoutError:
             what = missing(self._state, self._state.settings)
             fact = WaitExceeded(setting="learner.batch_wait_s", limit_s=limit_s, waited_for=what)
             await self._publisher.publish(fact, entity="learner")
             return asyncio.get_running_loop().time()
         return since
-
-    async def _decide(
-        self,
-        fact: Fact,
-        *,
-        entity: str,
-        ordinal: int = 0,
-        causation: str | None = None,
-        correlation: str | None = None,
-    ) -> None:
-        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded."""
-        subject = family_wildcard(self._log.run, "learner")
-        last = self._state.last_learner
-        try:
-            position = await self._publisher.decide(
-                fact,
-                entity=entity,
-                ordinal=ordinal,
-                causation=causation,
-                correlation=correlation,
-                policy_version=self._state.version,
-                expect=Expectation(subject=subject, last=last),
-            )
-        except ExpectationFailed as error:
-            raise ExpectationFailed(
-                f"another learner writes to run {self._log.run}: the learner's last event is not at position {last} any "
-                f"more. Nothing was recorded twice. Stop one of the two; a run has one learner. ({error})"
-            ) from error
-        await self._reach(position)
-
-    async def _reach(self, position: int) -> None:
-        """Wait until the fold has come as far as an event that the log acknowledged."""
-        limit_s = self._state.settings.log.append_timeout_s
-        try:
-            async with asyncio.timeout(limit_s), self._grown:
-                await self._grown.wait_for(lambda: self._state.position >= position)
-        except TimeoutError as error:
-            raise BrokerUnreachable(
-                f"position {position} was acknowledged but did not come back from the log of run {self._log.run} within "
-                f"{limit_s:g} s (log.append_timeout_s); the log was read up to {self._state.position}."
-            ) from error
 
     async def _store(self, work: Callable[[], T]) -> T:
         """Run work that stores a blob; on a full disk again and again, since nothing can be trained beyond it."""

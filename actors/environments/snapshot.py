@@ -14,7 +14,7 @@ from playwright.async_api import Page as BrowserPage
 
 from core.errors import EnvironmentFailed
 from core.ids import digest_hex
-from core.observation import Node, Observation, Page
+from core.observation import KINDS, Node, Observation, Page
 
 
 def script(name: str) -> str:
@@ -142,22 +142,6 @@ def decode_snapshot(found: object) -> Snapshot:
     return snapshot
 
 
-KINDS = frozenset(
-    [
-        "text",
-        "heading",
-        "link",
-        "button",
-        "input",
-        "textarea",
-        "select",
-        "checkbox",
-        "radio",
-        "image",
-        "clickable",
-    ]
-)
-"""What snapshot.js calls things."""
 _TAG = re.compile(r"[^\s<>&\"']{1,200}")
 
 

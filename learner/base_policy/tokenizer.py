@@ -11,6 +11,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from core.observation import KINDS
 from learner.base_policy.pages import MOST_IDS
 
 PAD, USER, ASSISTANT, END = "<|pad|>", "<|user|>", "<|assistant|>", "<|end|>"
@@ -19,25 +20,11 @@ SPECIAL = (PAD, USER, ASSISTANT, END)
 VOCABULARY_SIZE = 2048
 MAX_TOKENS = 2048
 
-_KINDS = (
-    "text",
-    "heading",
-    "link",
-    "button",
-    "input",
-    "textarea",
-    "select",
-    "checkbox",
-    "radio",
-    "image",
-    "clickable",
-)
-
 WHOLE = (
     "Task Instruction:",
     "\n\nRound ",
     "\n\n** Simplified html **",
-    *(f"\n{kind}" for kind in _KINDS),
+    *(f"\n{kind}" for kind in KINDS),
     " = on",
     " = off",
     "# Element:",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.companions import CompanionEnded, Companions, require_place
-from app.configuration import find_conflicts
+from app.conflicts import find_conflicts
 from core.errors import SettingsError
 from core.models.arithmetic import device_for, require_device
 from core.settings import LearnerSettings, Settings

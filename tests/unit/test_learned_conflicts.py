@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from app.configuration import find_conflicts
+from app.conflicts import find_conflicts
 from core.settings import Settings
 
 

@@ -6,7 +6,8 @@ import pytest
 from curriculum_story import SOURCES
 
 from actors.curriculum.pool import configured_pool, task_name
-from app.configuration import find_conflicts, resolve
+from app.configuration import resolve
+from app.conflicts import find_conflicts
 from app.evaluation import Tally, plan_attempts
 from app.task_selection import Selection, divide, held_out_file, settings_file
 from core.errors import SettingsError

@@ -1,0 +1,48 @@
+"""Who invents tasks for the curriculum and who values them, as a run's settings say."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from actors.curriculum.inventing import Inventor
+from actors.curriculum.valuing import Valuer
+from app.runs import RunHandle
+from app.supervisor import home_folder
+from core.endpoint import ENDPOINT
+from core.phases import PHASED
+from core.settings import Settings
+from core.states import ORM
+
+
+@asynccontextmanager
+async def inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
+    """Who invents tasks in words, where the settings want that."""
+    if settings.evolution.generator != ENDPOINT:
+        yield None
+        return
+    from actors.endpoint.client import Endpoint
+    from app.judges import MEMORY
+
+    async with Endpoint(
+        settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
+    ) as endpoint:
+        yield Inventor(endpoint, run_seed=settings.run.seed)
+
+
+def valuer_of(handle: RunHandle) -> Valuer | None:
+    """The model that values generated tasks, where the learner trains it; it loads torch."""
+    settings = handle.settings
+    by_orm = settings.evolution.valued_by == ORM
+    if not settings.evolution.generator or (settings.learner.algorithm not in PHASED and not by_orm):
+        return None
+    from actors.engines.valuing import CriticValuer, OutcomeValuer
+    from core.models.folders import policy_folder
+
+    if by_orm:
+        return OutcomeValuer(policy_folder(settings.policy.base), blobs=handle.blobs, settings=settings)
+
+    return CriticValuer(
+        policy_folder(settings.policy.base),
+        settings.learner.critic_heads,
+        blobs=handle.blobs,
+        settings=settings,
+    )
