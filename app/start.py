@@ -1,8 +1,8 @@
 """`hindcast start`: the whole system under honcho, what it does in words, and an end when a goal is reached.
 
-Consumes the log's tail. Waits for every part to answer (`READY_S`), then for the goal or a signal; a second signal waits
-for nothing (`app.interrupts`). Produces `control.requested` (drain) and `run.finished` when the goal is reached;
-everything else is done by the roles.
+Consumes the log's tail, once for its own lines and once for alerts (`app.alerts.beside`). Waits for every part to answer
+(`READY_S`), then for the goal or a signal; a second signal waits for nothing (`app.interrupts`). Produces
+`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from app.alerts.beside import telling_alerts
 from app.alerts.processes import Alerts
 from app.bus import READY
 from app.interrupts import heed_interrupts
@@ -171,7 +172,10 @@ async def run_system(
             say(
                 f"everything is up. Look at {page} · in another terminal: hindcast run show {launch.run} · hindcast log tail"
             )
-            progress = await follow(handle_of(), system, launch, say, stop)
+            handle = handle_of()
+            # nobody reads alerts where nothing is printed
+            async with contextlib.nullcontext() if as_json else telling_alerts(handle, say):
+                progress = await follow(handle, system, launch, say, stop)
     finally:
         say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)

@@ -65,7 +65,8 @@ def holding(home: Path) -> Iterator[None]:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise StartFailed(
-                f"another system runs in {home}. Stop it first, or set HINDCAST_HOME to another folder."
+                f"another system runs in {home}, or somebody records, imports or repairs there. Stop that first, or set "
+                "HINDCAST_HOME to another folder."
             ) from None
         yield
 

@@ -1,7 +1,8 @@
-"""The incidents of a run in the store of whoever watches it: each noted once, and told once.
+"""The incidents of a run in the store of whoever watches it: each noted once, shown once, and sent once.
 
-What was told is marked after the telling. A process that is killed between the two tells it again, under the same id: who
-receives it can tell that it is the same.
+What was shown on the terminal is marked apart from what is told for good: a webhook may refuse a message for hours, and
+the watcher be started again meanwhile. Both are marked afterwards. A process that is killed in between tells it again,
+under the same id: who receives it can tell that it is the same.
 """
 
 from collections.abc import Iterable
@@ -26,6 +27,14 @@ incidents = Table(
     Column("over_told", Boolean, nullable=False),
 )
 """`told`, `over_told`: whether its beginning and its end were."""
+shown = Table(
+    "hindcast_incidents_shown",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("id", Text, primary_key=True),
+    Column("over", Boolean, primary_key=True),
+)
+"""Which beginnings and ends the terminal has shown, whoever else is still to be told."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,6 +47,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     over: bool
     """Whether it is about its end."""
     text: str
+
+    @property
+    def line(self) -> str:
+        """As terminals show it."""
+        return f"{'over' if self.over else 'ALERT'} · {self.text} (run {self.run}, {self.id})"
 
 
 class Incidents:
@@ -90,6 +104,18 @@ class Incidents:
             if row.over and not row.over_told:
                 found.append(_message(row.run, row.id, row.kind, row.position, row.over, over=True))
         return found
+
+    def unshown(self) -> list[Message]:
+        """Of what is untold, what the terminal has not shown either; in the same order."""
+        mine = select(shown.c.id, shown.c.over).where(shown.c.run == self._run)
+        with self._store.asking() as db:
+            known = {(row.id, row.over) for row in db.execute(mine)}
+        return [one for one in self.untold() if (one.id, one.over) not in known]
+
+    def mark_shown(self, message: Message) -> None:
+        """The terminal has shown it."""
+        with self._store.asking() as db:
+            db.execute(insert(shown).values(run=self._run, id=message.id, over=message.over))
 
     def mark(self, message: Message) -> None:
         """It was told."""

@@ -7,7 +7,7 @@ store, each noted once, and messages about them, each marked once it was taken (
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 import msgspec
@@ -16,7 +16,7 @@ import structlog
 from app.alerts.incidents import Incidents, Message
 from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
 from app.alerts.webhook import WebhookFailed, post
-from app.attach.listing import list_consumers
+from app.attach.listing import ConsumerRow, list_consumers
 from app.attach.running import Attachment, Session, attach, store_url
 from app.attach.store import Store
 from app.attach.target import Attached
@@ -34,6 +34,10 @@ LONGEST_RETRY_S = 300.0
 _log = structlog.get_logger(__name__)
 
 Said = Callable[[Message], None]
+
+
+Lags = Mapping[str, tuple[float | None, int]]
+"""By consumer: how many seconds it is behind, at which position; None: that cannot be told now."""
 
 
 class Clock:
@@ -58,11 +62,16 @@ class Clock:
             if one.position != last
         ]
 
-    def lag(self, lags: dict[str, tuple[float, int]], *, standing: list[Incident]) -> list[Incident]:
-        """What consumers' lags say: by name, seconds and position."""
+    def lag(self, lags: Lags, *, standing: list[Incident]) -> list[Incident]:
+        """What the lags of everybody who is at work say."""
         found = []
         begun = {one.id.split(".")[1]: one for one in standing}
+        for name, one in begun.items():
+            if name not in lags:
+                found.append(msgspec.structs.replace(one, over=f"{name} is not attached any more"))
         for name, (lag_s, position) in lags.items():
+            if lag_s is None:
+                continue
             grows = lag_s > self._lags.get(name, lag_s)
             if name in begun and lag_s < self._limits.lag_s / 2:
                 found.append(msgspec.structs.replace(begun[name], over=f"{name} is {lag_s:.0f} s behind"))
@@ -80,20 +89,18 @@ class Teller:
         self._incidents = incidents
         self._said = said
         self._webhook = webhook
-        self._shown: set[tuple[str, bool]] = set()
         self._next_try = 0.0
         self._wait_s = FIRST_RETRY_S
 
     def tell(self, now_s: float) -> None:
-        """Everything that nobody was told yet. Blocking."""
+        """Everything that nobody was told yet. Blocking. The terminal does not wait for the webhook."""
+        for message in self._incidents.unshown():
+            self._said(message)
+            self._incidents.mark_shown(message)
+        if now_s < self._next_try:
+            return
         for message in self._incidents.untold():
-            key = (message.id, message.over)
-            if key not in self._shown:
-                self._shown.add(key)
-                self._said(message)
             if self._webhook:
-                if now_s < self._next_try:
-                    return
                 try:
                     post(self._webhook, message)
                 except WebhookFailed as error:
@@ -111,11 +118,12 @@ async def watch_alerts(
     session: Session,
     said: Said,
     *,
+    name: str = NAME,
     begin: str = "live",
     webhook: str = "",
     look_s: float = LOOK_S,
 ) -> int:
-    """Watch until the session is stopped; returns the position reached.
+    """Watch until the session is stopped; returns the position reached. `name`: what was told is known under it.
 
     Raises:
         AlreadyAttached: somebody watches this run.
@@ -123,11 +131,12 @@ async def watch_alerts(
 
     """
     fold = AlertFold(thresholds, judge=handle.settings.judge.judges[0])
-    store = Store(store_url(handle, NAME))
+    store = Store(store_url(handle, name))
     incidents = Incidents(store, handle.name)
     await asyncio.to_thread(incidents.prepare)
-    looking = _Looking(handle, Clock(thresholds), Teller(incidents, said, webhook=webhook), incidents, store)
-    attachment = Attachment(target=TARGET, name=NAME, begin=begin)
+    teller = Teller(incidents, said, webhook=webhook)
+    looking = _Looking(handle, Clock(thresholds), teller, incidents, lambda: _state(store, handle.name, name))
+    attachment = Attachment(target=TARGET, name=name, begin=begin)
     over = asyncio.Event()
     try:
         async with asyncio.TaskGroup() as group:
@@ -140,17 +149,34 @@ async def watch_alerts(
     return report.position
 
 
+def lags_of(rows: Sequence[ConsumerRow]) -> Lags:
+    """How far behind everybody is who is at work: not who watches, nor who was stopped on purpose or works elsewhere.
+
+    A work queue counts whoever works on it: it waits here.
+    """
+    working = [
+        row for row in rows if row.target != TARGET and (row.state != "stopped" or row.kind == "queue")
+    ]
+    return {row.name: (row.lag_s, row.position or 0) for row in working}
+
+
 class _Looking:
     """Looks at everything that incidents come from."""
 
     def __init__(
-        self, handle: RunHandle, clock: Clock, teller: Teller, incidents: Incidents, store: Store
+        self,
+        handle: RunHandle,
+        clock: Clock,
+        teller: Teller,
+        incidents: Incidents,
+        state: Callable[[], Watched],
     ) -> None:
+        """`state`: what the fold has come to. Blocking."""
         self._handle = handle
         self._clock = clock
         self._teller = teller
         self._incidents = incidents
-        self._store = store
+        self._state = state
         self._last = 0
 
     async def until(self, over: asyncio.Event, look_s: float) -> None:
@@ -170,26 +196,26 @@ class _Looking:
         still = await asyncio.to_thread(self._incidents.unfinished, "still")
         if last:  # else the broker was never reached, and what stands still has not moved for that
             found += self._clock.still(last, time.monotonic(), expected=expected, standing=still)
-        slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
-        found += self._clock.lag(lags, standing=slow)
+        if lags is not None:
+            slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
+            found += self._clock.lag(lags, standing=slow)
         await asyncio.to_thread(self._incidents.note, found)
         await asyncio.to_thread(self._teller.tell, time.monotonic())
 
-    async def _reached(self, *, up: bool) -> tuple[int, dict[str, tuple[float, int]]]:
-        """The log's last position, and how far behind everybody is; what was known before while the broker is away."""
+    async def _reached(self, *, up: bool) -> tuple[int, Lags | None]:
+        """The log's last position, and how far behind everybody is who is at work; None: nobody can be asked now."""
         try:
             async with self._handle.connect_log("reader") as log:
                 self._last = (await log.identity()).last
-            rows = await list_consumers(self._handle) if up else []
+            return self._last, lags_of(await list_consumers(self._handle)) if up else None
         except BrokerUnreachable as error:
             _log.warning(str(error))
-            return self._last, {}
-        told = [row for row in rows if row.lag_s is not None and row.name != NAME]
-        return self._last, {row.name: (row.lag_s or 0.0, row.position or 0) for row in told}
+            return self._last, None
 
-    def _state(self) -> Watched:
-        mine = [one for one in self._store.standings(self._handle.name) if one.name == NAME]
-        with suppress(msgspec.MsgspecError):
-            if mine and mine[0].state is not None:
-                return msgspec.msgpack.decode(mine[0].state, type=Watched)
-        return Watched()
+
+def _state(store: Store, run: str, name: str) -> Watched:
+    mine = [one for one in store.standings(run) if one.name == name]
+    with suppress(msgspec.MsgspecError):
+        if mine and mine[0].state is not None:
+            return msgspec.msgpack.decode(mine[0].state, type=Watched)
+    return Watched()

@@ -42,7 +42,8 @@ def alerts(
 ) -> None:
     """Watch a run and say when success falls, mismatch rises, lag grows or nothing moves, each once; Ctrl-C ends it.
 
-    It is a consumer with a store of its own: started again, it goes on where it was and repeats nothing.
+    `hindcast start` says the same in its own terminal. This is a consumer with a store of its own: started again, it goes on
+    where it was and repeats nothing.
 
     Example: hindcast alerts --webhook http://127.0.0.1:9000/alerts
     """
@@ -60,9 +61,7 @@ def alerts(
         if as_json:
             print_json(msgspec.to_builtins(message))
         else:
-            print_text(
-                f"{'over' if message.over else 'ALERT'} · {message.text} (run {message.run}, {message.id})"
-            )
+            print_text(message.line)
 
     asyncio.run(_watch(run, limits, said, begin=begin, webhook=webhook))
 

@@ -1,12 +1,12 @@
 """`hindcast ctl pause / resume / drain / cancel / set`."""
 
 import asyncio
-from getpass import getuser
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
+from app.author import this_user
 from app.changing import change_recipe
 from app.cli.options import Json, RunOption
 from app.cli.output import print_json, print_text
@@ -87,7 +87,9 @@ def set_settings(
 
     Example: hindcast ctl set learner.kl_coefficient=0.1 --reason "it drifts"
     """
-    changed = asyncio.run(change_recipe(open_run(run), overrides, author=author or getuser(), reason=reason))
+    changed = asyncio.run(
+        change_recipe(open_run(run), overrides, author=author or this_user(), reason=reason)
+    )
     if as_json:
         print_json(msgspec.to_builtins(changed))
         return
@@ -105,7 +107,7 @@ def _ask(
     as_json: bool,
 ) -> None:
     asked = asyncio.run(
-        ask_run(open_run(run), command, author=author or getuser(), reason=reason, arguments=arguments)
+        ask_run(open_run(run), command, author=author or this_user(), reason=reason, arguments=arguments)
     )
     if as_json:
         print_json(msgspec.to_builtins(asked))

@@ -1,13 +1,13 @@
 """`hindcast episode list / show / dispute`."""
 
 import asyncio
-from getpass import getuser
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 import typer
 
+from app.author import this_user
 from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption, SourceOption
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.cli.reading import asking, position_at
@@ -141,7 +141,7 @@ def dispute_one(
     """
     told = asyncio.run(
         dispute(
-            open_run(run), episode, outcome=outcome, author=author or getuser(), reason=reason, judge=judge
+            open_run(run), episode, outcome=outcome, author=author or this_user(), reason=reason, judge=judge
         )
     )
     if as_json:

@@ -20,7 +20,7 @@ from app.runs import RunHandle, list_runs, open_run
 from app.screen import require_screen, type_done
 from app.selection import select_run
 from app.supervisor import home_folder
-from app.system import check_home_is_free
+from app.system import holding
 from app.web_tasks import overrides_for, require_sound_groups, require_task_secrets, with_task
 from core.errors import SettingsError
 
@@ -74,65 +74,67 @@ def record(
     from app.recorder import append, play  # loads torch
 
     home = home_folder()
-    check_home_is_free(home)
     if headless and script is None:
         raise SettingsError("--headless opens no window for a person: say with --script what is done")
     if not headless:
         require_screen()
-    handle = _existing(home, run, making=bool(recipe or overrides or tasks))
-    if handle is None and tasks is None:
-        raise SettingsError(
-            "there is no such run yet, and a new one takes its tasks from a file: name it with --tasks FILE.toml"
+    with holding(
+        home
+    ):  # throughout: a system that began while the person acts would have its actors play what is appended
+        handle = _existing(home, run, making=bool(recipe or overrides or tasks))
+        if handle is None and tasks is None:
+            raise SettingsError(
+                "there is no such run yet, and a new one takes its tasks from a file: name it with --tasks FILE.toml"
+            )
+        if handle is not None and (recipe or overrides):
+            raise SettingsError(
+                f"run {handle.name} exists, and keeps its recipe and its settings: leave out --recipe and --set, or name a new run "
+                "with --run"
+            )
+        known = tasks if tasks is not None and tasks.exists() else None
+        settings = (
+            handle.settings
+            if handle is not None
+            else resolve(recipe=recipe, overrides=[*overrides_for(known), *(overrides or [])]).settings
         )
-    if handle is not None and (recipe or overrides):
-        raise SettingsError(
-            f"run {handle.name} exists, and keeps its recipe and its settings: leave out --recipe and --set, or name a new run "
-            "with --run"
+        require_task_secrets(settings)
+        entries = tasks_of(read_tasks(known) if known else settings.web.tasks)
+        definition = (
+            _named(task, entries)
+            if task is not None
+            else _new_task(
+                url,
+                instruction,
+                name=name,
+                family=family,
+                defaults=read_defaults(known) if known else {"max_steps": RECORDED_STEPS},
+            )
         )
-    known = tasks if tasks is not None and tasks.exists() else None
-    settings = (
-        handle.settings
-        if handle is not None
-        else resolve(recipe=recipe, overrides=[*overrides_for(known), *(overrides or [])]).settings
-    )
-    require_task_secrets(settings)
-    entries = tasks_of(read_tasks(known) if known else settings.web.tasks)
-    definition = (
-        _named(task, entries)
-        if task is not None
-        else _new_task(
-            url,
-            instruction,
-            name=name,
-            family=family,
-            defaults=read_defaults(known) if known else {"max_steps": RECORDED_STEPS},
+        if known is not None and task is None and definition.name in {one.name for one in entries}:
+            raise SettingsError(f"{known} has a task {definition.name!r} already: choose another --name")
+        if handle is None:
+            require_sound_groups(with_task(settings, definition))
+        siblings = [one.name for one in entries if one.family == definition.family]
+        number = siblings.index(definition.name) if definition.name in siblings else len(siblings)
+        recorded = asyncio.run(
+            play(
+                definition,
+                number=number,
+                derive_check=task is None,
+                settings=settings,
+                home=home,
+                headed=not headless,
+                patience_s=patience,
+                acting=_acting(script, definition.start),
+                said=say,
+            )
         )
-    )
-    if known is not None and task is None and definition.name in {one.name for one in entries}:
-        raise SettingsError(f"{known} has a task {definition.name!r} already: choose another --name")
-    if handle is None:
-        require_sound_groups(with_task(settings, definition))
-    siblings = [one.name for one in entries if one.family == definition.family]
-    number = siblings.index(definition.name) if definition.name in siblings else len(siblings)
-    recorded = asyncio.run(
-        play(
-            definition,
-            number=number,
-            derive_check=task is None,
-            settings=settings,
-            home=home,
-            headed=not headless,
-            patience_s=patience,
-            acting=_acting(script, definition.start),
-            said=say,
-        )
-    )
-    if task is None and tasks is not None:
-        append_task(tasks, recorded.definition)
-    if handle is None:
-        chosen = [*overrides_for(tasks), *(overrides or [])]
-        handle = select_run(home, name=run, recipe=recipe, overrides=chosen)
-    position = asyncio.run(append(handle, recorded))
+        if task is None and tasks is not None:
+            append_task(tasks, recorded.definition)
+        if handle is None:
+            chosen = [*overrides_for(tasks), *(overrides or [])]
+            handle = select_run(home, name=run, recipe=recipe, overrides=chosen)
+        position = asyncio.run(append(handle, recorded))
     _print(handle, recorded, position, as_json=as_json)
 
 

@@ -1,4 +1,4 @@
-"""Successful episodes as chats in DATASET_FILE (JSONL), each once, evaluations left out; what a crash leaves is cut off."""
+"""Successful episodes as chats in DATASET_FILE (JSONL), each once, no evaluations; the first sure verdict settles one."""
 
 import json
 import os
@@ -7,34 +7,34 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from app.attach import Recorded
-from events.catalogue import EpisodeJudged, EpisodeRequested, EpisodeStarted, StepTaken
+from events import catalogue as ev
 
-BEGIN, TELL = "INSERT INTO turn VALUES (:of, -1, '')", "UPDATE turn SET said = :said WHERE episode = :of"
-TAKE = "INSERT INTO turn SELECT :of, :at, :said WHERE EXISTS (SELECT 1 FROM turn WHERE episode = :of)"
-TURNS = "SELECT number, said FROM turn WHERE episode = :of ORDER BY number"
+BEGIN, FORGET = "INSERT INTO said VALUES (:of, 0, '')", "DELETE FROM said WHERE episode = :of"
+TAKE = "INSERT INTO said SELECT :of, :at, :said FROM said WHERE episode = :of AND position = 0"
+CHAT = "SELECT content FROM said WHERE episode = :of AND position > 0 ORDER BY position"
 
 
 def prepare(db: Connection) -> None:
     """Make the tables, before the first event."""
-    db.execute(text("CREATE TABLE IF NOT EXISTS turn (episode TEXT, number INT, said TEXT)"))
+    db.execute(text("CREATE TABLE IF NOT EXISTS said (episode TEXT, position BIGINT, content TEXT)"))
     db.execute(text("CREATE TABLE IF NOT EXISTS written (size BIGINT)"))
 
 
 def consumer(event: Recorded, db: Connection) -> None:
-    """Keep the turns of an episode; write them when a judge says success."""
+    """Keep what is said in an episode; write it when a judge says success. What a crash left is cut off."""
     match event.fact:
-        case EpisodeRequested(episode=of, origin="online" | "demonstration"):
+        case ev.EpisodeRequested(episode=of, origin="online" | "demonstration"):
             db.execute(text(BEGIN), {"of": of})
-        case EpisodeStarted(episode=of, instruction=said):
-            db.execute(text(TELL), {"of": of, "said": said})
-        case StepTaken(episode=of, index=at, answer=said):
-            db.execute(text(TAKE), {"of": of, "at": at, "said": said})
-        case EpisodeJudged(episode=of, judgment=said) if said.outcome == "success":
-            turns = db.execute(text(TURNS), {"of": of}).all()
-            chat = [{"role": "assistant" if at >= 0 else "user", "content": words} for at, words in turns]
-            line = json.dumps({"id": of, "messages": chat}) + "\n" if chat else ""
-            with Path(os.environ.get("DATASET_FILE", "dataset.jsonl")).open("a") as file:
-                file.truncate(db.scalar(text("SELECT max(size) FROM written")) or 0)
-                file.write(line)
-                db.execute(text("INSERT INTO written VALUES (:size)"), {"size": file.tell()})
-            db.execute(text("DELETE FROM turn WHERE episode = :of"), {"of": of})
+        case ev.EpisodeStarted(episode=of, instruction=said) | ev.StepTaken(episode=of, answer=said):
+            db.execute(text(TAKE), {"of": of, "at": event.position, "said": said})
+        case ev.EpisodeAbandoned(episode=of) | ev.EpisodeCancelled(episode=of):
+            db.execute(text(FORGET), {"of": of})
+        case ev.EpisodeJudged(episode=of, judgment=said) if said.outcome != "undecided":
+            turns = enumerate(db.scalars(text(CHAT), {"of": of}).all())
+            chat = [{"role": "assistant" if at else "user", "content": turn} for at, turn in turns]
+            if chat and said.outcome == "success":
+                with Path(os.environ.get("DATASET_FILE", "dataset.jsonl")).open("a") as file:
+                    file.truncate(db.scalar(text("SELECT max(size) FROM written")) or 0)
+                    file.write(json.dumps({"id": of, "messages": chat}) + "\n")
+                    db.execute(text("INSERT INTO written VALUES (:size)"), {"size": file.tell()})
+            db.execute(text(FORGET), {"of": of})

@@ -1,5 +1,6 @@
 """The folder that an export is written into: there as a whole, or not at all."""
 
+import fcntl
 import os
 import re
 import shutil
@@ -19,30 +20,78 @@ class ExportRefused(HindcastError):
     exit_code = 2
 
 
+class ExportFailed(HindcastError):
+    """The disk does not take an export."""
+
+
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
-    """A new folder beside it to write into, which takes the name when the block has ended well; else nothing stays.
+    """A new folder beside it to write into, which takes the name, durably, when the block has ended well; else nothing stays.
+
+    What a killed export has left there is dropped, and written anew: a log is read from its start in one go, and a parquet file
+    is none before its end, so there is nothing to go on with.
 
     Raises:
-        ExportRefused: something stands there already.
+        ExportRefused: something stands there already, or another export is writing it.
+        ExportFailed: the disk has no room, or lets nobody write there.
 
     """
+    folder = folder.absolute()
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ExportRefused(
             f"{folder} is there already and not empty: an export is never mixed with what was there. Name another folder "
             "with --to, or delete it"
         )
-    parent = folder.absolute().parent
-    parent.mkdir(parents=True, exist_ok=True)
-    unfinished = parent / f".{folder.name}.unfinished-{os.getpid()}"
-    shutil.rmtree(unfinished, ignore_errors=True)  # of a killed process that had our number
-    unfinished.mkdir()
+    unfinished = folder.with_name(f".{folder.name}.unfinished")
     try:
-        yield unfinished
-        unfinished.rename(folder)
-    except BaseException:
-        shutil.rmtree(unfinished, ignore_errors=True)
-        raise
+        held = _claim(unfinished)
+        try:
+            yield unfinished
+            _sync_all(unfinished)
+            unfinished.rename(folder)
+            _sync(folder.parent)
+        except BaseException:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        finally:
+            os.close(held)
+    except OSError as error:
+        raise ExportFailed(f"the export into {folder} broke off, and nothing of it stays: {error}") from error
+
+
+def _claim(unfinished: Path) -> int:
+    """Make it ours, and empty, until the descriptor that this returns is closed or this process is gone."""
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    unfinished.mkdir(exist_ok=True)
+    held = os.open(unfinished, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not os.path.samestat(os.fstat(held), unfinished.stat()):
+            raise FileNotFoundError  # whoever held it has just finished
+        for entry in unfinished.iterdir():
+            shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+    except (BlockingIOError, FileNotFoundError) as error:
+        os.close(held)
+        raise ExportRefused(
+            f"another export into the same folder is at work in {unfinished}: wait for it, or name another folder with --to"
+        ) from error
+    return held
+
+
+def _sync_all(folder: Path) -> None:
+    """Return once everything in a folder is durable."""
+    for place, _, names in os.walk(folder):
+        for name in names:
+            _sync(Path(place, name))
+        _sync(Path(place))
+
+
+def _sync(place: Path) -> None:
+    descriptor = os.open(place, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def file_name(episode: str, suffix: str) -> str:

@@ -7,7 +7,6 @@ this page, each form carries a word that only our pages hold, and the guard has 
 import asyncio
 import secrets
 from collections.abc import Mapping
-from getpass import getuser
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from starlette.exceptions import HTTPException
@@ -15,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from app.author import this_user
 from app.controlling import Command, ask_run
 from app.disputing import dispute
 from app.page.runs import OpenRuns
@@ -56,7 +56,7 @@ class Saying:
             raise SettingsError(f"a page can pause, resume and drain a run, not {asked[:40]!r} it")
         given = {"of": said["of"]} if command == "resume" and said.get("of") else {}
         async with self._one_at_a_time:
-            await ask_run(run, command, author=getuser(), reason=reason, arguments=given)
+            await ask_run(run, command, author=this_user(), reason=reason, arguments=given)
         return _back(f"/{run.name}/")
 
     async def dispute(self, request: Request) -> Response:
@@ -69,7 +69,7 @@ class Saying:
                 run,
                 episode,
                 outcome=said.get("outcome", ""),
-                author=said.get("author", "").strip() or getuser(),
+                author=said.get("author", "").strip() or this_user(),
                 reason=said.get("reason", ""),
                 judge=said.get("judge") or None,
             )

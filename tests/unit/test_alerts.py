@@ -14,11 +14,13 @@ import pytest
 from recorded_home import make_home
 from synthetic_run import Told
 
+from app.alerts.beside import NAME, telling_alerts
 from app.alerts.incidents import Incidents, Message
 from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
-from app.alerts.watching import Clock, Teller, watch_alerts
+from app.alerts.watching import TARGET, Clock, Teller, lags_of, watch_alerts
 from app.alerts.webhook import WebhookFailed, post, require_webhook
-from app.attach.running import Session
+from app.attach.listing import ConsumerRow
+from app.attach.running import Session, detached
 from app.attach.store import Store
 from core.errors import SettingsError
 from core.evidence import Evidence, Judgment
@@ -190,6 +192,30 @@ def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_
     assert bool(over.over)
 
 
+def test_lag_that_cannot_be_told_stands_and_that_of_a_detached_consumer_is_over() -> None:
+    one = Incident(id="lag.sink.6", kind="lag", position=6, text="lag grows")
+    clock = Clock(LIMITS)
+    assert clock.lag({"sink": (None, 0), "learner": (0.0, 9)}, standing=[one]) == []
+    (over,) = clock.lag({"learner": (0.0, 9)}, standing=[one])
+    assert (over.id, over.over) == ("lag.sink.6", "sink is not attached any more")
+
+
+def test_only_who_is_at_work_is_behind() -> None:
+    def row(name: str, kind: str, state: str, target: str = "") -> ConsumerRow:
+        return ConsumerRow(name=name, kind=kind, state=state, target=target, position=5, lag_s=99.0)  # type: ignore[arg-type]
+
+    rows = [
+        row("learner", "ours", "running"),
+        row("curriculum", "ours", "stopped"),
+        row("verdicts", "queue", "stopped"),
+        row("sink", "attached", "failed"),
+        row("bridge", "attached", "stopped"),
+        row("alerts", "attached", "running", TARGET),
+        row("start-alerts", "attached", "running", TARGET),
+    ]
+    assert lags_of(rows) == dict.fromkeys(("learner", "verdicts", "sink"), (99.0, 5))
+
+
 class Receiver:
     """A webhook on this machine."""
 
@@ -264,6 +290,27 @@ def test_an_incident_is_told_once_and_again_only_until_the_webhook_takes_it(
     assert [key for key, _ in receiver.got] == ["tale/success.40/begun", "tale/success.40/over"]
     assert [body["text"] for _, body in receiver.got] == ["success falls", "success is back"]
     assert [(m.text, m.over) for m in said] == [("success falls", False), ("success is back", True)]
+
+
+def test_the_terminal_neither_waits_for_the_webhook_nor_is_told_again_by_a_second_watcher(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    other = Incident(id="lag.sink.41", kind="lag", position=41, text="lag grows")
+    receiver.answers = [503, 503]
+    said: list[str] = []
+    for _ in range(2):  # started again while the webhook refuses
+        store = Store(f"sqlite:///{tmp_path}/alerts.sqlite")
+        incidents = Incidents(store, "tale")
+        incidents.prepare()
+        incidents.note([ONE, other])
+        teller = Teller(incidents, lambda message: said.append(message.line), webhook=receiver.url)
+        teller.tell(0.0)
+        store.close()
+    assert said == [
+        "ALERT · success falls (run tale, success.40)",
+        "ALERT · lag grows (run tale, lag.sink.41)",
+    ]
+    assert receiver.answers == receiver.got == []
 
 
 def test_what_is_no_address_is_refused_before_anything_is_watched() -> None:
@@ -349,6 +396,33 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
         reached = await watch_alerts(handle, LIMITS, again, said.append, webhook=receiver.url, look_s=0.2)
     assert reached == last
     assert len(said) == len(receiver.got) == 1
+
+
+async def test_a_start_says_alerts_in_the_words_of_the_command_once_and_lives_without_them(
+    tmp_path: Path,
+) -> None:
+    handle = await make_home(tmp_path / "home", lived("+" * 200 + "-" * 20))
+    lines: list[str] = []
+    heard = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def say(line: str) -> None:
+        lines.append(line)
+        loop.call_soon_threadsafe(heard.set)
+
+    with detached(handle, NAME):
+        async with asyncio.timeout(120), telling_alerts(handle, say):
+            await heard.wait()
+    heard.clear()
+    async with asyncio.timeout(120), telling_alerts(handle, say):
+        await heard.wait()
+    async with asyncio.timeout(120), telling_alerts(handle, say):
+        pass
+    hindered, alert = lines
+    assert hindered.startswith(
+        f"alerts cannot be watched, trying further: a consumer called '{NAME}' is attached already"
+    )
+    assert alert.startswith("ALERT · success falls: ")
 
 
 async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(

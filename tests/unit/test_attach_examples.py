@@ -22,7 +22,15 @@ from app.cli import app
 from app.runs import RunHandle
 from core.arrays import unpack_floats
 from core.errors import SettingsError
-from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken, UpdateApplied
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    StepTaken,
+    UpdateApplied,
+)
 from events.codec import decode_envelope
 from events.envelope import Recorded
 from events.memory import MemoryLog
@@ -249,13 +257,20 @@ def test_the_dataset_builder_writes_every_success_once_as_a_chat(handle: RunHand
         for _, _, fact in FACTS
         if isinstance(fact, EpisodeRequested) and fact.origin in ("online", "demonstration")
     }
-    succeeded = {fact.episode for fact in JUDGED if fact.judgment.outcome == "success"}
+    sure = [fact for fact in reversed(JUDGED) if fact.judgment.outcome != "undecided"]
+    first = {fact.episode: fact.judgment.outcome for fact in sure}
+    succeeded = {episode for episode, outcome in first.items() if outcome == "success"}
     assert chats.keys() == wanted & succeeded != set()
     assert len(file.read_text().splitlines()) == len(chats)
     for episode, (task, *answers) in chats.items():
         steps = [f.answer for _, _, f in FACTS if isinstance(f, StepTaken) and f.episode == episode]
         assert task["role"] == "user"
         assert answers == [{"role": "assistant", "content": answer} for answer in steps]
+    gone = {fact.episode for _, _, fact in FACTS if isinstance(fact, EpisodeAbandoned | EpisodeCancelled)}
+    kept = {episode for (episode,) in asked(handle, "dataset_builder", "SELECT DISTINCT episode FROM said")}
+    assert kept == wanted - gone - first.keys(), "what came to nothing is let go of"
+    assert gone & wanted
+    assert "failure" in first.values()
 
 
 def test_without_duckdb_its_sink_says_what_to_install(

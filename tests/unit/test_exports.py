@@ -1,8 +1,10 @@
 """A run in every format: read again with other people's tools, and compared with the log."""
 
 import asyncio
+import errno
 import json
 import math
+import os
 import re
 import struct
 from base64 import b64encode
@@ -32,7 +34,7 @@ from app.exports.document import EpisodeDocument
 from app.exports.functions import action_of, arguments_of, function_name
 from app.exports.lines import LineRefused, _meant, _told, from_line
 from app.exports.one import episode_as_file
-from app.exports.place import ExportRefused, file_name
+from app.exports.place import ExportFailed, ExportRefused, file_name, whole_folder
 from app.exports.running import FORMATS, origin_of
 from app.exports.tables import TABLES
 from app.exports.writing import Sources, choose, write_export
@@ -375,6 +377,58 @@ def test_an_export_that_fails_leaves_nothing(told: Told, tmp_path: Path) -> None
     done = CliRunner().invoke(app, ["export", str(copy), "--to", str(tmp_path / "out")])
     assert done.exit_code != 0
     assert {one.name for one in tmp_path.iterdir()} == {"copy"}
+
+
+def test_what_a_killed_export_left_is_dropped_by_the_next_and_one_at_work_is_not_disturbed(
+    tmp_path: Path,
+) -> None:
+    left = tmp_path / ".out.unfinished"
+    (left / "data").mkdir(parents=True)
+    (left / "data" / "train-00000").write_text("torn")
+    (left / "steps.parquet").write_text("torn")
+    with whole_folder(tmp_path / "out") as mine:
+        assert list(mine.iterdir()) == []
+        (mine / "whole").write_text("all of it")
+        with pytest.raises(ExportRefused, match="another export"), whole_folder(tmp_path / "out"):
+            pass
+        assert not (tmp_path / "out").exists()
+    assert [one.relative_to(tmp_path).as_posix() for one in sorted(tmp_path.rglob("*"))] == [
+        "out",
+        "out/whole",
+    ]
+
+
+def test_files_and_folders_are_durable_before_they_take_the_name_and_the_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order: list[str] = []
+    sync, rename = os.fsync, Path.rename
+
+    def synced(descriptor: int) -> None:
+        order.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    def renamed(place: Path, target: Path) -> Path:
+        order.append("renamed")
+        return rename(place, target)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Path, "rename", renamed)
+    with whole_folder(tmp_path / "out") as mine:
+        (mine / "data").mkdir()
+        (mine / "data" / "train").write_text("x")
+    before, after = order[: order.index("renamed")], order[order.index("renamed") + 1 :]
+    assert sorted(before) == [".out.unfinished", "data", "train"]
+    assert after == [tmp_path.name]
+
+
+def test_a_disk_that_does_not_take_it_is_said_in_words(tmp_path: Path) -> None:
+    with pytest.raises(ExportFailed, match="nothing of it stays"), whole_folder(tmp_path / "out"):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(ExportFailed, match="nothing of it stays"), whole_folder(tmp_path / "file" / "out"):
+        pass
+    assert [one.name for one in tmp_path.iterdir()] == ["file"]
 
 
 def test_an_episode_that_would_be_a_file_elsewhere_is_refused() -> None:

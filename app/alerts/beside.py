@@ -1,0 +1,56 @@
+"""The alerts of a run in the terminal that started it: the watcher of `hindcast alerts`, beside the system.
+
+It keeps its place under a name of its own, so that `hindcast alerts` may watch the same run, and begins with the run, so that it
+knows what is usual for it. Whatever befalls it, the system goes on: it is tried again after `AGAIN_S`.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+
+from app.alerts.rules import Thresholds
+from app.alerts.watching import watch_alerts
+from app.attach.running import Session
+from app.runs import RunHandle
+from core.errors import HindcastError
+
+NAME = "start-alerts"
+AGAIN_S = 30.0
+LEAVE_S = 5.0
+"""How long a stop waits for a look that is under way."""
+
+
+@asynccontextmanager
+async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> AsyncIterator[None]:
+    """Say every alert of the run until the end of the block. `say` is called in a thread."""
+    session = Session()
+    async with asyncio.TaskGroup() as group:
+        watching = group.create_task(_tell(handle, say, session))
+        try:
+            yield
+        finally:
+            session.stop.set()
+            await asyncio.wait((watching,), timeout=LEAVE_S)
+            watching.cancel()
+
+
+async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session) -> None:
+    said = ""
+    while not session.stop.is_set():
+        try:
+            await watch_alerts(
+                handle, Thresholds(), session, lambda message: say(message.line), name=NAME, begin="start"
+            )
+        except* Exception as group:  # of ours or not: training does not end because nobody watches it
+            trouble = _words(group)
+            if trouble != said and not session.stop.is_set():
+                said = trouble
+                say(f"alerts cannot be watched, trying further: {trouble}")
+        with suppress(TimeoutError):
+            await asyncio.wait_for(session.stop.wait(), AGAIN_S)
+
+
+def _words(error: BaseException) -> str:
+    if isinstance(error, BaseExceptionGroup):
+        return "; ".join(map(_words, error.exceptions))
+    return str(error) if isinstance(error, HindcastError) else f"{type(error).__name__}: {error}"
