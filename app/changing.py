@@ -7,22 +7,24 @@ Two changes at once are told apart by the log: each expects the last fact about 
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
-from actors.curriculum.means import pools
-from actors.curriculum.projection import PAIRING
+from actors.curriculum.means import pools, require_demonstrations
+from actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
 from actors.environments.demonstrator import DEMONSTRATORS
 from app.bootstrap import task_sources
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.runs import RunHandle
 from core.errors import ExpectationFailed, ForeignLog, SettingsError
 from core.settings import Settings
-from events.catalogue import RecipeChanged, RunForked, RunStarted
+from events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
 from events.codec import decode
 from events.log import EventLog, Expectation
 from events.publisher import Publisher
+from events.reader import read
 from events.subjects import family_wildcard
 
 PRODUCER = "change.1"
@@ -132,7 +134,11 @@ async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str
         now = await recorded_settings(log)
         changes = resolve_change(now.values, layers, recipe=now.recipe)
         if TASKS & changes.keys():
-            _require_tasks(now.values | {key: after for key, (_, after) in changes.items()})
+            after = Settings.model_validate(
+                _nested(now.values | {key: value for key, (_, value) in changes.items()})
+            )
+            begun = await _demonstrations_begun(log, most=after.curriculum.demonstrations)
+            _require_tasks(after, begun=begun, run=run.name)
         fact = RecipeChanged(
             author=author, reason=reason, changes=_nested({key: after for key, (_, after) in changes.items()})
         )
@@ -150,14 +156,29 @@ async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str
     return Changed(run=run.name, position=position, author=author, changes=changes)
 
 
-def _require_tasks(values: Mapping[str, Any]) -> None:
-    """Assert that the curriculum will find its tasks: it would stop at what it cannot."""
-    settings = Settings.model_validate(_nested(values))
+async def _demonstrations_begun(log: EventLog, *, most: int) -> int:
+    """How many demonstrations the run has begun, `most` at most. They come before all else, so that few events are read."""
+    groups: set[str] = set()
+    if not most:
+        return 0
+    async with aclosing(read(log)) as recordeds:
+        async for recorded in recordeds:
+            if isinstance(recorded.fact, EpisodeRequested) and recorded.fact.origin == DEMONSTRATION:
+                groups.add(recorded.fact.group)
+            began = isinstance(recorded.fact, EpisodeRequested) and recorded.fact.origin == ONLINE
+            if began or len(groups) == most:
+                break
+    return len(groups)
+
+
+def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
+    """Assert that the curriculum will find its tasks: it would stop at what it cannot. `begun`: demonstrations so far."""
     if settings.learner.algorithm == PAIRING:
         raise SettingsError(
             f"the tasks of a {PAIRING} run are those that were demonstrated as it began: others cannot be named. Fork it"
         )
-    pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
+    pool, demonstrable = pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
+    require_demonstrations(pool, demonstrable, settings=settings, begun=begun, run=run)
 
 
 async def settings_now(log: EventLog) -> Settings:

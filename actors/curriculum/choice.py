@@ -8,7 +8,7 @@ mastered stays watched and what is hopeless gets another chance with a better po
 
 from collections.abc import Sequence
 
-from actors.curriculum.pool import Pool, generated_pool, joined
+from actors.curriculum.pool import Pool, family_of, generated_pool, joined
 from actors.curriculum.state import CurriculumState
 from core.seeds import derive_seed
 from core.task import Task
@@ -32,10 +32,13 @@ def drawn_from(
     """What the next online group's task is drawn from, and whether that revisits earlier phases.
 
     A phase has the tasks generated for it, and those of the settings in environments where none were (`pool`, admitted). A
-    share of its groups goes to all the others. A phase for which nothing was generated draws from everything.
+    share of its groups goes to all the others. A phase for which nothing was generated draws from everything. Of families that
+    the settings name no more nothing is drawn, generated tasks included.
     """
     phases = state.phases
-    admitted = [task for name, task in phases.generated.items() if name in state.admitted]
+    admitted = [
+        task for name, task in phases.generated.items() if name in state.admitted and family_of(task) in pool
+    ]
     own = generated_pool(task for task in admitted if phases.phase_of[task.id] == state.phase)
     if not own:
         return joined(pool, generated_pool(admitted)), False

@@ -15,7 +15,7 @@ import structlog
 
 from actors.curriculum.generating import basis_of, embedded_candidates, undecided, verdict_on, wanted
 from actors.curriculum.inventing import Inventor
-from actors.curriculum.pool import Pool
+from actors.curriculum.pool import Pool, family_of
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState, Valuer
 from actors.environments.base import GoalSpace, TaskSource
@@ -54,6 +54,7 @@ class Evolver:
         self._settings = settings
         self._blobs = blobs
         self._valuer = valuer
+        self._named = frozenset(pool)
         self._families: dict[str, list[str]] = {}
         for name in pool:
             environment, _, family = name.partition("/")
@@ -85,7 +86,7 @@ class Evolver:
         place = (state.phase, len(state.phases.candidates))
         if not count or place == self._exhausted:
             return []
-        basis = basis_of(state)
+        basis = basis_of(state, families=self._named)
         if self._inventor is not None:
             phases, pages = state.phases, state.phases.ground.pages
             found = await self._inventor.candidates(
@@ -93,7 +94,7 @@ class Evolver:
                 count=count,
                 environments=tuple(self._spaces),
                 known=[phases.generated[name].instruction for name in phases.candidates],
-                page_of=lambda task: self._page(pages.get(f"{task.environment}/{task.family}")),
+                page_of=lambda task: self._page(pages.get(family_of(task))),
             )
         else:
             found = await asyncio.to_thread(
@@ -141,7 +142,7 @@ class Evolver:
         valued: list[Task] = []
         states: list[FirstState] = []
         for task in tasks:
-            page = await asyncio.to_thread(self._page, pages.get(f"{task.environment}/{task.family}"))
+            page = await asyncio.to_thread(self._page, pages.get(family_of(task)))
             if page is not None:
                 valued.append(task)
                 states.append(FirstState(task, page))

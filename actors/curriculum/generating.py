@@ -10,6 +10,7 @@ from random import Random
 from typing import NamedTuple
 
 from actors.curriculum.phases import meaning, wording
+from actors.curriculum.pool import family_of
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import GoalSpace
 from core.seeds import derive_seed
@@ -61,10 +62,11 @@ class Basis(NamedTuple):
     """What all tasks ever proposed ask for."""
 
 
-def basis_of(state: CurriculumState) -> Basis:
-    """As it stands now."""
+def basis_of(state: CurriculumState, *, families: Collection[str]) -> Basis:
+    """As it stands now. `families`: those that the settings name; no other's failures are varied."""
     phases = state.phases
-    return Basis(state.phase or 0, len(phases.candidates), tuple(phases.seeds), frozenset(phases.asked))
+    failed = tuple(task for task in phases.seeds if family_of(task) in families)
+    return Basis(state.phase or 0, len(phases.candidates), failed, frozenset(phases.asked))
 
 
 def embedded_candidates(

@@ -12,6 +12,7 @@ from actors.curriculum.projection import PAIRING
 from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from actors.environments.web.tasks import ENVIRONMENT as RECORDED
+from core.errors import SettingsError
 from core.settings import Settings
 from storage.blobs import BlobStore
 
@@ -34,19 +35,44 @@ def pools(
     """The run's tasks, and those of them that can be shown.
 
     Raises:
-        SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
+        SettingsError: the settings name an environment or a family that does not exist, or compare with demonstrations where
             nobody can show any.
 
     """
     pool = configured_pool(sources, settings.curriculum)
     wanted = settings.curriculum.demonstrations
-    recordable = any(family.partition("/")[0] == RECORDED for family in pool)
-    early = 0 if recordable and settings.learner.algorithm != PAIRING else wanted
-    shown = demonstrable_pool(pool, demonstrators, wanted=early)
+    shown = demonstrable_pool(pool, demonstrators)
     if settings.learner.algorithm == PAIRING:
         # a failure is compared with a demonstration of the same task: nothing else is attempted
+        if wanted and not shown:
+            raise SettingsError(_nobody_shows(pool, wanted))
         pool = shown = demonstrated_pool(shown, wanted=wanted, run_seed=settings.run.seed)
     return pool, shown
+
+
+def require_demonstrations(
+    pool: Pool, demonstrable: Pool, *, settings: Settings, begun: int, run: str
+) -> None:
+    """Assert that somebody shows what is still to be shown: of the settings' number, `begun` demonstrations are.
+
+    Raises SettingsError. What was shown already needs nobody who could show it again.
+    """
+    wanted = settings.curriculum.demonstrations
+    if wanted <= begun or demonstrable:
+        return
+    if any(family.partition("/")[0] == RECORDED for family in pool):
+        raise SettingsError(
+            f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
+            f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME --run {run}"
+        )
+    raise SettingsError(_nobody_shows(pool, wanted - begun))
+
+
+def _nobody_shows(pool: Pool, missing: int) -> str:
+    return (
+        f"curriculum.demonstrations wants {missing} more, but none of the run's families has a demonstrator: "
+        f"{', '.join(pool)}. Set it to 0, or add a family that has one (docs/miniwob.md lists those that have none)."
+    )
 
 
 def means_by(

@@ -62,23 +62,13 @@ def task_name(task: Task) -> str:
     return f"{task.environment}/{task.family}:{task.seed}"
 
 
-def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]], *, wanted: int) -> Pool:
-    """The families of a pool that have a demonstrator, given as (environment, family).
-
-    Raises:
-        SettingsError: demonstrations are wanted, and no family has one.
-
-    """
+def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]]) -> Pool:
+    """The families of a pool that have a demonstrator, given as (environment, family)."""
     found = {}
     for family, tasks in pool.items():
         environment, _, name = family.partition("/")
         if (environment, name) in demonstrators:
             found[family] = tasks
-    if wanted and not found:
-        raise SettingsError(
-            f"curriculum.demonstrations = {wanted}, but none of the run's families has a demonstrator: {', '.join(pool)}. Set "
-            "it to 0, or add a family that has one (docs/miniwob.md lists those that have none)."
-        )
     return found
 
 
@@ -117,8 +107,13 @@ def generated_pool(tasks: Iterable[Task]) -> Pool:
     """Generated tasks as a pool."""
     pool: Pool = {}
     for task in tasks:
-        pool.setdefault(f"{task.environment}/{task.family}", {})[task.id] = task
+        pool.setdefault(family_of(task), {})[task.id] = task
     return pool
+
+
+def family_of(task: Task) -> str:
+    """A task's family as settings name it: `store/find_price`."""
+    return f"{task.environment}/{task.family}"
 
 
 def joined(*pools: Pool) -> Pool:

@@ -23,7 +23,7 @@ import structlog
 
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.keeping import Keeper
-from actors.curriculum.means import MakeMeans, Means, means_by
+from actors.curriculum.means import MakeMeans, Means, means_by, require_demonstrations
 from actors.curriculum.pool import admitted_pool
 from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
@@ -36,7 +36,7 @@ from actors.leases import Lease
 from actors.pausing import PAUSE, RESUME
 from actors.spans import requesting
 from core.changing import changed
-from core.errors import BrokerUnreachable, ExpectationFailed, SettingsError
+from core.errors import BrokerUnreachable, ExpectationFailed
 from core.settings import Settings
 from events.catalogue import (
     ControlApplied,
@@ -198,12 +198,13 @@ class _Curriculum:
 
     def _require_demonstrations(self) -> None:
         """Assert that somebody shows what the settings want shown, or has. Raises SettingsError."""
-        wanted, begun = self._settings.curriculum.demonstrations, self._state.opened[DEMONSTRATION]
-        if wanted > begun and not self._means.demonstrable:
-            raise SettingsError(
-                f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
-                f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME --run {self._log.run}"
-            )
+        require_demonstrations(
+            self._means.pool,
+            self._means.demonstrable,
+            settings=self._settings,
+            begun=self._state.opened[DEMONSTRATION],
+            run=self._log.run,
+        )
 
     async def _mind_room(self) -> None:
         """Pause the run before there is no room for the event that says so, resume it when there is."""

@@ -12,7 +12,7 @@ counted. No site but the store reads goals.
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import Any
 
 from actors.environments.store.evaluators import ending_of
@@ -83,7 +83,14 @@ class LearnedRelabeler:
         if final is None:
             return Finding((), failure=NO_PAGE)
         lesson, needs_success = await self._lesson(episode, pages)
-        return await asyncio.to_thread(self._read, episode, final, lesson, needs_success)
+        given_up = Event()
+        try:
+            return await asyncio.to_thread(self._read, episode, final, lesson, needs_success, given_up)
+        except (
+            asyncio.CancelledError
+        ):  # out of time: the thread cannot be stopped, and ends at its next token
+            given_up.set()
+            raise
 
     async def _lesson(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[list[Achievement], bool]:
         """What should be written, and whether that holds only of a success."""
@@ -99,7 +106,12 @@ class LearnedRelabeler:
         return [Achievement(episode.instruction, last, tuple(relevant))], True
 
     def _read(
-        self, episode: PlayedEpisode, final: Page, lesson: Sequence[Achievement], needs_success: bool
+        self,
+        episode: PlayedEpisode,
+        final: Page,
+        lesson: Sequence[Achievement],
+        needs_success: bool,
+        given_up: Event,
     ) -> Finding:
         failure = ONLY_LEARNED_FROM if episode.origin == DEMONSTRATION else ""
         if self._model is None and not failure:
@@ -108,7 +120,8 @@ class LearnedRelabeler:
             prompt = self._prompt(episode, final)
             written: list[int] = []
             if self._model is not None and not failure:
-                written = self._model.write(prompt.ids, most=self._settings.answer_tokens)
+                most = self._settings.answer_tokens
+                written = self._model.write(prompt.ids, most=most, given_up=given_up.is_set)
             text = self._tokenizer.decode(written, skip_special_tokens=True)
             lesson_ids = self._encoded(lesson)
         said = read_achievements(text, steps=len(episode.steps))

@@ -1,6 +1,6 @@
 """A causal model that writes a short text by itself: the learned relabeler's. Greedy, so that equal weights write equally."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +20,29 @@ class WritingModel:
         self._model = policy.model
         self._ends = policy.stops
 
-    def write(self, prompt_ids: Sequence[int], *, most: int) -> list[int]:
-        """The likeliest token after the other, up to one that ends an answer, which is included, or `most` of them."""
-        return write_greedily(self._model, prompt_ids, ends=self._ends, most=most)
+    def write(
+        self, prompt_ids: Sequence[int], *, most: int, given_up: Callable[[], bool] = lambda: False
+    ) -> list[int]:
+        """The likeliest token after the other, up to one that ends an answer, which is included, or `most` of them.
+
+        `given_up`: asked before each token; from then on nobody wants the text.
+        """
+        return write_greedily(self._model, prompt_ids, ends=self._ends, most=most, given_up=given_up)
 
 
 @torch.inference_mode()
-def write_greedily(model: Any, prompt_ids: Sequence[int], *, ends: Collection[int], most: int) -> list[int]:
+def write_greedily(
+    model: Any,
+    prompt_ids: Sequence[int],
+    *,
+    ends: Collection[int],
+    most: int,
+    given_up: Callable[[], bool] = lambda: False,
+) -> list[int]:
     """See `WritingModel.write`."""
     written: list[int] = []
     ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long), None
-    while len(written) < most:
+    while len(written) < most and not given_up():
         found = model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
         cache = found.past_key_values
         token = int(found.logits[0, -1].argmax())

@@ -15,9 +15,15 @@ from virtual_time import run_virtually
 from actors.curriculum import evolving
 from actors.curriculum.choice import drawn_from
 from actors.curriculum.evolving import Evolver
-from actors.curriculum.generating import CANDIDATES_PER_TASK, EMBEDDED, embedded_candidates, verdict_on
+from actors.curriculum.generating import (
+    CANDIDATES_PER_TASK,
+    EMBEDDED,
+    basis_of,
+    embedded_candidates,
+    verdict_on,
+)
 from actors.curriculum.phases import Phases, meaning, wording
-from actors.curriculum.pool import configured_pool
+from actors.curriculum.pool import configured_pool, family_of
 from actors.curriculum.snapshots import curriculum_kind
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState
@@ -426,6 +432,27 @@ def test_tasks_of_a_site_that_knows_no_goals_beforehand_stay_beside_the_generate
             state.opened["online"] = number
             drawn, revisits = drawn_from(state, pool=pool, revisit_share=0.5, run_seed=1)
             assert ("forms/fill" in drawn) == (not revisits)
+
+    run_virtually(main())
+
+
+def test_tasks_made_of_a_family_that_is_named_no_more_are_neither_drawn_nor_varied() -> None:
+    async def main() -> None:
+        bench = Bench()
+        await bench.until_second_phase()
+        await bench.decide()
+        state = await state_of(bench)
+        whole = configured_pool(bench.sources, bench.settings.curriculum)
+        generated = {family_of(task) for task in state.phases.generated.values()}
+        assert len(generated) > 1
+        gone = sorted(generated)[0]
+        pool = {family: tasks for family, tasks in whole.items() if family != gone}
+        for number in range(50):
+            state.opened["online"] = number
+            drawn, _ = drawn_from(state, pool=pool, revisit_share=0.5, run_seed=1)
+            assert gone not in drawn
+        assert gone in {family_of(task) for task in basis_of(state, families=whole).failed}
+        assert gone not in {family_of(task) for task in basis_of(state, families=pool).failed}
 
     run_virtually(main())
 

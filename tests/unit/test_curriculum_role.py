@@ -319,6 +319,27 @@ def test_demonstrations_that_nobody_can_give_are_a_worded_error_before_anything_
     run_virtually(story())
 
 
+def test_what_was_shown_already_needs_nobody_who_can_show_it_again() -> None:
+    """Settings that a run changes to: families without a demonstrator, once all demonstrations are under way."""
+
+    async def story() -> None:
+        bench = Bench(families=["shop/buy"], demonstrations=2)
+        await bench.decide(shown_by={("shop", "buy")})
+        bench.settings = changed(bench.settings, {"curriculum": {"families": ["shop/find"]}})
+        for request in await bench.facts(EpisodeRequested):
+            await bench.tell(ended(request))
+        await bench.decide(shown_by={("shop", "buy")})
+        later = [fact for fact in await bench.facts(EpisodeRequested) if fact.task.family == "find"]
+        assert later
+        assert {fact.origin for fact in later} == {"online"}
+        bench.settings = changed(bench.settings, {"curriculum": {"demonstrations": 3}})
+        with pytest.raises(ExceptionGroup) as raised:
+            await bench.decide(shown_by={("shop", "buy")})
+        assert raised.group_contains(SettingsError, match="wants 1 more")
+
+    run_virtually(story())
+
+
 def test_a_drain_cancels_what_nobody_started_and_is_answered_once() -> None:
     bench = Bench()
 

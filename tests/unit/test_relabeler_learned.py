@@ -1,6 +1,9 @@
 """The relabeler that the run trains itself: lessons before its first version, goals of what it writes afterwards."""
 
-from collections.abc import Iterator
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -13,7 +16,14 @@ from tiny_policy import tiny_model, write_tiny_policy
 
 from actors.environments.store.tasks import StoreTasks
 from actors.relabel.base import PlayedEpisode
-from actors.relabel.learned import NO_PAGE, NO_VERSION, ONLY_LEARNED_FROM, LearnedVersions, goals_of
+from actors.relabel.learned import (
+    NO_PAGE,
+    NO_VERSION,
+    ONLY_LEARNED_FROM,
+    LearnedRelabeler,
+    LearnedVersions,
+    goals_of,
+)
 from actors.relabel.rules import RuleRelabeler
 from core.achievements import Achievement, read_achievements
 from core.arrays import unpack_ids
@@ -200,6 +210,51 @@ def test_writing_with_a_cache_is_what_reading_anew_each_time_would_write(
     while len(anew) < 12 and (not anew or anew[-1] not in ends):
         anew += write_greedily(model, [*prompt, *anew], ends=ends, most=1)
     assert written == anew
+
+
+def test_nothing_more_is_written_once_nobody_waits_for_it(policy: Path) -> None:
+    model, looks = tiny_model(policy, seed=3).eval(), 0
+
+    def given_up() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > 3
+
+    assert len(write_greedily(model, range(5, 45), ends=(), most=10**6, given_up=given_up)) == 3
+
+
+async def test_a_relabeler_that_is_out_of_time_ends_its_thread_and_lets_go_of_the_model(
+    visit: Visit, tmp_path: Path, policy: Path
+) -> None:
+    writing = threading.Event()
+
+    class Endless:
+        def write(self, prompt_ids: object, *, most: int, given_up: Callable[[], bool]) -> list[int]:
+            writing.set()
+            while not given_up():
+                time.sleep(0.001)
+            return []
+
+    blobs, reading = BlobStore(tmp_path), threading.Lock()
+    relabeler = LearnedRelabeler(
+        TOKENIZER,
+        Endless(),  # type: ignore[arg-type]
+        version=1,
+        settings=SETTINGS.relabeler,
+        pages=blobs,
+        teacher=None,
+        reading=reading,
+    )
+    *_, last = told(visit, blobs)
+    assert isinstance(last, EpisodeEnded)
+    episode = played(visit, blobs)._replace(ended=last)
+    asking = asyncio.ensure_future(relabeler.goals(episode, visit.pages))
+    assert await asyncio.to_thread(writing.wait, 60)
+    assert reading.locked()
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert await asyncio.to_thread(reading.acquire, timeout=60)
 
 
 def played(visit: Visit, blobs: BlobStore) -> PlayedEpisode:
