@@ -2,7 +2,8 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
@@ -16,7 +17,7 @@ GRACE_S = 1
 async def serve_app(
     app: Starlette, *, who: str, host: str, port: int, ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation, then stop within `GRACE_S`. `ready` gets the base address.
+    """Serve until cancellation, then stop within `GRACE_S`. `ready` gets the base address.
 
     Port 0 takes a free one. Raises EnvironmentFailed, naming `who`, when the port is taken.
     """
@@ -59,11 +60,18 @@ def _bind(who: str, host: str, port: int) -> socket.socket:
 
 
 class _Server(uvicorn.Server):
-    """Tells when it takes connections."""
+    """Tells when it takes connections, and leaves signals to the process that it is a part of.
+
+    By itself it would take SIGINT for its own end, under the episodes that are played on it, and pass it on afterwards.
+    """
 
     def __init__(self, config: uvicorn.Config, *, on_started: Callable[[], None]) -> None:
         super().__init__(config)
         self._on_started = on_started
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)

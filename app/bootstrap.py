@@ -81,7 +81,7 @@ async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
     logger.info("run is open", run=handle.name, recipe=handle.recipe)
 
 
-async def play_site(_name: str, _stop: asyncio.Event, ready: Ready) -> None:
+async def play_site(_name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Serve the store, at the same address after a restart so that running browsers find it again."""
     from actors.environments.store.server import serve
 
@@ -93,7 +93,7 @@ async def play_site(_name: str, _stop: asyncio.Event, ready: Ready) -> None:
         token = control_token(home)
         await serve(settings, host=HOST, port=port, control_token=token, ready=listening)
 
-    await serve_again(home / SITE_FILE, serve_at, ready=ready, port=settings.port)
+    await until_stopped(serve_again(home / SITE_FILE, serve_at, ready=ready, port=settings.port), stop)
 
 
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
@@ -254,7 +254,7 @@ async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
         await serve_page(home, host=HOST, port=port, ready=listening)
 
     with metrics_served(handle, handle.settings.telemetry):
-        await serve_again(home / PAGE_FILE, serve_at, ready=ready)
+        await until_stopped(serve_again(home / PAGE_FILE, serve_at, ready=ready), stop)
 
 
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:

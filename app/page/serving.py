@@ -1,4 +1,4 @@
-"""Serves the page of a home until it is told to stop."""
+"""Serves the page of a home."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from core.errors import SettingsError
 async def serve_page(
     home: Path, *, host: str, port: int, token: str = "", ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation. `ready` gets the base address; port 0 takes a free one.
+    """Serve until cancellation. `ready` gets the base address; port 0 takes a free one.
 
     Raises:
         SettingsError: others than this machine could reach it, and there is no token.

@@ -110,7 +110,7 @@ async def serve(
     control_token: str,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM, SIGINT or cancellation, then stop within a second. `ready` gets the base address.
+    """Serve until cancellation, then stop within a second. `ready` gets the base address.
 
     Port 0 takes a free one. Raises EnvironmentFailed when the port is taken.
     """
