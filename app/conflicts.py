@@ -15,7 +15,6 @@ from app.webshop_conflicts import webshop_conflicts
 from core.errors import SettingsError
 from core.phases import PHASED
 from core.settings import Settings
-from storage.readmodel.address import parse
 
 
 def find_conflicts(settings: Settings) -> list[str]:
@@ -164,6 +163,8 @@ def _scaffold_conflicts(settings: Settings) -> list[str]:
 def _database_conflicts(address: str) -> list[str]:
     if not address:
         return []
+    from storage.readmodel.address import parse  # SQLAlchemy, which most processes never need
+
     try:
         parse(address)
     except SettingsError as error:

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -34,8 +35,10 @@ from events.joined import JoinedStream, OwnLog, RunLog
 from learner.recipes import DEFAULT
 from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
-from storage.readmodel.database import ReadModel
 from storage.remote_blobs import RemoteBlobStore, open_blobs
+
+if TYPE_CHECKING:
+    from storage.readmodel.database import ReadModel
 
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
@@ -132,8 +135,10 @@ class RunHandle:
         """Which code this is; stands in every event."""
         return code_revision()
 
-    def read_model(self) -> ReadModel:
+    def read_model(self) -> "ReadModel":
         """The run's read model; to be closed by the caller."""
+        from storage.readmodel.database import ReadModel  # SQLAlchemy, which most processes never need
+
         return ReadModel(self.database_url, run=self.name)
 
     @asynccontextmanager

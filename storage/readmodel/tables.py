@@ -9,7 +9,6 @@ Only types that SQLite and PostgreSQL share. Structured values are JSON text wit
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
 from sqlalchemy import Text as AnyText
-from sqlalchemy.dialects.postgresql import TEXT
 
 SCHEMA_VERSION = 13
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
@@ -20,7 +19,7 @@ To be raised with every change of a table or of a mapper: rows of one read model
 OPEN = 2**63 - 1
 """`valid_to` of a row that still holds."""
 
-Text = AnyText().with_variant(TEXT(collation="C"), "postgresql")
+Text = AnyText().with_variant(AnyText(collation="C"), "postgresql")
 """Text in the order of its bytes, as SQLite has it: whatever is sorted comes out the same in every database."""
 
 NAMED = 3
