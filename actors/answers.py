@@ -8,46 +8,34 @@ sampled, so there is no behaviour distribution to correct for.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from actors.engines.base import PolicyEngine
+from actors.engines.base import PolicyEngine, SeeingEngine
 from actors.engines.routing import routed_by
 from actors.environments.demonstrator import Demonstrate
-from actors.scaffold.scaffold import Framed, Scaffold
+from actors.reading import Reader, Situation, shown_in, sight
+from actors.scaffold.scaffold import Scaffold
 from actors.spans import policy_call
 from core.action import Action
-from core.answer_form import first_answer_token, put_in_form
+from core.answer_form import put_in_form
 from core.errors import EngineFailed
 from core.grammar import format_answer
-from core.observation import Observation, Page
-from core.prompt import HISTORIES, Prompt, build_prompt, encode_answer
+from core.observation import Observation
+from core.prompt import Prompt, encode_answer
 from core.reasoning import reason_for
-from core.rendering import RENDERERS
 from core.sampling import Sampling
 from core.scaffolded import Scaffolded
-from core.seeds import derive_seed
 from core.settings import ActorSettings
 from events.catalogue import EpisodeRequested
+from events.catalogue.episode import ShownPicture
+
+if TYPE_CHECKING:
+    pass  # loads torch
 
 NO_VERSION = -1
 """Version of a token that no policy sampled."""
-
-
-class Situation(msgspec.Struct, frozen=True, kw_only=True):
-    """What one answer is given to."""
-
-    index: int
-    """Of the step, from 0."""
-    instruction: str
-    observation: Observation
-    answers: Sequence[str]
-    """Given before, oldest first."""
-    actions: Sequence[Action]
-    """What those that parsed came to."""
-    pages: Sequence[Page] = ()
-    """Of the latest rounds before this one, `actors.history_pages` at most, oldest first."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +54,8 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     allowed: bytes = b""
     """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
     scaffold: Scaffolded | None = None
+    pictures: tuple[ShownPicture, ...] = ()
+    """Those in the prompt."""
 
 
 class Answerer(Protocol):
@@ -74,88 +64,6 @@ class Answerer(Protocol):
     async def answer(self, situation: Situation) -> Answer:
         """The next answer. Raises EngineFailed when the policy cannot give one."""
         ...
-
-
-def prompt_of(
-    tokenizer: Any,
-    settings: ActorSettings,
-    *,
-    instruction: str,
-    answers: Sequence[str],
-    page: Page,
-    earlier: Sequence[Page],
-    heading: str = "",
-) -> Prompt:
-    """What is read in a situation: also by who relabels an episode, under another instruction.
-
-    `earlier`: pages of the latest rounds before, `actors.history_pages` at most; `heading`: a scaffold's, over the page.
-    """
-    render = RENDERERS[settings.renderer]
-    if HISTORIES[settings.history].bounded:
-        answers = answers[max(0, len(answers) - settings.history_answers) :]
-    pages = earlier[max(0, len(earlier) - len(answers)) :]
-    return build_prompt(
-        tokenizer,
-        instruction=instruction,
-        answers=answers,
-        page_text=heading + render(page),
-        max_tokens=settings.max_prompt_tokens,
-        history=settings.history,
-        earlier_pages=[render(one) for one in pages],
-        framing=settings.framing,
-        thinking=settings.answer_format == "thinking",
-    )
-
-
-class _Reader:
-    """What both answerers share: how a situation becomes a prompt, and how a call is sampled."""
-
-    def __init__(
-        self,
-        request: EpisodeRequested,
-        *,
-        tokenizer: Any,
-        settings: ActorSettings,
-        scaffold: Scaffold | None,
-        run_seed: int,
-    ) -> None:
-        self.tokenizer = tokenizer
-        self._scaffold = scaffold
-        self._request = request
-        self._settings = settings
-        self._run_seed = run_seed
-        self.episode = request.episode
-
-    def framed(self, situation: Situation) -> Framed | None:
-        if self._scaffold is None:
-            return None
-        return self._scaffold.frame(
-            situation.observation.page, step=situation.index, instruction=situation.instruction
-        )
-
-    def prompt(self, situation: Situation, framed: Framed | None) -> Prompt:
-        return prompt_of(
-            self.tokenizer,
-            self._settings,
-            instruction=situation.instruction,
-            answers=situation.answers,
-            page=situation.observation.page,
-            earlier=situation.pages,
-            heading=framed.heading if framed else "",
-        )
-
-    def answer_from(self, token_ids: list[int]) -> int:
-        """Where among an answer's tokens its thought is over."""
-        if self._settings.answer_format == "plain":
-            return 0
-        return first_answer_token(self.tokenizer, token_ids)
-
-    def sampling(self, situation: Situation) -> Sampling:
-        return Sampling(
-            temperature=self._request.temperature,
-            max_tokens=self._settings.max_answer_tokens,
-            seed=derive_seed(self._run_seed, "episode", self._request.episode, "step", situation.index),
-        )
 
 
 class PolicyAnswerer:
@@ -174,20 +82,32 @@ class PolicyAnswerer:
         """`content`: whether spans tell what is read and answered in words."""
         self._content = content
         self._engine = engine
-        self._reader = _Reader(
-            request, tokenizer=engine.tokenizer, settings=settings, scaffold=scaffold, run_seed=run_seed
+        self._seeing = sight(engine, settings)
+        self._reader = Reader(
+            request,
+            tokenizer=engine.tokenizer,
+            settings=settings,
+            scaffold=scaffold,
+            run_seed=run_seed,
+            seeing=self._seeing,
         )
 
     async def answer(self, situation: Situation) -> Answer:
         """See `Answerer`."""
         framed = self._reader.framed(situation)
-        prompt = self._reader.prompt(situation, framed)
+        seen = await self._reader.seen(situation)
+        prompt = self._reader.prompt(situation, framed, seen)
         sampling = self._reader.sampling(situation)
+        forms = framed.forms if framed else None
         with (
             policy_call(situation.index, sampling, content=self._content) as call,
             routed_by(self._reader.episode),
         ):
-            generation = await self._engine.generate(prompt.ids, sampling, framed.forms if framed else None)
+            generation = (
+                await self._engine.generate(prompt.ids, sampling, forms)
+                if self._seeing is None or seen is None
+                else await self._seeing.generate_seeing(prompt.ids, (seen,), sampling, forms)
+            )
             call.answered(
                 prompt_tokens=len(prompt.ids),
                 answer_tokens=len(generation.token_ids),
@@ -212,6 +132,7 @@ class PolicyAnswerer:
             answer_from=self._reader.answer_from(generation.token_ids),
             allowed=generation.allowed,
             scaffold=framed.record if framed else None,
+            pictures=shown_in(situation, seen),
         )
 
 
@@ -226,12 +147,18 @@ class _ShownAnswerer(ABC):
         settings: ActorSettings,
         run_seed: int,
         scaffold: Scaffold | None = None,
+        seeing: SeeingEngine | None = None,
     ) -> None:
-        """`scaffold`: one that only says what it sees."""
+        """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures."""
         self._task = request.task
         self._settings = settings
-        self._reader = _Reader(
-            request, tokenizer=tokenizer, settings=settings, scaffold=scaffold, run_seed=run_seed
+        self._reader = Reader(
+            request,
+            tokenizer=tokenizer,
+            settings=settings,
+            scaffold=scaffold,
+            run_seed=run_seed,
+            seeing=seeing,
         )
 
     @abstractmethod
@@ -253,8 +180,9 @@ class _ShownAnswerer(ABC):
             thinking=self._settings.answer_format == "thinking",
         )
         framed = self._reader.framed(situation)
+        seen = await self._reader.seen(situation)
         return Answer(
-            prompt=self._reader.prompt(situation, framed),
+            prompt=self._reader.prompt(situation, framed, seen),
             token_ids=token_ids,
             logprobs=[0.0] * len(token_ids),
             versions=[NO_VERSION] * len(token_ids),
@@ -262,6 +190,7 @@ class _ShownAnswerer(ABC):
             text=text,
             answer_from=self._reader.answer_from(token_ids),
             scaffold=framed.record if framed else None,
+            pictures=shown_in(situation, seen),
         )
 
     def _thought(self, situation: Situation, action: Action) -> str:
@@ -287,10 +216,19 @@ class DemonstratorAnswerer(_ShownAnswerer):
         settings: ActorSettings,
         run_seed: int,
         scaffold: Scaffold | None = None,
+        seeing: SeeingEngine | None = None,
     ) -> None:
-        """`scaffold`: one that only says what it sees. Raises LookupError when the family has no demonstrator."""
+        """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures.
+
+        Raises LookupError when the family has no demonstrator.
+        """
         super().__init__(
-            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
+            request,
+            tokenizer=tokenizer,
+            settings=settings,
+            run_seed=run_seed,
+            scaffold=scaffold,
+            seeing=seeing,
         )
         self._demonstrate = demonstrators[request.task.environment, request.task.family]
 

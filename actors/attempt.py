@@ -19,6 +19,7 @@ from actors.environments.base import EpisodeWorld
 from actors.environments.demonstrator import Demonstrate
 from actors.environments.site import Venue
 from actors.episode import Episode
+from actors.reading import sight
 from actors.recording import Abandoned, Ended, EpisodeRecord
 from actors.scaffold.scaffold import scaffold_of
 from actors.screenshots import Allowance, EpisodeScreenshots
@@ -204,6 +205,7 @@ class Attempt:
                 settings=actors,
                 run_seed=run_seed,
                 scaffold=scaffold_of(request.task, stage.settings.scaffold, binding=False),
+                seeing=sight(stage.engine, actors),
             )
         limit_s = actors.generate_timeout_s
         if not await stage.adoption.reach(request.min_version, within_s=limit_s):

@@ -9,8 +9,9 @@ it ended, for its terminal fact.
 import asyncio
 import time
 
-from actors.answers import NO_VERSION, Answer, Answerer, Situation
+from actors.answers import NO_VERSION, Answer, Answerer
 from actors.environments.base import EpisodeWorld, Start
+from actors.reading import Situation
 from actors.recording import Ended, StepRecord
 from actors.screenshots import EpisodeScreenshots
 from actors.spans import acted, browser_action
@@ -91,9 +92,10 @@ class Episode:
         for index in range(self._request.task.max_steps):
             page = await self._record.keep(observation.page)
             before = await self._screenshots.before(index)
+            picture = self._screenshots.image
             await self._watch(index, observation.page)
             began = time.monotonic()
-            answer = await self._answer(index, observation)
+            answer = await self._answer(index, observation, before, picture)
             generate_ms = (time.monotonic() - began) * 1000
             action = parse_form(answer.text, self._settings.answer_format, observation.page)
             if isinstance(action, Action) and action.name == "exit":
@@ -138,7 +140,9 @@ class Episode:
                 self._suspected.add(excerpt)
                 await self._record.suspected(index=index, excerpt=excerpt)
 
-    async def _answer(self, index: int, observation: Observation) -> Answer:
+    async def _answer(
+        self, index: int, observation: Observation, screenshot: Screenshot | None, image: bytes
+    ) -> Answer:
         situation = Situation(
             index=index,
             instruction=self._instruction,
@@ -146,6 +150,8 @@ class Episode:
             answers=self._answers,
             actions=self._actions,
             pages=self._pages,
+            image=image,
+            image_blob=screenshot.image if screenshot is not None else None,
         )
         limit_s = self._settings.generate_timeout_s
         scope = asyncio.timeout(limit_s)
@@ -200,6 +206,7 @@ class Episode:
             scaffold=answer.scaffold,
             touched=touched,
             screenshot=screenshot,
+            pictures=answer.pictures,
         )
         newest = max(answer.versions, default=NO_VERSION)
         await self._record.step(fact, newest_version=newest)

@@ -57,8 +57,11 @@ class EpisodeScreenshots:
         self._world = world
         self._keep = keep
         self._allowance = allowance
-        self._each = settings.screenshots == "all"
-        self._admitted = allowance.admit()
+        observed = settings.screenshot_observation != "off"
+        self._each = settings.screenshots == "all" or observed
+        self._admitted = allowance.admit() or observed
+        self.image = b""
+        """That of the page that the step under way began with; empty: there is none."""
         self._missing = 0
         self._before: Screenshot | None = None
         """Of the page that the step under way began with."""
@@ -67,6 +70,7 @@ class EpisodeScreenshots:
 
     async def before(self, index: int) -> Screenshot | None:
         """Of the page that a step begins with, where it is due."""
+        self.image = b""
         self._before = await self._take("before") if self._each or index == 0 else None
         return self._before
 
@@ -92,6 +96,7 @@ class EpisodeScreenshots:
             except DiskFull as error:
                 picture = Picture(missing=str(error))
         self._missing += image is None
+        self.image = b"" if image is None else picture.image
         self._present = Screenshot(
             image=image,
             missing=picture.missing,

@@ -7,6 +7,7 @@ import psutil
 from core.errors import HindcastError, SettingsError
 from core.framing import turns_of
 from core.models.checking import MIB, Finding, check_folder, loading_bytes
+from core.models.checking_pictures import sample_pictures
 from core.models.folders import policy_folder
 from core.models.sample_page import EXAMPLE
 from core.settings import Settings
@@ -32,7 +33,7 @@ def require_model(settings: Settings) -> None:
 
 
 def _round_trip(folder: Path, settings: Settings) -> Finding:
-    from actors.engines.round_trip import TOLERANCE, round_trip
+    from actors.engines.round_trip import TOLERANCE, Asked, round_trip
     from core.models.policy import load_policy
 
     if settings.policy.engine != "in_process":
@@ -54,14 +55,19 @@ def _round_trip(folder: Path, settings: Settings) -> Finding:
     try:
         policy = load_policy(folder)
         turns = turns_of(policy.tokenizer, actors.framing, thinking=actors.answer_format == "thinking")
+        pictures = sample_pictures(folder, settings)
+        standing_in = [token for picture in pictures for token in picture.ids]
         prompts = [
-            [*turns.head(EXAMPLE, answers, [None] * len(answers)), *turns.closing]
+            Asked(
+                [*turns.head(EXAMPLE, answers, [None] * len(answers)), *standing_in, *turns.closing], pictures
+            )
             for answers in ([], [EXAMPLE])
         ]
         tried = round_trip(policy, prompts)
     except HindcastError as error:
         return Finding(part="use", verdict="failed", result=str(error))
-    result = f"{tried.answers} answers, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
+    to = " to a screenshot" if pictures else ""
+    result = f"{tried.answers} answers{to}, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
     if not tried.agrees:
         return Finding(
             part="use",

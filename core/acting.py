@@ -19,6 +19,9 @@ class ScreenshotSettings(Section):
     """Width of a picture in pixels; a window that is narrower is not enlarged."""
     screenshot_quality: Annotated[int, Field(ge=1, le=100)] = 60
     """Quality of its JPEG; about 35 kB at 60 and 640 pixels."""
+    screenshot_observation: Literal["off", "newest"] = "off"
+    """What the policy sees of them (docs/vision.md): nothing, or that of the page that it is to answer, beside its text, for a
+    vision-language policy; pages of past rounds have none. Each step is then photographed, whatever the rate."""
     screenshot_timeout_s: Annotated[float, Field(gt=0, le=30)] = 2.0
     """One picture; a page that is not drawn by then has none, and the step goes on."""
 

@@ -67,6 +67,10 @@ class ModelFileError(HindcastError):
     """A model folder is incomplete, damaged or of an unsupported kind."""
 
 
+class PictureUnreadable(HindcastError):
+    """An image is damaged, or comes out otherwise than it was shown to the policy."""
+
+
 class CheckpointCorrupt(HindcastError):
     """A checkpoint's tensors do not match the digest its event recorded."""
 

@@ -57,6 +57,7 @@ def build_prompt(
     question: str = "",
     framing: FramingName = "chat/1",
     thinking: bool = False,
+    picture: Sequence[int] = (),
 ) -> Prompt:
     """The prompt of the round after `answers` (oldest first), at most `max_tokens` long.
 
@@ -65,6 +66,8 @@ def build_prompt(
     that left it less than the share its `history` form grants, the earliest answers go first. The instruction, the last
     answers and `question`, which follows the page, always stay. `tokenizer` is a fast Hugging Face tokenizer with a chat template.
     `thinking`: whether answers are to begin with a thought, for templates that ask for one or for none.
+    `picture`: tokens that stand for a picture of the page, before its text; they always stay, too, and pages of past rounds
+    have none.
     Raises SettingsError when what must stay leaves no room at all.
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
@@ -73,7 +76,7 @@ def build_prompt(
     closing = [*encode_text(tokenizer, question), *turns.closing] if question else turns.closing
     shown, in_full = list(answers), list(earlier_pages)
     while True:
-        head = _head(turns, instruction, shown, in_full)
+        head = [*_head(turns, instruction, shown, in_full), *picture]
         room = max_tokens - len(head) - len(closing)
         if in_full and room < len(page):
             in_full.pop(0)
@@ -85,8 +88,9 @@ def build_prompt(
     tail = encode_text(tokenizer, after)
     if room <= len(tail):
         raise SettingsError(
-            f"the instruction and the last {len(shown)} answers take {len(head)} tokens, which leaves none of "
-            f"{max_tokens} for the page. Raise actors.max_prompt_tokens, or shorten the instruction."
+            f"the instruction and the last {len(shown)} answers{' and the screenshot' if picture else ''} take {len(head)} "
+            f"tokens, which leaves none of {max_tokens} for the page. Raise actors.max_prompt_tokens, or shorten the "
+            f"instruction{', or lower actors.screenshot_width' if picture else ''}."
         )
     cut = len(page) > room or len(shown) < len(answers) or len(in_full) < len(earlier_pages)
     if len(page) > room:

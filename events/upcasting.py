@@ -208,3 +208,9 @@ def _never_photographed(raw: Raw) -> Raw:
 def _ended_unseen(raw: Raw) -> Raw:
     """Version 3 has a screenshot of the page that it ended on; before it there was none."""
     return raw | {"screenshot": None}
+
+
+@step("step.taken", since=4)
+def _read_without_pictures(raw: Raw) -> Raw:
+    """Version 5 names the pictures that the policy read; before it there were none."""
+    return raw | {"pictures": []}

@@ -246,6 +246,7 @@ def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
                 temperature=fact.sampling.temperature,
                 allowed=fact.allowed,
                 answer_from=fact.answer_from,
+                pictures=fact.pictures,
             )
         )
 

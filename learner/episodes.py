@@ -7,6 +7,7 @@ import msgspec
 
 from core.evidence import Outcome
 from core.settings import LearnerSettings
+from events.catalogue.episode import ShownPicture
 from events.envelope import BlobRef
 
 
@@ -31,6 +32,8 @@ class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """The set that each action token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary."""
     answer_from: int = 0
     """Action tokens before it are the thought that precedes the answer."""
+    pictures: tuple[ShownPicture, ...] = ()
+    """Those that stand in the prompt, in order."""
 
     @property
     def tokens(self) -> int:

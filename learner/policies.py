@@ -15,6 +15,7 @@ from core.models.adapter import adapter_of, adapter_off, add_adapter
 from core.models.arithmetic import device_for, recompute_activations
 from core.models.joining import keeps_apart
 from core.models.policy import load_policy, load_weights, weights_of
+from core.models.seeing import freeze_tower
 from core.seeds import derive_seed
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned
@@ -50,6 +51,7 @@ class Policies:
         """The model under training, before its first update. Raises as `plain`."""
         model, settings = self.plain(), self._settings
         self.joinable = keeps_apart(model)
+        freeze_tower(model)
         if settings.lora_rank:
             add_adapter(
                 model,

@@ -112,7 +112,7 @@ def _behaviour(sample: Sample) -> NDArray[np.float32]:
 
 def inputs_digest(terms: Sequence[SampleTerms]) -> str:
     """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares, and
-    the sets that tokens were drawn from where they are not the whole vocabulary.
+    the sets that tokens were drawn from where they are not the whole vocabulary, and what was made of pictures.
 
     Advantages that a critic gave are left out: they are computed, and stand in the report.
     """
@@ -122,7 +122,9 @@ def inputs_digest(terms: Sequence[SampleTerms]) -> str:
         advantage = 0.0 if term.valued else term.advantage
         numbers = pack_floats([advantage, term.share, term.cloning_share, sample.temperature])
         parts = [sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions, numbers]
-        for part in parts + [sample.allowed] * bool(sample.allowed):
+        parts += [sample.allowed] * bool(sample.allowed)
+        parts += [bytes.fromhex(picture.digest) for picture in sample.pictures]
+        for part in parts:
             state.update(len(part).to_bytes(4, "little"))
             state.update(part)
     return state.hexdigest()

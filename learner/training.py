@@ -33,6 +33,7 @@ from learner.episodes import Batch, Replay, Sample
 from learner.learned import Learned, Tensors
 from learner.metrics import sample_report, update_metrics
 from learner.passes import ForwardPass, forward_passes
+from learner.pictures import Album
 from learner.planning import Minibatch, minibatches_of
 from learner.policies import Policies
 from learner.ranks import Alone, Ranks
@@ -73,6 +74,7 @@ class Training:
         self._settings = settings
         self._ranks = ranks or Alone()
         self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
+        self._album = Album(folder, blobs)
         self._stop = stop or Event()
         self._algorithm = algorithm_for(settings)
         self._policy = Learned(
@@ -193,7 +195,9 @@ class Training:
 
     def _passes(self, samples: Sequence[Sample], tokens_per_forward: int) -> list[ForwardPass]:
         joined = self._settings.packed_sequences and self._policies.joinable
-        return forward_passes(samples, tokens_per_forward=tokens_per_forward, joined=joined)
+        return forward_passes(
+            samples, tokens_per_forward=tokens_per_forward, joined=joined, album=self._album
+        )
 
     def _now(self, samples: Sequence[Sample]) -> list[NDArray[np.float32]]:
         """Log-probabilities under the policy as it is, without gradient."""

@@ -51,7 +51,7 @@ _GLM4 = (
     "{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
-_SMALL = {
+SMALL = {
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
@@ -111,12 +111,12 @@ FAMILIES = {
 def write_family(folder: Path, family: Family, texts: Sequence[str], *, seed: int = 1) -> Path:
     """A folder as one that was fetched: configuration, tokenizer, template, weights."""
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer = _tokenizer(family, texts)
+    tokenizer = tokenizer_of(family, texts)
     tokenizer.save_pretrained(folder)
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in (*family.special, family.eos)}
     config = AutoConfig.for_model(
         family.model_type,
-        **_SMALL,
+        **SMALL,
         **family.settings,
         vocab_size=-(-len(tokenizer) // 64) * 64 + 64,
         tie_word_embeddings=family.tied,
@@ -149,7 +149,8 @@ def texts_of_pages() -> list[str]:
     return [line.replace("7", str(number)) for number in range(40) for line in lines]
 
 
-def _tokenizer(family: Family, texts: Sequence[str]) -> PreTrainedTokenizerFast:
+def tokenizer_of(family: Family, texts: Sequence[str]) -> PreTrainedTokenizerFast:
+    """Trained on these texts."""
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.Sequence(
         [

@@ -5,10 +5,10 @@ from random import Random
 import msgspec
 from store_visitor import Form, Visitor
 
-from actors.answers import prompt_of
 from actors.environments.store.demonstrators import DEMONSTRATORS
 from actors.environments.store.hindsight import Hindsight, hindsight_of
 from actors.environments.store.relevance import Walk
+from actors.reading import prompt_of
 from core.action import Action
 from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence

@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from core.forms import Form
 from core.sampling import Sampling
+
+if TYPE_CHECKING:
+    from core.models.seeing import Seen  # loads torch
 
 Constraint = tuple[Form, ...] | bytes
 """Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.allowed` packs them."""
@@ -58,4 +61,23 @@ class PolicyEngine(Protocol):
 
     async def close(self) -> None:
         """Stop; calls that still wait fail with EngineFailed."""
+        ...
+
+
+@runtime_checkable
+class SeeingEngine(PolicyEngine, Protocol):
+    """A policy that may read pictures beside text."""
+
+    async def see(self, image: bytes) -> "Seen":
+        """An image file as its prompts have it. Raises PictureUnreadable, and ModelFileError where this policy reads none."""
+        ...
+
+    async def generate_seeing(
+        self,
+        prompt_ids: Sequence[int],
+        pictures: "Sequence[Seen]",
+        sampling: Sampling,
+        constraint: Constraint | None = None,
+    ) -> Generation:
+        """`generate` for a prompt in which these pictures stand, in this order."""
         ...

@@ -5,7 +5,7 @@ generator, so an answer does not depend on who shares the batch, except through 
 """
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from actors.engines.slots import CacheSlots, Slots
 from actors.engines.vocabulary import Vocabulary
 from core.allowed import Allowed, pack_allowed
 from core.models.scoring import restrict
+from core.models.seeing import Seen
 from core.sampling import Sampling
 
 KEPT_PROMPTS = 16
@@ -63,7 +64,8 @@ class Batch(Generic[Key]):
         self._room = slots
         self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
         self._rows: list[Row[Key]] = []
-        self._read: OrderedDict[tuple[int, ...], tuple[Any, torch.Tensor]] = OrderedDict()
+        self._read: OrderedDict[tuple[Any, ...], tuple[Any, torch.Tensor]] = OrderedDict()
+        """By the tokens of the prompt, and the digests of the pictures in it."""
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -86,12 +88,13 @@ class Batch(Generic[Key]):
         sampling: Sampling,
         version: int,
         constraint: Constraint | None = None,
+        pictures: Sequence[Seen] = (),
     ) -> Row[Key] | None:
-        """Read a prompt and draw its first token; returns the row if that ended it already.
+        """Read a prompt, with the pictures in it, and draw its first token; returns the row if that ended it already.
 
         Raises EngineFailed or ModelFileError when the constraint cannot be kept; nothing is admitted then.
         """
-        states, logits = self._read_prompt(tuple(prompt_ids))
+        states, logits = self._read_prompt(tuple(prompt_ids), pictures)
         row = Row(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
         if self._extend([row], logits, version):
             return row
@@ -122,14 +125,15 @@ class Batch(Generic[Key]):
         self._read.clear()
         self._slots.refresh()
 
-    def _read_prompt(self, prompt_ids: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
+    def _read_prompt(self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen]) -> tuple[Any, torch.Tensor]:
         """States after a prompt and the logits that follow. A prompt read lately is not read again."""
-        known = self._read.get(prompt_ids)
+        key = (prompt_ids, *(picture.digest for picture in pictures))
+        known = self._read.get(key)
         if known is None:
-            known = self._read[prompt_ids] = self._slots.read(prompt_ids)
+            known = self._read[key] = self._slots.read(prompt_ids, pictures)
             if len(self._read) > KEPT_PROMPTS:
                 self._read.popitem(last=False)
-        self._read.move_to_end(prompt_ids)
+        self._read.move_to_end(key)
         return known
 
     def _guide(self, constraint: Constraint | None, size: int, max_tokens: int) -> Guide | None:

@@ -22,6 +22,7 @@ from actors.engines.batching import Batch
 from core.errors import EngineFailed, HindcastError
 from core.models.chatting import context_length
 from core.models.policy import load_policy, load_weights
+from core.models.seeing import Eyes, Seen
 from core.sampling import Sampling
 from core.settings import PolicySettings
 
@@ -53,9 +54,16 @@ class _Request:
 
 
 class _Ask(_Request):
-    def __init__(self, prompt_ids: list[int], sampling: Sampling, constraint: Constraint | None) -> None:
+    def __init__(
+        self,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        constraint: Constraint | None,
+        pictures: tuple[Seen, ...],
+    ) -> None:
         super().__init__()
         self.prompt_ids = prompt_ids
+        self.pictures = pictures
         self.sampling = sampling
         self.constraint = constraint
 
@@ -68,10 +76,13 @@ class _Adopt(_Request):
 
 
 class InProcessEngine:
-    """A `PolicyEngine` over a Hugging Face model folder. Raises ModelFileError when the folder cannot be loaded."""
+    """A `SeeingEngine` over a Hugging Face model folder. Raises ModelFileError when the folder cannot be loaded."""
 
     def __init__(self, folder: Path, settings: PolicySettings, *, version: int = 0) -> None:
         torch.set_num_threads(settings.threads)
+        self._folder = folder
+        self._eyes: Eyes | None = None
+        """Of a model that reads pictures, from the first one on."""
         policy = load_policy(folder)
         self.tokenizer: Any = policy.tokenizer
         self._model = policy.model
@@ -97,13 +108,30 @@ class InProcessEngine:
         self, prompt_ids: Sequence[int], sampling: Sampling, constraint: Constraint | None = None
     ) -> Generation:
         """Sample one answer; see `PolicyEngine.generate`."""
+        return await self.generate_seeing(prompt_ids, (), sampling, constraint)
+
+    async def see(self, image: bytes) -> Seen:
+        """See `SeeingEngine.see`."""
+        if self._eyes is None:
+            self._eyes = await asyncio.to_thread(Eyes, self._folder)
+        return await asyncio.to_thread(self._eyes.look, image)
+
+    async def generate_seeing(
+        self,
+        prompt_ids: Sequence[int],
+        pictures: Sequence[Seen],
+        sampling: Sampling,
+        constraint: Constraint | None = None,
+    ) -> Generation:
+        """See `SeeingEngine.generate_seeing`."""
         wanted = len(prompt_ids) + sampling.max_tokens
         if not prompt_ids or (self._longest is not None and wanted > self._longest):
             raise EngineFailed(
                 f"a prompt of {len(prompt_ids)} tokens and an answer of up to {sampling.max_tokens} do not fit the "
                 f"model's {self._longest} positions. Lower actors.max_prompt_tokens."
             )
-        generation: Generation = await self._submit(_Ask(list(prompt_ids), sampling, constraint))
+        ask = _Ask(list(prompt_ids), sampling, constraint, tuple(pictures))
+        generation: Generation = await self._submit(ask)
         return generation
 
     async def adopt(self, version: int, weights: Path) -> None:
@@ -180,7 +208,12 @@ class InProcessEngine:
     def _admit(self, request: _Ask) -> None:
         try:
             row = self._batch.admit(
-                request, request.prompt_ids, request.sampling, self._version, request.constraint
+                request,
+                request.prompt_ids,
+                request.sampling,
+                self._version,
+                request.constraint,
+                request.pictures,
             )
         except HindcastError as error:  # a constraint that cannot be kept is this caller's alone
             request.fail(error)

@@ -4,12 +4,14 @@ Projections that read the same input are one product; of the last layer only wha
 states lie in slots and are never copied while decoding. Agrees with transformers within 1e-4, which tests hold.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
 
 from actors.engines.slots import GROWTH, SlotCounter
+from core.models.seeing import Seen
 
 
 class Lfm2States(NamedTuple):
@@ -68,8 +70,11 @@ class Lfm2Slots:
         self._last_norm = self._model.model.embedding_norm.weight.detach()
         self._layers = [_layer_of(layer) for layer in self._model.model.layers]
 
-    def read(self, prompt_ids: tuple[int, ...]) -> tuple[Lfm2States, torch.Tensor]:
+    def read(
+        self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen] = ()
+    ) -> tuple[Lfm2States, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
+        assert not pictures, "its tokenizer has none that stand for them"
         states = Lfm2States({}, {})
         hidden = self._embedding[torch.tensor(prompt_ids)]  # [length, width]
         for number, layer in enumerate(self._layers):

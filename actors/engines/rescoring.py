@@ -16,6 +16,7 @@ import torch
 
 from core.models.policy import load_policy, load_weights
 from core.models.scoring import Scored, distributions, packs
+from core.models.seeing import Seen
 from core.sampling import Sampling
 
 
@@ -28,6 +29,8 @@ class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     allowed: bytes = b""
     """As `core.allowed` packs it."""
+    pictures: tuple[Seen, ...] = ()
+    """Those in its prompt, in order."""
 
 
 class Rescored(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,7 +61,10 @@ class Rescorer:
         found: dict[int, Rescored] = {}
         for temperature in sorted({answer.sampling.temperature for answer in answers}):
             own = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
-            samples = [Scored(answers[i].prompt_ids, answers[i].action_ids, answers[i].allowed) for i in own]
+            samples = [
+                Scored(one.prompt_ids, one.action_ids, one.allowed, one.pictures)
+                for one in (answers[i] for i in own)
+            ]
             for pack in packs(samples, tokens_per_forward=self._tokens_per_forward):
                 parts = distributions(
                     self._model, [samples[index] for index in pack], temperature=temperature

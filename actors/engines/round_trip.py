@@ -5,6 +5,7 @@ engine cannot keep, answers that depend on who shares the batch.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -12,12 +13,21 @@ import torch
 from actors.engines.batching import Batch, Row
 from core.models.policy import LoadedPolicy
 from core.models.scoring import Scored, score
+from core.models.seeing import Seen
 from core.sampling import Sampling
 
 TOLERANCE = 1e-4
 """Between sampling and scoring, in float32: rounding differs by about 1e-6."""
 TOKENS = 12
 SEED = 1
+
+
+class Asked(NamedTuple):
+    """A prompt to answer."""
+
+    prompt_ids: Sequence[int]
+    pictures: Sequence[Seen] = ()
+    """Those that stand in it, in order."""
 
 
 class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,7 +44,7 @@ class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference <= TOLERANCE
 
 
-def round_trip(policy: LoadedPolicy, prompts: Sequence[Sequence[int]]) -> RoundTrip:
+def round_trip(policy: LoadedPolicy, prompts: Sequence[Asked]) -> RoundTrip:
     """Answer each prompt greedily and by a seed, all in one batch, and score what came.
 
     Prompts are best short: on a CPU a model of half a billion parameters scores a few dozen tokens a second.
@@ -42,15 +52,18 @@ def round_trip(policy: LoadedPolicy, prompts: Sequence[Sequence[int]]) -> RoundT
     Raises ModelFileError when the engine cannot serve this architecture.
     """
     samplings = [Sampling(temperature=each, max_tokens=TOKENS, seed=SEED) for each in (0.0, 1.0)]
-    asked = [(list(prompt), sampling) for prompt in prompts for sampling in samplings]
+    asked = [(prompt, sampling) for prompt in prompts for sampling in samplings]
     batch: Batch[int] = Batch(policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(asked))
     ended: list[Row[int]] = []
     for number, (prompt, sampling) in enumerate(asked):
-        row = batch.admit(number, prompt, sampling, 0)
+        row = batch.admit(number, list(prompt.prompt_ids), sampling, 0, pictures=prompt.pictures)
         ended += [] if row is None else [row]
     while batch:
         ended += batch.step(0)
-    samples = [Scored(asked[row.key][0], row.tokens) for row in ended]
+    samples = [
+        Scored(prompt.prompt_ids, row.tokens, pictures=prompt.pictures)
+        for row, (prompt, _) in ((row, asked[row.key]) for row in ended)
+    ]
     with torch.inference_mode():
         scored = score(policy.model, samples, temperature=1.0, tokens_per_forward=2048)
     differences = [

@@ -5,13 +5,15 @@ Full attention and short convolutions are supported: layers whose state is eithe
 window.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from core.errors import ModelFileError
+from core.models.seeing import Seen, picture_inputs
 
 GROWTH = 256
 """Positions by which buffers grow."""
@@ -20,8 +22,11 @@ GROWTH = 256
 class Slots(Protocol):
     """A model with the states of several sequences. To be used in inference mode."""
 
-    def read(self, prompt_ids: tuple[int, ...]) -> tuple[Any, torch.Tensor]:
-        """States after a prompt and the logits that follow  # [1, vocabulary]. Changes nothing; states may be admitted twice."""
+    def read(self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen] = ()) -> tuple[Any, torch.Tensor]:
+        """States after a prompt and the logits that follow  # [1, vocabulary]. Changes nothing; states may be admitted twice.
+
+        `pictures`: those that stand in it, in order.
+        """
         ...
 
     def admit(self, states: Any, length: int) -> int:
@@ -70,6 +75,14 @@ class SlotCounter:
         self._lengths[: self._active] += 1
 
 
+class ReadPrompt(NamedTuple):
+    """A model's state after a prompt."""
+
+    cache: DynamicCache
+    shift: int
+    """From a token's number to its position: pictures take fewer positions than tokens."""
+
+
 class CacheSlots:
     """`Slots` over any causal model of transformers with full attention and short convolutions, through its cache."""
 
@@ -79,25 +92,30 @@ class CacheSlots:
         self._capacity = 0
         self._layers: list[_Attention | _Window] = []
         self._counter = SlotCounter(slots)
+        self._shifts = torch.zeros(slots, dtype=torch.long)
 
     def refresh(self) -> None:
         """Nothing is derived from the weights."""
 
-    def read(self, prompt_ids: tuple[int, ...]) -> tuple[DynamicCache, torch.Tensor]:
+    def read(
+        self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen] = ()
+    ) -> tuple[ReadPrompt, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         cache = DynamicCache(config=self._model.config)
-        output = self._model(
-            input_ids=torch.tensor([prompt_ids]), past_key_values=cache, use_cache=True, logits_to_keep=1
-        )
-        return cache, output.logits[:, -1].float()
+        ids = torch.tensor([prompt_ids])
+        beside = picture_inputs(self._model, ids, pictures, [len(prompt_ids)]) if pictures else {}
+        output = self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **beside)
+        shift = int(beside["position_ids"].max()) + 1 - len(prompt_ids) if beside else 0
+        return ReadPrompt(cache, shift), output.logits[:, -1].float()
 
-    def admit(self, states: DynamicCache, length: int) -> int:
+    def admit(self, states: ReadPrompt, length: int) -> int:
         """Copy one sequence into a slot; returns the slot. Raises ModelFileError for a model that cannot be served."""
         if not self._layers:
-            self._layers = [_new_layer(layer, self._slots) for layer in states.layers]
+            self._layers = [_new_layer(layer, self._slots) for layer in states.cache.layers]
         self._reserve(length + 1)
         slot = self._counter.admit(length)
-        for own, other in zip(self._layers, states.layers, strict=True):
+        self._shifts[slot] = states.shift
+        for own, other in zip(self._layers, states.cache.layers, strict=True):
             own.fill(slot, other)
         return slot
 
@@ -105,6 +123,7 @@ class CacheSlots:
         """Free a slot; the last active one moves into it. Returns the slot that moved, which may be the same."""
         last = self._counter.release(slot)
         if slot != last:
+            self._shifts[slot] = self._shifts[last]
             for layer in self._layers:
                 layer.move(last, slot)
         return last
@@ -120,7 +139,7 @@ class CacheSlots:
         output = self._model(
             input_ids=tokens[:, None],
             attention_mask=mask[:, None, None, :],
-            position_ids=lengths[:, None],
+            position_ids=(lengths + self._shifts[: len(lengths)])[:, None],
             past_key_values=cache,
             use_cache=True,
         )

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from actors.answers import prompt_of
 from actors.curriculum.valuing import FirstState
+from actors.reading import prompt_of
 from actors.scaffold.scaffold import scaffold_of
 from core.models.critic import Critic, CriticForm, load_critic, values_of
 from core.models.orm import OutcomeModel

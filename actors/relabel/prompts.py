@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from actors.answers import prompt_of
+from actors.reading import prompt_of
 from actors.relabel.base import PlayedEpisode
 from core.arrays import pack_ids, unpack_ids
 from core.errors import RelabelerFailed

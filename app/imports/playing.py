@@ -98,7 +98,7 @@ async def play(
 ) -> Demonstrated:
     """The facts of the demonstration in a run of these settings. Raises Wrong."""
     task = document.task.as_task()
-    actors = settings.actors.model_copy(update={"screenshots": "off"})
+    actors = settings.actors.model_copy(update={"screenshots": "off", "screenshot_observation": "off"})
     request = request_of(document, settings, attempt=attempt)
     world = RecordedWorld(document)
     held = Held(on_wait=_no_wait)

@@ -30,7 +30,7 @@ from app.sources import Source
 from core.arrays import unpack_ids
 from core.models.folders import policy_folder
 from core.seeds import derive_seed
-from core.settings import Settings
+from learner.pictures import Album
 from storage.blobs import BlobStore
 
 DEMONSTRATED = -1
@@ -98,7 +98,7 @@ async def replay_sampling(
             lot.add(step)
     replays: list[AnswerReplay] = []
     if lot.by_version:
-        async with _Again(source.settings, run_seeds=origins.run_seeds) as again:
+        async with _Again(source, run_seeds=origins.run_seeds) as again:
             for version, steps in sorted(lot.by_version.items()):
                 ref = origins.refs[version]
                 source.blobs.get(ref)  # checks the digest
@@ -138,8 +138,10 @@ class _Lot:
 class _Again:
     """The model twice: once to hold answers against, once as the engine that samples."""
 
-    def __init__(self, settings: Settings, *, run_seeds: Collection[int]) -> None:
+    def __init__(self, source: Source, *, run_seeds: Collection[int]) -> None:
+        settings = source.settings
         folder = policy_folder(settings.policy.base)
+        self._album = Album(folder, source.blobs)
         self._run_seeds = run_seeds
         self._rescorer = Rescorer(
             folder,
@@ -159,11 +161,13 @@ class _Again:
         await self._engine.adopt(version, weights)
 
     async def replay(self, version: int, steps: Sequence[RecordedStep]) -> list[AnswerReplay]:
-        given = [_given(step) for step in steps]
+        given = await asyncio.to_thread(lambda: [_given(step, self._album) for step in steps])
         rescored = await asyncio.to_thread(self._rescorer.rescore, given)
         generated = await asyncio.gather(
             *(
-                self._engine.generate(answer.prompt_ids, answer.sampling, answer.allowed or None)
+                self._engine.generate_seeing(
+                    answer.prompt_ids, answer.pictures, answer.sampling, answer.allowed or None
+                )
                 for answer in given
             )
         )
@@ -192,13 +196,14 @@ class _Again:
         )
 
 
-def _given(step: RecordedStep) -> GivenAnswer:
+def _given(step: RecordedStep, album: Album) -> GivenAnswer:
     return GivenAnswer(
         prompt_ids=unpack_ids(step.fact.prompt_ids).tolist(),
         action_ids=unpack_ids(step.fact.action_ids).tolist(),
         logprobs=recorded_logprobs(step),
         sampling=step.fact.sampling,
         allowed=step.fact.allowed,
+        pictures=album.seen(step.fact.pictures),
     )
 
 

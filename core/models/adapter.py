@@ -19,6 +19,7 @@ from safetensors import safe_open
 from safetensors.torch import save
 
 from core.errors import ModelFileError
+from core.models.seeing import TOWER, reads_pictures
 from core.models.whole import fill, whole
 
 CONFIG = "adapter_config"
@@ -43,7 +44,13 @@ def add_adapter(model: Any, *, rank: int, alpha: int, targets: Sequence[str], se
     from peft import LoraConfig, inject_adapter_in_model  # takes seconds to load
 
     wanted = ALL_LINEAR if ALL_LINEAR in targets else sorted(targets)
-    config = LoraConfig(r=rank, lora_alpha=alpha, target_modules=wanted, lora_dropout=0.0)
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=alpha,
+        target_modules=wanted,
+        lora_dropout=0.0,
+        exclude_modules=rf"(.*\.)?{TOWER}\..*" if reads_pictures(model) else None,
+    )
     try:
         inject_adapter_in_model(config, model)
     except ValueError as error:

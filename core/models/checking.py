@@ -11,14 +11,16 @@ from typing import Any, Literal
 import msgspec
 import torch
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig
 
 from core.errors import HindcastError, ModelFileError
 from core.framing import STAND_IN, chat_frame, encode_text, render_chat, turns_of
 from core.models.chatting import GENERATION, context_length, stop_tokens, text_config
+from core.models.checking_pictures import check_pictures
 from core.models.files import CONFIG, misfits, read_config_file, require_files, weight_files
-from core.models.policy import load_tokenizer, weights_of
+from core.models.policy import load_tokenizer, model_class, weights_of
 from core.models.sample_page import EXAMPLE, PAGE
+from core.models.seeing import KINDS, name_in_model
 from core.prompt import build_prompt
 from core.rendering import RENDERERS
 from core.settings import Settings
@@ -57,18 +59,22 @@ def check_folder(path: Path, settings: Settings) -> list[Finding]:
     """Everything about a folder that shows without computing, in order; after a failure only what does not rest on it."""
     folder = Folder(path=path)
     found: list[Finding] = []
+    shown = settings.actors.screenshot_observation != "off"
     looks: list[tuple[str, Callable[[Folder, Settings], Finding]]] = [
         ("files", _files),
         ("model", _model),
         ("tokenizer", _tokenizer),
         ("template", _template),
         ("ends", _ends),
+        ("pictures", _pictures),
         ("context", _context),
         ("pages", _pages),
         ("answers", _answers),
         ("memory", _memory),
     ]
     for part, look in looks:
+        if part == "pictures" and not shown:
+            continue
         try:
             found.append(look(folder, settings))
         except HindcastError as error:
@@ -110,29 +116,38 @@ def loading_bytes(path: Path) -> int:
 
 def _model(folder: Folder, settings: Settings) -> Finding:
     content = read_config_file(folder.path)
-    if "vision_config" in content:
+    kind = content.get("model_type")
+    sees = kind in KINDS
+    if "vision_config" in content and not sees:
         raise ModelFileError(
-            f"{folder.path / CONFIG}: {content.get('model_type')} reads pictures beside text, and policies here read text. Use "
-            "the language model of the same family."
+            f"{folder.path / CONFIG}: {kind} reads pictures beside text in a way that is not known here ({', '.join(KINDS)} is). "
+            "Use such a model, or the language model of the same family."
+        )
+    if sees and settings.policy.engine != "in_process":
+        raise ModelFileError(
+            f"{folder.path / CONFIG}: {kind} is served in process alone. Set policy.engine = 'in_process'."
         )
     try:
         folder.config = AutoConfig.from_pretrained(
             folder.path, trust_remote_code=False, local_files_only=True
         )
         with torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(folder.config, dtype=torch.float32)
+            model = model_class(folder.config).from_config(folder.config, dtype=torch.float32)
     except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{folder.path / CONFIG} describes no causal model known here: {error}"
         ) from error
-    problems = misfits({name: list(value.shape) for name, value in weights_of(model).items()}, folder.shapes)
+    stored_shapes = {name_in_model(name, str(kind)): shape for name, shape in folder.shapes.items()}
+    problems = misfits({name: list(value.shape) for name, value in weights_of(model).items()}, stored_shapes)
     if problems:
         raise ModelFileError(
             f"the weights in {folder.path} are not those of {type(model).__name__}: {'; '.join(problems[:3])}. Fetch "
             "configuration and weights of the same model."
         )
     tied = ", head tied to the embedding" if folder.config.tie_word_embeddings else ""
-    return _ok("model", f"{type(model).__name__}, {_count(folder.shapes) / 1e6:.1f} M parameters{tied}")
+    said = f"{type(model).__name__}, {_count(folder.shapes) / 1e6:.1f} M parameters{tied}"
+    shown = settings.actors.screenshot_observation != "off"
+    return _ok("model", f"{said}; reads pictures, and is shown none" if sees and not shown else said)
 
 
 def _tokenizer(folder: Folder, settings: Settings) -> Finding:
@@ -212,6 +227,10 @@ def _ends(folder: Folder, settings: Settings) -> Finding:
             fix=f"Fetch {GENERATION} too: it may name further ends.",
         )
     return _ok("ends", shown)
+
+
+def _pictures(folder: Folder, settings: Settings) -> Finding:
+    return _ok("pictures", check_pictures(folder.path, folder.tokenizer, settings))
 
 
 def _context(folder: Folder, settings: Settings) -> Finding:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
@@ -18,6 +18,7 @@ from core.models.adapter import adapter_config, adapter_of, encode_adapter, load
 from core.models.chatting import stop_tokens
 from core.models.files import WEIGHTS as WEIGHTS
 from core.models.files import misfits, require_files, weight_files
+from core.models.seeing import KINDS, name_in_model
 from core.models.whole import whole
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
@@ -43,13 +44,18 @@ def load_policy(folder: Path) -> LoadedPolicy:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         config.use_cache = True
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+        model = model_class(config).from_config(config, dtype=torch.float32, attn_implementation="sdpa")
     except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{folder / 'config.json'} describes no causal model known here: {error}"
         ) from error
-    _fill(model, _read_weights(folder), where=folder)
+    _fill(model, _read_weights(folder, config.model_type), where=folder)
     return LoadedPolicy(model.float().eval(), tokenizer, folder, stop_tokens(folder, config, tokenizer))
+
+
+def model_class(config: Any) -> Any:
+    """Of transformers' classes the one that makes a policy of such a configuration."""
+    return AutoModelForImageTextToText if config.model_type in KINDS else AutoModelForCausalLM
 
 
 def load_weights(model: Any, path: Path) -> None:
@@ -122,10 +128,10 @@ def load_tokenizer(folder: Path) -> Any:
     return tokenizer
 
 
-def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+def _read_weights(folder: Path, kind: str) -> dict[str, torch.Tensor]:
     weights: dict[str, torch.Tensor] = {}
     for path in weight_files(folder):
-        weights |= _read_file(path)
+        weights |= {name_in_model(name, kind): value for name, value in _read_file(path).items()}
     return weights
 
 

@@ -5,7 +5,7 @@ Padding is on the right, where a causal model cannot see it; what counts is chos
 also serves attention. The model computes wherever its weights are; results are on the CPU.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import torch
 
 from core.allowed import Allowed, unpack_allowed
 from core.models.arithmetic import device_of
+from core.models.seeing import Seen, picture_inputs
 
 
 class Scored(NamedTuple):
@@ -25,6 +26,8 @@ class Scored(NamedTuple):
     """What it answered, the end token included if sampled."""
     allowed: bytes = b""
     """The sets that its tokens were drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
+    pictures: Sequence[Seen] = ()
+    """Those that stand in its prompt, in order."""
 
 
 def score(
@@ -90,12 +93,15 @@ def _distributions(
         ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
         places = torch.tensor([[place for one in samples for place in range(_length(one))]])
         rows, columns = _before_actions(samples, joined=True)
-        logits = read(ids.to(device), rows, columns, places.to(device))
+        logits = read(ids.to(device), rows, columns, {"position_ids": places.to(device)})
     else:
         ids = torch.zeros((len(samples), max(map(_length, samples))), dtype=torch.long)
         for row, sample in enumerate(samples):
             ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
-        logits = read(ids.to(device), *_before_actions(samples))
+        ids = ids.to(device)
+        pictures = [picture for sample in samples for picture in sample.pictures]
+        beside = picture_inputs(model, ids, pictures, list(map(_length, samples))) if pictures else {}
+        logits = read(ids, *_before_actions(samples), beside)
     return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), _allowed(samples)), dim=-1)
 
 
@@ -104,15 +110,15 @@ def read_out(
     ids: torch.Tensor,
     rows: torch.Tensor,
     columns: torch.Tensor,
-    places: torch.Tensor | None = None,
+    beside: Mapping[str, torch.Tensor],
 ) -> torch.Tensor:
     """Logits after these columns of a batch of prompts  # ids [rows, length] -> [columns, vocabulary].
 
-    `places`: of each token in its own sequence, where several stand in a row: transformers tells them apart by these.
+    `beside`: places of the tokens in their own sequences, where several stand in a row: transformers tells them apart by
+    these; and pictures, where there are some (`picture_inputs`).
     A model that several processes share has this as a method of its own, which gathers what it needs (`learner.ranks`).
     """
-    apart = {} if places is None else {"position_ids": places}
-    hidden = model.base_model(input_ids=ids, use_cache=False, **apart).last_hidden_state[rows, columns]
+    hidden = model.base_model(input_ids=ids, use_cache=False, **beside).last_hidden_state[rows, columns]
     logits: torch.Tensor = model.get_output_embeddings()(hidden)
     return logits
 

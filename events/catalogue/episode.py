@@ -42,6 +42,17 @@ class Screenshot(msgspec.Struct, frozen=True, kw_only=True):
     """Where the numbered elements of the page were in the window, in CSS pixels."""
 
 
+class ShownPicture(msgspec.Struct, frozen=True, kw_only=True):
+    """A picture that the policy read. Invariant 4: it is trained on as it was read."""
+
+    blob: BlobRef
+    """The image file: that of the step's screenshot."""
+    tokens: int
+    """Of the prompt that stand for it."""
+    digest: str
+    """sha256 of what the policy's image processor made of it (`core.models.seeing.Seen`)."""
+
+
 @fact("episode.started", family="episode")
 class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """An actor took the request. Created if absent: a second actor is refused."""
@@ -54,7 +65,7 @@ class EpisodeStarted(Fact, frozen=True, kw_only=True):
     """Name and version, such as `lines/1`."""
 
 
-@fact("step.taken", family="step", version=4)
+@fact("step.taken", family="step", version=5)
 class StepTaken(Fact, frozen=True, kw_only=True):
     """Observation, what was sampled from which weights, what it did. Invariant 4: this is what is trained on."""
 
@@ -97,6 +108,8 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""
     screenshot: Screenshot | None = None
     """None: none was asked for (`actors.screenshots`)."""
+    pictures: tuple[ShownPicture, ...] = ()
+    """Those that the policy read, in their order in `prompt_ids`; empty: it read text alone."""
 
 
 EndReason = Literal["exit", "done", "max_steps", "unparsable"]

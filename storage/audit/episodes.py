@@ -163,6 +163,19 @@ class Episodes(Check):
             self.defect(event, f"a step of {name} after its end", "", f"end at position {episode.ended_at}")
         self._check_tokens(event, fact, episode)
         self._check_screenshot(event, fact.get("screenshot"))
+        self._check_pictures(event, fact)
+
+    def _check_pictures(self, event: Event, fact: dict[str, Any]) -> None:
+        """What the policy was shown is the step's own screenshot, and stands in its prompt."""
+        pictures, screenshot = fact.get("pictures") or (), fact.get("screenshot") or {}
+        for picture in pictures:
+            own = (picture["blob"], "before") == (screenshot.get("image"), screenshot.get("when"))
+            self.require(
+                own, event, "the policy read a picture that is not the screenshot of the step's page"
+            )
+        standing = sum(picture["tokens"] for picture in pictures)
+        room = len(fact["prompt_ids"]) // INT32_BYTES
+        self.require(standing <= room, event, "pictures take more tokens than the prompt has")
 
     def _check_screenshot(self, event: Event, screenshot: dict[str, Any] | None) -> None:
         """It is there with its size, or it is said why not."""

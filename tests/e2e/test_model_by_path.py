@@ -1,6 +1,6 @@
-"""A model of a published family by its folder, from `hindcast start` to verified updates: a random one can be trained, too.
+"""A vision-language model of a published family by its folder, from `hindcast start` to verified updates, on screenshots.
 
-A scaffold of the test's own leaves clicks and waiting, so that a policy of random weights wins about every other episode on two
+A random one can be trained, too: a scaffold of the test's own leaves clicks and waiting, so that a policy of random weights wins about every other episode on two
 buttons: groups differ, and M-GRPO has something to learn from. What it samples is constrained over a Qwen-like vocabulary.
 """
 
@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from system import Home
+from vision_model import write_vision_model
 
 from app.runs import open_run
 from core.arrays import unpack_ids
 from core.models.chatting import stop_tokens
 from core.models.policy import load_policy
+from core.models.seeing import Eyes
 from events.catalogue import RunStarted, StepTaken, UpdateApplied
 from events.envelope import Fact
 from events.reader import read
@@ -37,6 +39,8 @@ SETTINGS = {
     "curriculum.task_pool": "4",
     "actors.max_answer_tokens": "120",
     "actors.contexts": "4",
+    "actors.screenshot_observation": "newest",
+    "actors.screenshot_width": "160",
     "scaffold.stages": "1",
     "learner.group_batch": "1",
     "learner.minibatches": "1",
@@ -50,17 +54,17 @@ async def _facts(home: Home, run: str) -> Sequence[Fact]:
         return [recorded.fact async for recorded in read(log)]
 
 
-async def test_a_random_model_of_a_published_family_trains_and_verifies_bit_exactly(
-    tmp_path: Path, model_families: dict[str, Path]
+async def test_a_random_vision_language_model_trains_on_screenshots_and_verifies_bit_exactly(
+    tmp_path: Path,
 ) -> None:
-    folder = model_families["qwen2"]
+    folder = write_vision_model(tmp_path / "model")
     states = tmp_path / "buttons.toml"
     states.write_text(STATES)
     home = Home(tmp_path / "home")
     wanted = {**SETTINGS, "policy.base": str(folder), "scaffold.states": str(states)}
     chosen = [part for key, value in wanted.items() for part in ("--set", f"{key}={value}")]
-    goal = ("--run", "q", "--recipe", "mgrpo", "--until", "updates=2")
-    assert home.json("start", *goal, *chosen, timeout_s=900)["updates"] >= 2
+    goal = ("--run", "q", "--recipe", "mgrpo", "--until", "updates=1")
+    assert home.json("start", *goal, *chosen, timeout_s=900)["updates"] >= 1
     report = home.json("verify", "q", timeout_s=600)
     assert report["identical"], report["first_divergence"]
     facts = await _facts(home, "q")
@@ -76,4 +80,18 @@ async def test_a_random_model_of_a_published_family_trains_and_verifies_bit_exac
     assert all(unpack_ids(step.prompt_ids).tolist()[: len(opening)] == opening for step in steps)
     assert {step.action.name if step.action else "" for step in steps} <= {"Click", "Wait"}, "constrained"
     assert {int(unpack_ids(step.action_ids)[-1]) for step in steps} <= set(stops)
-    assert sum(isinstance(fact, UpdateApplied) for fact in facts) >= 2
+    assert sum(isinstance(fact, UpdateApplied) for fact in facts) >= 1
+    start, pad, end = Eyes(folder).marks
+    shown = [step for step in steps if step.pictures]
+    assert len(shown) > len(steps) / 2, "a picture that could not be had costs its step nothing else"
+    for step in shown:
+        (picture,) = step.pictures
+        assert step.screenshot is not None
+        assert (step.screenshot.image, step.screenshot.when) == (picture.blob, "before")
+        ids = unpack_ids(step.prompt_ids).tolist()
+        first = ids.index(start)
+        assert ids[first : first + picture.tokens] == [start, *[pad] * (picture.tokens - 2), end]
+    assert all(start not in unpack_ids(step.prompt_ids) for step in steps if not step.pictures)
+    replayed = home.json("replay", "sampling", "q", "--episodes", "2", timeout_s=600)
+    assert (replayed["beyond"], replayed["not_drawn"]) == (0, 0)
+    assert replayed["answers"] > 0

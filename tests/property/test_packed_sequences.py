@@ -16,7 +16,7 @@ from core.models.scoring import Scored, packs, score_pack
 TOLERANCE = 1e-4
 """Of a log-probability, and of a weight's gradient as a share of the largest one."""
 IDS = st.lists(st.integers(2, 59), min_size=1, max_size=9)
-SAMPLES = st.lists(st.builds(Scored, IDS, IDS, st.just(b"")), min_size=1, max_size=6)
+SAMPLES = st.lists(st.builds(Scored, IDS, IDS, st.just(b""), st.just(())), min_size=1, max_size=6)
 
 
 @cache

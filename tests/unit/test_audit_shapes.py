@@ -88,8 +88,10 @@ def test_blobs_are_collected_wherever_a_payload_names_them() -> None:
         next(path for path in GOLDEN if path.stem == f"step.taken.v{SHAPES['step.taken'].version}")
     ).payload
     screenshot = {**newest["screenshot"], "image": picture}
-    assert SHAPES["step.taken"].check({**newest, "observation": blob, "screenshot": screenshot}, refs) is None
-    assert refs == [("ab" * 32, 7), ("cd" * 32, 9)]
+    read = [{"blob": picture, "tokens": 3, "digest": "ef" * 32}]
+    step = {**newest, "observation": blob, "screenshot": screenshot, "pictures": read}
+    assert SHAPES["step.taken"].check(step, refs) is None
+    assert refs == [("ab" * 32, 7), ("cd" * 32, 9), ("cd" * 32, 9)]
     payload["observation"] = {"sha256": "AB" * 32, "size": 7}
     assert "names a blob" in str(SHAPES["step.taken"].check(payload, []))
 

@@ -13,12 +13,13 @@ from store_visitor import running_store
 from store_walk import Visit
 from typer.testing import CliRunner
 
-from actors.answers import PolicyAnswerer, Situation, prompt_of
+from actors.answers import PolicyAnswerer
 from actors.endpoint.asking import Message
 from actors.endpoint.client import Endpoint
 from actors.engines.endpoint import NO_VERSION, PROMPT, EndpointEngine, TextTokenizer
 from actors.engines.in_process import InProcessEngine
 from actors.environments.store.tasks import StoreTasks
+from actors.reading import Situation, prompt_of
 from app.cli import app as cli
 from app.configuration import resolve
 from core.action import ACTIONS, ParseFailure

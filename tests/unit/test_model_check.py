@@ -12,7 +12,7 @@ from model_families import FAMILIES
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from actors.engines.round_trip import round_trip
+from actors.engines.round_trip import Asked, round_trip
 from app.cli import app
 from app.configuration import resolve
 from app.model_check import check_model, require_model
@@ -134,7 +134,7 @@ def test_a_model_whose_logits_change_after_its_head_is_found_by_using_it(
     model_families: dict[str, Path],
 ) -> None:
     policy = load_policy(model_families["qwen2"])
-    assert round_trip(policy, [[5, 6, 7]]).agrees
+    assert round_trip(policy, [Asked([5, 6, 7])]).agrees
     computed = policy.model.forward
 
     def capped(*given: Any, **named: Any) -> Any:
@@ -143,7 +143,7 @@ def test_a_model_whose_logits_change_after_its_head_is_found_by_using_it(
         return output
 
     policy.model.forward = capped
-    tried = round_trip(policy, [[5, 6, 7], [8, 9]])
+    tried = round_trip(policy, [Asked([5, 6, 7]), Asked([8, 9])])
     assert not tried.agrees
     assert tried.answers == 4
 

@@ -15,8 +15,8 @@ from test_telemetry import Spans, parent_of, place_of
 from test_telemetry import spans as spans  # a fixture
 from virtual_time import clock_s, run_virtually
 
-from actors.answers import prompt_of
 from actors.environments.store.tasks import StoreTasks
+from actors.reading import prompt_of
 from actors.relabel.base import AchievedGoal, Finding, PlayedEpisode, Relabeler, why_not_goal
 from actors.relabel.memory import ENDED_KEPT, EpisodeMemory
 from actors.relabel.prompts import difference

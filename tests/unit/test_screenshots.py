@@ -240,3 +240,20 @@ def test_pictures_are_counted_in_words_and_written_out(tmp_path: Path) -> None:
     assert [file.name for file in files] == ["step-000-before.jpg", "end.jpg"]
     assert all(file.read_bytes() == b"the first page" for file in files)
     assert without == ["no step-004-before.jpg: let go of at position 88"]
+
+
+async def test_what_a_policy_is_shown_is_photographed_at_every_step_whatever_the_rate() -> None:
+    of = settings(screenshots="off", screenshot_rate=0.001, screenshot_observation="newest")
+    allowance = Allowance(of)
+    for _ in range(2):
+        world = Gallery("", "not drawn")
+        taking = EpisodeScreenshots(world, keep=keep, settings=of, allowance=allowance)  # type: ignore[arg-type]
+        assert shown(await taking.before(0)) == ("before", 1)
+        assert taking.image == b"picture 1"
+        await taking.after("ok")
+        missed = await taking.before(1)
+        assert missed is not None
+        assert (missed.missing, taking.image) == ("not drawn", b"")
+        await taking.after("timeout")
+        assert shown(await taking.before(2)) == ("before", 3)
+        assert taking.image == b"picture 3"
