@@ -32,6 +32,7 @@ from app.runs import Fork, RunHandle, plan_run, write_down
 from app.supervisor import home_folder
 from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
 from core.models.folders import policy_folder
+from core.models.seeing import Eyes
 from core.states import CRITIC
 from events.beginning import beginning
 from events.catalogue import (
@@ -156,6 +157,7 @@ def settings_of_fork(
 
     Raises:
         SettingsError: see above.
+        ModelFileError: screenshots are to be shown to a policy that reads none.
 
     """
     parents = Layer(source="the parent", values=flatten(state.resolved, "the parent"))
@@ -176,6 +178,10 @@ def settings_of_fork(
             f"--set learner.critic_heads: the critic was trained with heads of the form {then!r} before the fork, and has no "
             f"others. Leave the setting out, or fork before the critic's first update; there {now!r} can be chosen."
         )
+    if resolved.settings.actors.screenshot_observation != "off":
+        Eyes(
+            policy_folder(resolved.settings.policy.base)
+        )  # says so where the parent's policy reads no pictures
     return resolved
 
 

@@ -43,7 +43,8 @@ def select_run(
             )
         return open_run(name, home=home)
     resolved = resolve(recipe=recipe, file=config, overrides=overrides)
-    if resolved.settings.policy.base != SHIPPED:
+    shown = resolved.settings.actors.screenshot_observation != "off"
+    if resolved.settings.policy.base != SHIPPED or shown:
         from app.model_check import require_model
 
         require_model(resolved.settings)

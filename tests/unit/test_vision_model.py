@@ -15,8 +15,11 @@ from actors.answers import PolicyAnswerer
 from actors.engines.in_process import InProcessEngine
 from actors.reading import Situation
 from app.conflicts import find_conflicts
+from app.forking import settings_of_fork
 from app.model_check import check_model
-from core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable
+from app.runs import list_runs
+from app.selection import select_run
+from core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable, SettingsError
 from core.framing import encode_text
 from core.models.adapter import ALL_LINEAR, add_adapter
 from core.models.policy import LoadedPolicy, encode_weights, load_policy, load_weights
@@ -30,6 +33,7 @@ from core.task import Task
 from events.catalogue import EpisodeRequested
 from events.catalogue.episode import ShownPicture
 from learner.pictures import Album
+from learner.state import BufferState
 from storage.blobs import BlobStore
 
 PAGE = "page Shop\nlink Brass lamp [3] <|image_pad|><|vision_start|>\nbutton Add to cart [4]"
@@ -242,6 +246,17 @@ def test_settings_that_do_not_go_with_screenshots_are_refused(changes: dict[str,
     actors = {**changes.get("actors", {}), "screenshot_observation": "newest"}
     (told,) = find_conflicts(Settings.model_validate({**changes, "actors": actors}))
     assert told.startswith(f"actors.screenshot_observation = 'newest' does not go with {said}")
+
+
+def test_a_text_policy_is_shown_no_screenshots_be_it_the_shipped_one_or_a_forks(tmp_path: Path) -> None:
+    chosen = ["actors.screenshot_observation=newest"]
+    with pytest.raises(SettingsError, match="reads no pictures"):
+        select_run(tmp_path, name=None, recipe="mgrpo", overrides=chosen)
+    assert not list_runs(tmp_path)
+    state = BufferState()
+    state.resolved = Settings().model_dump(mode="json")
+    with pytest.raises(ModelFileError, match="reads no pictures"):
+        settings_of_fork(state, chosen, recipe="mgrpo", here={})
 
 
 async def test_a_step_without_its_picture_is_answered_on_its_text_and_says_so(
