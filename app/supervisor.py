@@ -21,6 +21,7 @@ from typing import IO, Protocol
 
 from app.logs import style_of, tell
 from app.processes import pid_alive, read_json, report
+from core.errors import SettingsError
 
 STOP_AFTER_S = 4.0
 """honcho kills its children 5 s after the first of them has ended."""
@@ -233,8 +234,11 @@ def _pass_on(stream: IO[bytes], watch: Watch) -> None:
 
 
 def home_folder() -> Path:
-    """`HINDCAST_HOME`, by default `.hindcast` in the current folder."""
-    return Path(os.environ.get("HINDCAST_HOME", ".hindcast")).absolute()
+    """`HINDCAST_HOME`, by default `.hindcast` in the current folder. Raises SettingsError when that is a file."""
+    home = Path(os.environ.get("HINDCAST_HOME") or ".hindcast").absolute()
+    if home.is_file():
+        raise SettingsError(f"{home} is a file: HINDCAST_HOME names the folder that runs are kept in")
+    return home
 
 
 def instance_name(name: str, *, machine: str) -> str:

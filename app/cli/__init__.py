@@ -6,6 +6,7 @@ for, and what is slow to import (torch) by the command that needs it. What goes 
 stderr; a traceback is a fault of ours.
 """
 
+import errno
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
@@ -61,6 +62,10 @@ COMMANDS = {
     "bench": "bench",
 }
 """The first word of a command -> the module that has it, in the order of the help."""
+
+
+REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.EDQUOT)
+"""What the system says of a place that a user named and that is not as it should be."""
 
 
 class _Loading(Mapping[str, Any]):
@@ -123,6 +128,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
         leave(error)
     except BaseExceptionGroup as group:
         leave(first_of_ours(group) or group)
+    except OSError as error:
+        if error.errno not in REFUSALS:
+            raise
+        place = "" if error.filename is None else f" {error.filename}:"
+        sys.stderr.write(f"{printable(f'cannot go on:{place} {error.strerror}')}\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(INTERRUPTED)
 

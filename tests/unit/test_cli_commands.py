@@ -347,6 +347,22 @@ def test_exit_codes_and_streams_of_real_processes(handle: RunHandle, tmp_path: P
     )
 
 
+def test_a_home_that_is_a_file_and_a_place_that_is_none_are_said_in_words(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    for home, said in ((taken, f"{taken} is a file: HINDCAST_HOME"), (taken / "home", f"{taken}/home")):
+        done = subprocess.run(
+            [sys.executable, "-c", "from app.cli import main; main()", "alerts"],
+            env={**os.environ, "HINDCAST_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.returncode in (1, 2)
+        assert said in done.stderr
+        assert "Traceback" not in done.stderr
+
+
 def test_nothing_is_coloured_when_piped(handle: RunHandle) -> None:
     for arguments in (("--help",), ("run", "show"), ("run", "--nosuch")):
         done = process(handle.home, *arguments, FORCE_COLOR="1")
