@@ -15,7 +15,6 @@ from pathlib import Path
 
 import msgspec
 
-from app.alerts.beside import telling_alerts
 from app.alerts.processes import Alerts
 from app.bus import READY
 from app.interrupts import heed_interrupts
@@ -174,7 +173,7 @@ async def run_system(
             )
             handle = handle_of()
             # nobody reads alerts where nothing is printed
-            async with contextlib.nullcontext() if as_json else telling_alerts(handle, say):
+            async with contextlib.nullcontext() if as_json else _alerts(handle, say):
                 progress = await follow(handle, system, launch, say, stop)
     finally:
         say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
@@ -190,3 +189,9 @@ async def run_system(
         events=progress.position,
         wall_s=round(time.monotonic() - began, 2),
     )
+
+
+def _alerts(handle: RunHandle, say: Callable[[str], None]) -> contextlib.AbstractAsyncContextManager[None]:
+    from app.alerts.beside import telling_alerts  # loads SQLAlchemy, while the system is up already
+
+    return telling_alerts(handle, say)
