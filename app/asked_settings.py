@@ -44,6 +44,11 @@ def asked_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
     return changed
 
 
+def asked_at_once(settings: Settings, *, usual: int) -> int:
+    """How many episodes to ask about at the same time: as many as fit a batch where the endpoint is asked in batches."""
+    return settings.endpoint.batch_questions if settings.endpoint.batch else usual
+
+
 def policy_asked(policy: str, settings: Settings) -> Settings | None:
     """The settings under which `endpoint` or `endpoint:MODEL` acts; None: the policy is another.
 

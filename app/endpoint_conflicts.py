@@ -33,6 +33,11 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
         )
     if asking["evolution.generator"]:
         found += _invention_conflicts(settings)
+    if endpoint.batch and not endpoint.remembered:
+        found.append(
+            "endpoint.batch = true keeps what it waits for beside the remembered answers, and endpoint.remembered is false: a "
+            "restart would send and pay for everything again. Set endpoint.remembered = true"
+        )
     for name in (one for one in users if one in bounds):
         key, limit_s = bounds[name]
         if limit_s < endpoint.timeout_s:

@@ -80,6 +80,7 @@ async def measure_accuracy(
     run: str,
     held_out: float | None,
     timeout_s: float,
+    at_once: int = AT_ONCE,
     said: Callable[[], None] = lambda: None,
 ) -> AccuracyReport:
     """What a judge says of the episodes of `on`, beside what the judge `truth` said in their log; nothing is recorded.
@@ -95,7 +96,7 @@ async def measure_accuracy(
             said()
             return _Case(episode, opinion)
 
-        cases = await each(_asked(log, wanted, truths, share=held_out), work, at_once=AT_ONCE)
+        cases = await each(_asked(log, wanted, truths, share=held_out), work, at_once=at_once)
     tables: dict[str, Confusion] = {}
     whole = Confusion()
     for case in cases:

@@ -17,7 +17,7 @@ from events.catalogue import EpisodeJudged
 from events.publisher import Publisher
 
 AT_ONCE = 4
-"""Episodes judged at the same time, as in a run."""
+"""Episodes judged at the same time, as in a run; in batches of an endpoint as many as a batch holds."""
 PRODUCER = "judge.rejudge"
 
 
@@ -53,10 +53,11 @@ async def rejudge(
     against: str | None = None,
     save_to: RunHandle | None = None,
     timeout_s: float | None = None,
+    at_once: int = AT_ONCE,
     said: Callable[[SecondOpinion], None] = lambda _: None,
 ) -> RejudgeReport:
     """Judge the episodes asked for again. `against`: the old judge; None: the one that training uses; `timeout_s`: of one
-    verdict; None: the run's.
+    verdict; None: the run's; `at_once`: episodes judged at the same time.
 
     `save_to`: the run to whose log the verdicts are appended, in the role of a judge; None: nothing is appended. Where it
     cannot tell, nothing is: a verdict stays, and an outage of today must not keep it from telling tomorrow.
@@ -94,7 +95,7 @@ async def rejudge(
                 said(opinion)
             return opinion
 
-        found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=AT_ONCE)
+        found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=at_once)
         if save_to is not None and any(saved):
             await show_at_once(save_to, log)
     opinions = [opinion for opinion in found if opinion is not None]

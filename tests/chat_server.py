@@ -5,7 +5,7 @@ import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from core.sampling import Sampling
 
@@ -121,7 +121,16 @@ def _http(response: Response) -> bytes:
 @contextmanager
 def chatting(rule: Rule) -> Iterator[ChatServer]:
     """A server on a free port of loopback, in a thread of its own."""
-    server = ChatServer(rule)
+    with serving(ChatServer(rule)) as server:
+        yield server
+
+
+Served = TypeVar("Served", bound=ChatServer)
+
+
+@contextmanager
+def serving(server: Served) -> Iterator[Served]:
+    """Serve in a thread of its own."""
     ready, stopping = threading.Event(), []
 
     async def run() -> None:

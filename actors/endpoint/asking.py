@@ -72,13 +72,17 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
 class Bill:
     """What one question comes to while it is asked."""
 
-    def __init__(self, settings: EndpointSettings, *, request: str) -> None:
+    def __init__(self, settings: EndpointSettings, *, request: str, share: float = 1.0) -> None:
+        """`share`: of the settings' prices, as is to be paid."""
         self._settings = settings
+        self._share = share
         self._request = request
         self._model = settings.model
         self._answer = ""
         self._prompt_tokens = self._answer_tokens = 0
         self.tries = 0
+        self.batched: list[str] = []
+        """Digests of the requests that went through a batch."""
 
     def add(self, completion: Completion) -> None:
         """One more answered request."""
@@ -97,7 +101,7 @@ class Bill:
             answer=self._answer,
             prompt_tokens=prompt,
             answer_tokens=answer,
-            cost_usd=cost / MILLION if self.tries else 0.0,
+            cost_usd=cost * self._share / MILLION if self.tries else 0.0,
             tries=self.tries,
         )
 

@@ -1,6 +1,7 @@
 """The client: one question to an OpenAI-compatible server, asked until it is answered or cannot be.
 
     ask ── remembered? ──> answer
+     ├──> batch (`actors.endpoint.batching`, where `endpoint.batch`) ──> read ──> answer
      └──> turn (pace) ──> request ──> completion ──> read ──> answer
               ^  later, where the server is out of reach      └──> once more, where it has not the form asked for
 
@@ -34,10 +35,13 @@ from actors.endpoint.asking import (
     Value,
     request_digest,
 )
+from actors.endpoint.batch_wire import Line, said_in
+from actors.endpoint.batching import Batches, NotAnswered
 from actors.endpoint.pace import LONGEST_HOLD_S, Pace
 from actors.endpoint.remembering import Memory
 from actors.endpoint.spans import request_span
 from actors.endpoint.wire import REFUSING, Refused, Unreadable, read_completion, wait_asked_for
+from actors.patience import uncounted
 from core.endpoint import EndpointSettings
 from core.errors import SettingsError
 
@@ -45,12 +49,15 @@ REPAIRS = 1
 """Further requests where an answer has not the form that was asked for; the model is told what is wrong."""
 PASSING = frozenset({408, 409, 425, 429})
 """Statuses below 500 that may pass."""
+OK = 200
 QUOTA = "insufficient_quota"
 """Code of a 429 that waiting does not change."""
 NO_KEY = "none"
 """Sent where no key is set: the client wants one, and would take another provider's from the environment."""
 MOST_SHOWN = 300
 """Characters of a server's own words in a reason."""
+BATCHES = "batches"
+"""Folder of the memory that holds the batches under way."""
 
 logger = structlog.get_logger(__name__)
 
@@ -67,9 +74,11 @@ class _Passing(Exception):
 class _Failed(Exception):
     """A question came to nothing."""
 
-    def __init__(self, trouble: Trouble, reason: str) -> None:
+    def __init__(self, trouble: Trouble, reason: str, *, settled: bool = True) -> None:
         super().__init__(reason)
         self.trouble: Trouble = trouble
+        self.settled = settled
+        """False: a batch is still under way that may answer after all."""
 
 
 class Endpoint:
@@ -100,6 +109,8 @@ class Endpoint:
         self.settings = settings
         self._content = content
         self._memory = Memory(memory if settings.remembered else None)
+        self._kept_in = memory / BATCHES if settings.batch and memory is not None else None
+        self._batches: Batches | None = None
         self._environment = os.environ if environment is None else environment
         self._sleep = sleep
         self._random = random or Random()
@@ -135,12 +146,23 @@ class Endpoint:
             timeout=settings.timeout_s,
             max_retries=0,  # ours count the tries, keep the pace and stop everybody where the server asks for peace
         )
+        if self._kept_in is not None:
+            self._batches = await Batches(
+                self._client,
+                settings,
+                folder=self._kept_in,
+                memory=self._memory,
+                call=self._called,
+                sleep=self._sleep,
+            ).__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connections."""
+        if self._batches is not None:
+            await self._batches.__aexit__(kind, error, trace)
         await self._client.close()
 
     async def ask(
@@ -159,7 +181,8 @@ class Endpoint:
         """
         body = self._body(messages, schema, temperature=temperature, max_tokens=max_tokens, seed=seed)
         digest = request_digest(self.settings.base_url, body)
-        bill = Bill(self.settings, request=digest)
+        share = 1.0 if self._batches is None else self.settings.batch_share
+        bill = Bill(self.settings, request=digest, share=share)
         remembered = await asyncio.to_thread(self._memory.find, digest)
         if remembered is not None:
             with suppress(_Failed):  # kept by another version that read it otherwise: it is asked again
@@ -170,9 +193,18 @@ class Endpoint:
             completion, value = await self._answer(body, read, bill)
         except _Failed as failed:
             logger.warning("the endpoint gave no answer", trouble=failed.trouble, reason=str(failed))
+            if failed.settled:
+                await self._settle(bill, remembered=False)
             return Unanswered(trouble=failed.trouble, reason=str(failed), consulted=bill.total())
         await asyncio.to_thread(self._memory.keep, digest, completion)
+        await self._settle(bill, remembered=True)
         return Answered(value=value, consulted=bill.total())
+
+    async def _settle(self, bill: Bill, *, remembered: bool) -> None:
+        """What batches said of a question is used up."""
+        for request in bill.batched:
+            assert self._batches is not None
+            await self._batches.settle(request, remembered=remembered)
 
     def _body(
         self,
@@ -220,22 +252,78 @@ class Endpoint:
         raise AssertionError("the last repair returns or raises")
 
     async def _completion(self, body: Mapping[str, Any], bill: Bill) -> Completion:
-        """What the server says to one request, tried again while that may help. Raises _Failed."""
+        """What the server says to one request, alone or in a batch. Raises _Failed."""
+
+        async def asked() -> Completion:
+            bill.tries += 1
+            return await self._request(body)
+
+        try:
+            if self._batches is not None:
+                completion = await self._batched(self._batches, body, bill)
+            else:
+                completion = await self._tried(asked)
+        except Refused as refused:
+            bill.add(refused.completion)
+            raise _Failed("refusal", str(refused)) from None
+        bill.add(completion)
+        return completion
+
+    async def _batched(self, batches: Batches, body: Mapping[str, Any], bill: Bill) -> Completion:
+        """What a batch says to one request. Raises _Failed, Refused."""
+        question = request_digest(self.settings.base_url, body)
+        bill.batched.append(question)
+        bill.tries += 1
+        try:
+            with uncounted():  # a day is no slowness of whoever asks
+                line = await batches.answer(question, body)
+        except NotAnswered as error:
+            raise _Failed(error.trouble, str(error), settled=error.trouble == "rejected") from None
+        return self._said_in_batch(line)
+
+    def _said_in_batch(self, line: Line) -> Completion:
+        """Raises _Failed, Refused."""
+        if line.response is None:
+            error = line.error
+            why = "nothing" if error is None else f"{error.code or ''} {error.message or ''}".strip()
+            raise _Failed("outage", f"the batch ended without an answer to this question ({why})")
+        status, content = line.response.status_code, bytes(line.response.body)
+        try:
+            if status == OK:
+                return read_completion(content)
+            said = said_in(content)
+            raise self._status_means(status, said.code, said.message or "", wait_s=None)
+        except (Unreadable, _Passing) as error:
+            raise _Failed("outage", f"in a batch: {error}") from None
+
+    async def _called(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
+        """A request of the Batch API. Raises NotAnswered."""
+        import openai
+
+        async def asked() -> bytes:
+            try:
+                async with asyncio.timeout(self.settings.timeout_s):
+                    return await request()
+            except (TimeoutError, openai.APIConnectionError) as error:
+                raise _Passing(f"no answer of its Batch API ({error.__cause__ or error})") from None
+            except openai.APIStatusError as error:
+                raise self._said_no(error) from None
+
+        try:
+            return await self._tried(asked)
+        except _Failed as failed:
+            raise NotAnswered(failed.trouble, str(failed)) from None
+
+    async def _tried(self, asked: Callable[[], Awaitable[Value]]) -> Value:
+        """What comes of a request, tried again while that may help. Raises _Failed, and what else `asked` raises but _Passing."""
         assert self._pace is not None, "the endpoint is not open"
         settings = self.settings
         for further in range(settings.retries + 1):
             try:
                 async with self._pace.turn():
-                    bill.tries += 1
-                    completion = await self._request(body)
-            except Refused as refused:
-                bill.add(refused.completion)
-                raise _Failed("refusal", str(refused)) from None
+                    return await asked()
             except _Passing as passing:
                 reason, wait_s = str(passing), passing.wait_s
-            else:
-                bill.add(completion)
-                return completion
             if further == settings.retries or (wait_s is not None and wait_s > LONGEST_HOLD_S):
                 break
             if wait_s:
@@ -243,7 +331,7 @@ class Endpoint:
             else:  # also where the server says that it may be asked at once: it was, in vain
                 await self._sleep(settings.backoff_s * 2**further * self._random.uniform(0.5, 1.0))
         raise _Failed(
-            "outage", f"{settings.base_url} was asked {bill.tries} times in vain, at last: {reason}"
+            "outage", f"{settings.base_url} was asked {further + 1} times in vain, at last: {reason}"
         )
 
     async def _request(self, body: Mapping[str, Any]) -> Completion:
@@ -274,9 +362,12 @@ class Endpoint:
             raise self._said_no(error) from None
 
     def _said_no(self, error: Any) -> Exception:
-        """What a status other than success means."""
-        status, code = int(error.status_code), error.code
-        said = str(error.message)
+        """What a response other than success means."""
+        now = datetime.now(UTC)
+        wait_s = wait_asked_for(error.response.headers.get("retry-after"), now=now)
+        return self._status_means(int(error.status_code), error.code, str(error.message), wait_s=wait_s)
+
+    def _status_means(self, status: int, code: str | None, said: str, *, wait_s: float | None) -> Exception:
         if self._key:
             said = said.replace(self._key, "…")
         words = f"{status}: {said[:MOST_SHOWN]}"
@@ -289,8 +380,7 @@ class Endpoint:
                 "endpoint.key_variable)",
             )
         if (status in PASSING and code != QUOTA) or status >= 500:
-            now = datetime.now(UTC)
-            return _Passing(words, wait_s=wait_asked_for(error.response.headers.get("retry-after"), now=now))
+            return _Passing(words, wait_s=wait_s)
         return _Failed("outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}")
 
 

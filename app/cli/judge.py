@@ -9,13 +9,13 @@ import typer
 
 from actors.judge.judges import judge_names
 from actors.replay.recorded import Wanted
-from app.asked_settings import asked_settings
+from app.asked_settings import asked_at_once, asked_settings
 from app.cli.accuracy import print_accuracy
 from app.cli.bars import progress_bar
 from app.cli.options import EndpointValues, Json, SourceName
 from app.cli.output import print_json
 from app.cli.selecting import Episodes, Families, Origin, Seed, wanted_of
-from app.judge_accuracy import AccuracyReport, measure_accuracy
+from app.judge_accuracy import AT_ONCE, AccuracyReport, measure_accuracy
 from app.judges import open_judge
 from app.sources import Source, open_source
 from core.errors import SettingsError
@@ -80,5 +80,6 @@ async def _measure(
             run=source.name,
             held_out=None,
             timeout_s=settings.judge.timeout_s,
+            at_once=asked_at_once(settings, usual=AT_ONCE),
             said=said,
         )

@@ -8,13 +8,13 @@ import typer
 
 from actors.judge.judges import judge_names
 from actors.judge.rejudging import NO_VERDICT, Agreement, SecondOpinion
-from app.asked_settings import asked_settings
+from app.asked_settings import asked_at_once, asked_settings
 from app.cli.bars import progress_bar
 from app.cli.options import EndpointValues, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
 from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.judges import open_judge
-from app.rejudging import RejudgeReport, rejudge
+from app.rejudging import AT_ONCE, RejudgeReport, rejudge
 from app.runs import RunHandle
 from app.sources import Source, open_source
 from core.errors import ReplayDiverged, SettingsError
@@ -75,6 +75,7 @@ def rejudge_run(
                     against=against,
                     save_to=_writable(source) if save else None,
                     timeout_s=settings.judge.timeout_s,
+                    at_once=asked_at_once(settings, usual=AT_ONCE),
                     said=said,
                 )
 

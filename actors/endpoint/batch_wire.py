@@ -1,0 +1,88 @@
+"""What a server's Batch API sends and is sent, as far as it is read: batches, and a line for each question and answer."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from actors.endpoint.wire import Unreadable
+
+COMPLETIONS = "/v1/chat/completions"
+"""What every question of a batch is for."""
+ENDED = frozenset({"completed", "expired", "cancelled"})
+"""States of a batch whose answers, as many as there are, lie in its files."""
+FAILED = "failed"
+"""State of a batch that was not begun: the server does not take its file."""
+
+
+class Batch(msgspec.Struct):
+    """One batch at the server."""
+
+    id: str
+    status: str
+    output_file_id: str | None = None
+    error_file_id: str | None = None
+    metadata: dict[str, str] | None = None
+    errors: Any = None
+
+
+class BatchList(msgspec.Struct):
+    """A page of them, the newest first."""
+
+    data: list[Batch]
+    has_more: bool = False
+
+
+class Named(msgspec.Struct):
+    """Anything of which only the name is read, such as a file."""
+
+    id: str
+
+
+class LineError(msgspec.Struct):
+    """Why a question has no response."""
+
+    code: str | None = None
+    message: str | None = None
+
+
+class Reply(msgspec.Struct):
+    """The response to one question."""
+
+    status_code: int
+    body: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Line(msgspec.Struct):
+    """What became of one question."""
+
+    custom_id: str
+    response: Reply | None = None
+    error: LineError | None = None
+
+
+class _Error(msgspec.Struct):
+    error: LineError = msgspec.field(default_factory=LineError)
+
+
+def question_line(question: str, body: Mapping[str, Any]) -> bytes:
+    """A question, named `question`, as a line of the file that is sent."""
+    line = {"custom_id": question, "method": "POST", "url": COMPLETIONS, "body": body}
+    return msgspec.json.encode(line) + b"\n"
+
+
+def read_lines(content: bytes) -> dict[str, Line]:
+    """The answers of a file by question. Raises Unreadable."""
+    try:
+        lines = [msgspec.json.decode(line, type=Line) for line in content.splitlines() if line.strip()]
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Unreadable(f"a batch's file holds a line that is no answer: {error}") from None
+    return {line.custom_id: line for line in lines}
+
+
+def said_in(body: bytes) -> LineError:
+    """The error in a response's body; empty where it has none that can be read."""
+    try:
+        return msgspec.json.decode(body, type=_Error).error
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return LineError()

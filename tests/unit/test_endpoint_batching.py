@@ -1,0 +1,196 @@
+"""Questions that go through a server's Batch API: asked together, waited for across restarts, each with its own trouble."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batch_server import BatchServer
+from chat_server import Body, Drops, Reaction, fails, says, serving
+
+from actors.endpoint.asking import Answered, Message, Unanswered
+from actors.endpoint.client import BATCHES, Endpoint
+from actors.patience import limited
+from app.configuration import resolve
+from core.endpoint import EndpointSettings
+from core.errors import SettingsError
+
+Answer = Answered[int] | Unanswered
+
+
+def number_rule(body: Body) -> Reaction:
+    """Says the number back that stands in the question; what is below 0 goes wrong in a way of its own."""
+    said = body["messages"][-1]["content"]
+    if "Answer again" in said:
+        return says("7")
+    match int(said):
+        case -1:
+            return says("no number")
+        case -2:
+            return says(None, refusal="I would rather not")
+        case -3:
+            return fails(429)
+        case -4:
+            return Drops()
+    return says(said)
+
+
+def endpoint_of(server: BatchServer, home: Path, **own: Any) -> Endpoint:
+    quick: dict[str, Any] = {
+        "batch": True,
+        "batch_gather_s": 0.05,
+        "batch_poll_s": 0.01,
+        "backoff_s": 0.001,
+        "retries": 1,
+        "price_prompt": 1.0,
+        "price_answer": 10.0,
+    }
+    settings = EndpointSettings(base_url=server.base_url, model="asked-for", **(quick | own))
+    return Endpoint(settings, memory=home, environment={})
+
+
+async def ask(endpoint: Endpoint, *numbers: int) -> list[Answer]:
+    return await asyncio.gather(*(endpoint.ask([Message("user", str(number))], int) for number in numbers))
+
+
+def values(answers: list[Answer]) -> list[Any]:
+    return [answer.value if isinstance(answer, Answered) else answer.trouble for answer in answers]
+
+
+def kept(home: Path) -> list[Path]:
+    return list((home / BATCHES).glob("*"))
+
+
+async def test_questions_go_out_together_and_each_answer_has_its_own_cost(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=3) as endpoint:
+            answers = await ask(endpoint, 1, 2, 3)
+            again = await ask(endpoint, 3)
+    assert values(answers) == [1, 2, 3]
+    assert len(server.batches) == 1, "a batch is full with so many, and nobody waits for more"
+    for answer in answers:
+        said = answer.consulted
+        assert (said.prompt_tokens, said.answer_tokens, said.tries) == (100, 10, 1)
+        assert said.cost_usd == pytest.approx(0.5 * (100 * 1e-6 + 10 * 10e-6)), "half the price"
+    assert (values(again), again[0].consulted.tries, again[0].consulted.cost_usd) == ([3], 0, 0.0)
+    assert kept(tmp_path) == [], "what is remembered needs no batch any more"
+
+
+async def test_each_question_of_a_batch_fails_by_itself(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=4) as endpoint:
+            answers = await ask(endpoint, 5, -2, -3, -4)
+        async with endpoint_of(server, tmp_path) as endpoint:
+            later = await ask(endpoint, -3)
+    assert values(answers) == [5, "refusal", "outage", "outage"]
+    assert "batch_expired" in answers[3].reason  # type: ignore[union-attr]
+    assert values(later) == ["outage"]
+    assert len(server.batches) == 2, "what came to nothing is sent anew when it is asked again"
+    assert kept(tmp_path) == []
+
+
+async def test_an_answer_without_its_form_is_asked_for_once_more_in_another_batch(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        async with endpoint_of(server, tmp_path) as endpoint:
+            answers = await ask(endpoint, -1)
+    assert values(answers) == [7]
+    assert (answers[0].consulted.tries, answers[0].consulted.prompt_tokens) == (2, 200)
+    assert len(server.batches) == 2
+    assert kept(tmp_path) == []
+
+
+async def interrupted(server: BatchServer, home: Path, *numbers: int) -> None:
+    """Ask, and end while the batch is under way."""
+    async with endpoint_of(server, home, batch_gather_s=600, batch_questions=len(numbers)) as endpoint:
+        asking = asyncio.ensure_future(ask(endpoint, *numbers))
+        assert await asyncio.to_thread(server.polled.wait, 60)
+        asking.cancel()
+        await asyncio.gather(asking, return_exceptions=True)
+
+
+async def test_a_restart_collects_what_was_sent_and_sends_nothing_again(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        await interrupted(server, tmp_path, 1, 2)
+        assert len(kept(tmp_path)) == 1
+        server.finish = True
+        async with endpoint_of(server, tmp_path) as endpoint:
+            first = await ask(endpoint, 2)
+            assert len(kept(tmp_path)) == 1, "the other one was not asked for yet"
+            second = await ask(endpoint, 1)
+    assert values(first + second) == [2, 1]
+    assert [answer.consulted.tries for answer in first + second] == [1, 1], "both are paid for"
+    assert len(server.batches) == 1
+    assert kept(tmp_path) == []
+
+
+async def test_whoever_asks_for_others_too_may_stop_waiting(tmp_path: Path) -> None:
+    """A batch is begun by the first who asks, under a limit of time that is none of the others' business."""
+
+    async def patient() -> list[Answer]:
+        async with limited(0.001):
+            return await ask(endpoint, 1)
+
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=2) as endpoint:
+            first, second = asyncio.ensure_future(patient()), asyncio.ensure_future(ask(endpoint, 2))
+            assert await asyncio.to_thread(server.polled.wait, 60), "a batch counts into nobody's limit"
+            first.cancel()
+            await asyncio.wait({first})
+            assert first.cancelled()
+            server.finish = True
+            assert values(await second) == [2]
+
+
+async def test_a_batch_whose_name_was_lost_is_found_among_the_servers(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.forgets_to_say = True
+        async with endpoint_of(server, tmp_path, retries=0) as endpoint:
+            lost = await ask(endpoint, 1)
+        assert values(lost) == ["outage"]
+        server.forgets_to_say = False
+        async with endpoint_of(server, tmp_path) as endpoint:
+            found = await ask(endpoint, 1)
+    assert values(found) == [1]
+    assert len(server.batches) == 1
+
+
+async def test_a_batch_that_never_came_to_be_is_sent_after_all(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.forgets_to_say = True
+        async with endpoint_of(server, tmp_path, retries=0) as endpoint:
+            await ask(endpoint, 1)
+        server.forgets_to_say = False
+        server.batches.clear()
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1)) == [1]
+    assert kept(tmp_path) == []
+
+
+async def test_a_batch_that_the_server_does_not_take_is_rejected_and_let_go_of(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.refuses = "too large"
+        async with endpoint_of(server, tmp_path) as endpoint:
+            answers = await ask(endpoint, 1)
+        assert values(answers) == ["rejected"]
+        assert "too large" in answers[0].reason  # type: ignore[union-attr]
+        assert kept(tmp_path) == []
+
+
+async def test_a_batch_that_takes_too_long_is_an_outage_and_stays_waited_for(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        async with endpoint_of(server, tmp_path, batch_wait_s=0.01) as endpoint:
+            late = await ask(endpoint, 1)
+            assert values(late) == ["outage"]
+            assert "endpoint.batch_wait_s" in late[0].reason  # type: ignore[union-attr]
+            server.finish = True
+            assert values(await ask(endpoint, 1)) == [1]
+    assert len(server.batches) == 1
+
+
+def test_batches_need_a_place_that_outlives_the_process() -> None:
+    endpoint: list[Any] = ["endpoint.base_url=http://h/v1", "endpoint.model=m", "endpoint.remembered=false"]
+    with pytest.raises(SettingsError, match=r"endpoint\.remembered = true"):
+        resolve(environment={}, overrides=[*endpoint, "endpoint.batch=true"])
