@@ -128,19 +128,39 @@ async def test_whoever_asks_for_others_too_may_stop_waiting(tmp_path: Path) -> N
     """A batch is begun by the first who asks, under a limit of time that is none of the others' business."""
 
     async def patient() -> list[Answer]:
-        async with limited(0.001):
+        async with limited(600):
             return await ask(endpoint, 1)
 
     with serving(BatchServer(number_rule)) as server:
         server.finish = False
-        async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=2) as endpoint:
-            first, second = asyncio.ensure_future(patient()), asyncio.ensure_future(ask(endpoint, 2))
-            assert await asyncio.to_thread(server.polled.wait, 60), "a batch counts into nobody's limit"
+        async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=1) as endpoint:
+            first = asyncio.ensure_future(patient())
+            assert await asyncio.to_thread(server.polled.wait, 60)
+            second = asyncio.ensure_future(ask(endpoint, 1))
             first.cancel()
             await asyncio.wait({first})
             assert first.cancelled()
             server.finish = True
-            assert values(await second) == [2]
+            assert values(await second) == [1]
+    assert len(server.batches) == 1
+
+
+async def test_an_error_while_a_batch_is_under_way_comes_through_as_it_is(tmp_path: Path) -> None:
+    asked: list[asyncio.Future[list[Answer]]] = []
+
+    async def failing() -> None:
+        async with endpoint_of(server, tmp_path, batch_questions=1) as endpoint:
+            asked.append(asyncio.ensure_future(ask(endpoint, 1)))
+            assert await asyncio.to_thread(server.polled.wait, 60)
+            raise KeyError("mine")
+
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        with pytest.raises(KeyError, match="mine"):
+            await failing()
+        asked[0].cancel()
+        await asyncio.wait(asked)
+    assert len(kept(tmp_path)) == 1
 
 
 async def test_a_batch_whose_name_was_lost_is_found_among_the_servers(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from chat_server import Body, ChatServer, Hangs, Reaction, chatting, fails, in_turn, says
+from batch_server import BatchServer
+from chat_server import Body, ChatServer, Hangs, Reaction, chatting, fails, in_turn, says, serving
 from curriculum_story import settings_of
 from recorded_home import make_home
 from store_visitor import running_store
@@ -292,6 +293,26 @@ async def test_commands_measure_it_against_the_truth_and_let_it_judge_again(
     assert (asked["asked_model"], asked["prompt_tokens"], asked["cost_usd"]) == ("test-model-1", 100, 0.0)
     printed = await asyncio.to_thread(CliRunner().invoke, cli, ["judge", "accuracy", "strict", "tale"])
     assert "balanced accuracy" in printed.stdout, printed.output
+
+
+async def test_a_run_is_judged_again_through_one_batch(
+    visits: list[Visit], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with serving(BatchServer(by_goal(visits))) as server:
+        named = await home_of(tmp_path, visits, monkeypatch, server)
+        values = {
+            "batch": "true",
+            "batch_questions": len(visits),
+            "batch_gather_s": 600,
+            "batch_poll_s": 0.01,
+        }
+        batch = [part for key, value in values.items() for part in ("--set", f"endpoint.{key}={value}")]
+        arguments = ["rejudge", "tale", "--judge", "endpoint", "--save", "--json", *named, *batch]
+        result = await asyncio.to_thread(CliRunner().invoke, cli, arguments)
+        assert result.exit_code == 0, (result.output, result.exception)
+        report = json.loads(result.stdout.splitlines()[-1])
+    assert (report["saved"], report["flips"], report["agreement"]["agreed"]) == (2, [], 2)
+    assert len(server.batches) == 1, "so many episodes are asked about at once"
 
 
 async def test_commands_take_values_of_the_endpoint_alone(
