@@ -1,7 +1,8 @@
 """When a window is photographed: by the setting `actors.screenshots`, of some episodes, never at an episode's cost.
 
 Invariant: at most `actors.screenshot_rate` pictures a second and actor on average, and an episode has all that are due
-to it or none, so that those that can be looked at can be looked at whole.
+to it or none, so that those that can be looked at can be looked at whole. Where the policy is shown them
+(`actors.screenshot_observation`), the rate does not hold: every step of every episode is photographed.
 """
 
 import asyncio
