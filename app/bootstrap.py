@@ -132,7 +132,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
         base_url = await store_address(handle.home)
-        async with opened_engine(handle, publisher) as engine, BrowserHost(settings.actors) as host:
+        async with opened_engine(handle, log, publisher) as engine, BrowserHost(settings.actors) as host:
             store = StoreSite(base_url, control_token(handle.home))
             ready(f"policy {settings.policy.base}")
             async with asyncio.TaskGroup() as tasks:

@@ -20,6 +20,7 @@ from core.errors import EngineFailed
 from core.models.folders import policy_folder
 from core.settings import Settings
 from core.vllm import VLLM
+from events.beginning import log_name
 from events.catalogue import PolicyServerTroubled
 from events.log import EventLog
 from events.publisher import Publisher
@@ -43,7 +44,9 @@ def addresses_of(settings: Settings, home: Path) -> Callable[[], Sequence[str]]:
 
 
 @asynccontextmanager
-async def opened_engine(handle: RunHandle, publisher: Publisher) -> AsyncIterator[PolicyEngine]:
+async def opened_engine(
+    handle: RunHandle, log: EventLog, publisher: Publisher
+) -> AsyncIterator[PolicyEngine]:
     """The policy engine that the run's settings ask for, ready to answer."""
     settings = handle.settings
     folder = policy_folder(settings.policy.base)
@@ -55,6 +58,8 @@ async def opened_engine(handle: RunHandle, publisher: Publisher) -> AsyncIterato
         return
     from actors.engines.vllm.engine import VllmEngine
 
+    run = await log_name(log)
+
     async def tell(fact: PolicyServerTroubled) -> None:
         await publisher.publish(fact, entity=fact.server)
 
@@ -62,7 +67,7 @@ async def opened_engine(handle: RunHandle, publisher: Publisher) -> AsyncIterato
         lambda: VllmEngine(
             folder,
             addresses_of(settings, handle.home),
-            run=handle.name,
+            run=run,
             settings=settings.vllm,
             answer_timeout_s=settings.actors.generate_timeout_s,
             tell=tell,
@@ -81,11 +86,12 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
     """
     settings = handle.settings
     base = policy_folder(settings.policy.base)
+    run = await log_name(log)
     keeper = Keeper(
-        run=handle.name,
+        run=run,
         publisher=publisher,
         blobs=handle.blobs,
-        folders=folders_for(settings, base, handle.home, run=handle.name),
+        folders=folders_for(settings, base, handle.home, run=run),
         settings=settings,
     )
     wanted = Wanted()

@@ -35,5 +35,8 @@ class VllmSettings(Section):
     """From the start of a server to its first answer; a large model takes minutes."""
     sync_timeout_s: Seconds = 300.0
     """One step of giving a server new weights."""
+    straggler_timeout_s: Seconds = 60.0
+    """Of several servers: how long new weights wait for one that has not got them once another has. Then it is asked nothing
+    until it has them, what it was asked goes to the others, and that is recorded."""
     backoff_s: Annotated[float, Field(gt=0, le=30)] = 0.2
     """How long a server that failed is left alone, doubled with each time in a row, 10 s at most."""

@@ -18,7 +18,7 @@ import structlog
 
 from actors.adoption import newest_policy, version_of
 from actors.curriculum.snapshots import curriculum_kind
-from actors.engines.vllm.server import ServerTroubled, VllmServer
+from actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
 from actors.engines.vllm.wire import label_of
 from actors.following import follow, read_families
 from actors.policy_server.folders import VersionFolders
@@ -82,6 +82,7 @@ class Keeper:
         folders: VersionFolders,
         settings: Settings,
     ) -> None:
+        """`run`: the name of its log, as in `label_of`."""
         self._run = run
         self._publisher = publisher
         self._blobs = blobs
@@ -93,6 +94,7 @@ class Keeper:
 
         Raises:
             ServerTroubled, EngineFailed: it does not take it.
+            ModelFileError: there is no laying it out, as on a full disk.
 
         """
         published = wanted.published
@@ -107,6 +109,10 @@ class Keeper:
             except BlobMissing:
                 logger.warning("published weights are gone: a newer version must follow", version=version)
                 return
+            except OSError as error:  # of blobs that are fetched
+                raise ModelFileError(
+                    f"the weights of version {version} could not be fetched: {error.strerror or error}"
+                ) from error
             try:
                 folder = await asyncio.to_thread(self._folders.put, version, fact.weights.sha256, weights)
             except ModelFileError:
@@ -123,11 +129,10 @@ class Keeper:
         while True:
             try:
                 await self.bring_up_to_date(server, wanted)
-            except (ServerTroubled, EngineFailed) as error:
-                trouble = error.trouble if isinstance(error, ServerTroubled) else "refused"
+            except (ServerTroubled, EngineFailed, ModelFileError) as error:
                 failures += 1
                 if failures == 1:
-                    await self.tell(server.address, trouble, str(error))
+                    await self.tell(server.address, trouble_of(error), str(error))
                 await asyncio.sleep(
                     min(LONGEST_PAUSE_S, self._settings.vllm.backoff_s * 2 ** min(failures, 16))
                 )
@@ -140,6 +145,17 @@ class Keeper:
         logger.warning("a policy server is in trouble", server=address, trouble=trouble, detail=detail)
         fact = PolicyServerTroubled(server=address, trouble=trouble, detail=detail)
         await self._publisher.publish(fact, entity=address)
+
+
+def trouble_of(error: ServerTroubled | EngineFailed | ModelFileError) -> Trouble:
+    """What a failure to give a server weights is called."""
+    match error:
+        case ServerTroubled():
+            return error.trouble
+        case ModelFileError():
+            return "no_weights"
+        case EngineFailed():
+            return "refused"
 
 
 async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, wanted: Wanted) -> int:

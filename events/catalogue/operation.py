@@ -24,7 +24,8 @@ class PolicyServerTroubled(Fact, frozen=True, kw_only=True):
     """Its address."""
     trouble: str
     """`unreachable`, `refused`, `unusable`, `wrong_version` (it sampled from other weights than it is expected to have),
-    `ended` (its process is gone)."""
+    `behind` (others have new weights, and it has not), `no_weights` (new weights could not be laid out for it, as on a full
+    disk), `ended` (its process is gone)."""
     detail: str
 
 

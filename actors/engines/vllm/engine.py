@@ -2,10 +2,10 @@
 
     generate ──> server of this episode ──> answer ──> labels checked ──> Generation
         ^              later, or another server  <────── trouble (a fact, once per stretch of it)
-    adopt    ──> waits until every server in reach serves the version
+    adopt    ──> waits until every server in reach serves the version; stragglers are left aside
 
 Consumes requests; waits for a server (`answer_timeout_s`), for one to serve a version (`vllm.start_timeout_s` and a
-synchronisation); produces answers. It gives no weights to anybody: the role `policy_server` does, once per server, while
+synchronisation), and then for the others (`vllm.straggler_timeout_s`); produces answers. It gives no weights to anybody: the role `policy_server` does, once per server, while
 any number of actors ask (`actors.policy_server`).
 
 Invariant 6, for every answer: the server names the weights of every token. A name that is not this run's, or a version older
@@ -64,7 +64,8 @@ class VllmEngine:
         answer_timeout_s: float,
         tell: Tell,
     ) -> None:
-        """`folder`: of the policy, for its tokenizer; `addresses`: where servers are now.
+        """`folder`: of the policy, for its tokenizer; `addresses`: where servers are now; `run`: the name of its
+        log, as in `label_of`.
 
         Raises:
             ModelFileError: the tokenizer cannot be used.
@@ -154,7 +155,10 @@ class VllmEngine:
                 allowed=allowed,
             )
             try:
-                content = await server.generate(body, timeout_s=self._answer_timeout_s)
+                async with self._fleet.asking(server):
+                    if not self._fleet.is_sound(server):
+                        await self._assert_has(server, expected)
+                    content = await server.generate(body, timeout_s=self._answer_timeout_s)
                 generation = self._checked(content, server, expected)
             except ServerTroubled as trouble:
                 await self._fleet.failed(server, trouble)
@@ -184,36 +188,69 @@ class VllmEngine:
             await self._changed.wait_for(lambda: self._version >= version)
 
     async def _reach(self, version: int) -> None:
-        """Wait until every server in reach, and one at least, serves `version` or a newer one; take the oldest of theirs."""
+        """Wait until the servers serve `version` or a newer one; take the oldest of theirs.
+
+        All that are in reach and in no trouble are waited for, but once one has it, no longer than `straggler_timeout_s`.
+        """
         limit_s = self._settings.start_timeout_s + self._settings.sync_timeout_s
+        clock = asyncio.get_running_loop().time
+        first_at: float | None = None
         try:
             async with asyncio.timeout(limit_s):
-                served = await self._served()
-                while served is None or served < version:
+                while True:
+                    found = await self._versions()
+                    ready = [one for one in found.values() if one >= version]
+                    if ready:
+                        late = [server for server, one in found.items() if one < version]
+                        first_at = clock() if first_at is None else first_at
+                        waited_s = clock() - first_at
+                        if waited_s >= self._settings.straggler_timeout_s or not any(
+                            map(self._fleet.is_sound, late)
+                        ):
+                            break
                     await asyncio.sleep(POLL_S)  # servers tell nobody
-                    served = await self._served()
         except TimeoutError:
             raise EngineFailed(
                 f"no policy server serves version {version} of run {self._run} within {limit_s:g} s "
                 "(vllm.start_timeout_s and vllm.sync_timeout_s). See what policy_server.1 says, or hindcast doctor."
             ) from None
         async with self._changed:
-            self._version = max(self._version, served)
+            self._version = max(self._version, min(ready))
             self._changed.notify_all()
+        for server in late:
+            await self._fleet.leave_aside(server, self._behind(server, found[server], version))
 
-    async def _served(self) -> int | None:
-        """The oldest version among the servers in reach; -1 where one has none of this run's; None: none is in reach."""
-        found = await asyncio.gather(*map(self._served_by, self._fleet.servers()))
-        versions = [version for version in found if version is not None]
-        return min(versions, default=None)
+    async def _versions(self) -> dict[VllmServer, int]:
+        """What each server in reach serves; -1: weights that are not this run's."""
+        servers = self._fleet.servers()
+        found = await asyncio.gather(*map(self._served_by, servers))
+        return {
+            server: version for server, version in zip(servers, found, strict=True) if version is not None
+        }
 
     async def _served_by(self, server: VllmServer) -> int | None:
         try:
-            label = await server.label(timeout_s=LOOK_S)
+            return await self._shown_by(server)
         except ServerTroubled:
             return None
-        version = version_in(label, self._run)
+
+    async def _shown_by(self, server: VllmServer) -> int:
+        """Raises ServerTroubled."""
+        version = version_in(await server.label(timeout_s=LOOK_S), self._run)
         return -1 if version is None else version
+
+    async def _assert_has(self, server: VllmServer, expected: int) -> None:
+        """Raises ServerTroubled: it has not the weights that this engine samples from."""
+        shown = await self._shown_by(server)
+        if shown < expected:
+            raise self._behind(server, shown, expected)
+
+    def _behind(self, server: VllmServer, shown: int, expected: int) -> ServerTroubled:
+        has = "no weights of this run" if shown < 0 else f"version {shown}"
+        return ServerTroubled(
+            "behind",
+            f"{server.address} has {has} where version {expected} is due: it is asked nothing until it has that",
+        )
 
     def _guide(self, constraint: Constraint, max_tokens: int) -> Guide:
         if self._vocabulary is None:

@@ -15,8 +15,9 @@ from core.errors import EngineFailed, HindcastError
 CONNECT_S = 5.0
 MOST_SHOWN = 300
 """Characters of a server's own words in a message."""
-Trouble = Literal["unreachable", "refused", "unusable", "wrong_version", "ended"]
-"""`refused`: it answers with an error; `unusable`: with what is no answer; `ended`: its process is gone."""
+Trouble = Literal["unreachable", "refused", "unusable", "wrong_version", "behind", "no_weights", "ended"]
+"""`refused`: it answers with an error; `unusable`: with what is no answer; `behind`: others have new weights, and it has not;
+`no_weights`: they could not be laid out for it; `ended`: its process is gone."""
 
 
 class ServerTroubled(HindcastError):

@@ -1,8 +1,9 @@
 """What is said to a vLLM server and what it answers (`/inference/v1/generate` of vLLM 0.32): plain data, checked.
 
 Invariant "Adopted is not published": the server labels every token with the weights that it was sampled from
-(`weight_versions`), and says `default` of weights that nobody gave it. A label of ours names run and version, so that an
-answer from another run's weights, from weights of unknown origin or from an older version is never taken for one of ours.
+(`weight_versions`), and says `default` of weights that nobody gave it. A label of ours names the run's log and a version, so
+that an answer from the weights of another run, be it of the same name in another home, from weights of unknown origin or
+from an older version is never taken for one of ours.
 """
 
 from collections.abc import Collection, Sequence
@@ -57,7 +58,7 @@ _DECODER = msgspec.json.Decoder(_Answer)
 
 
 def label_of(run: str, version: int) -> str:
-    """What a server's weights are called."""
+    """What a server's weights are called. `run`: its log's name (`events.beginning.log_name`), here and below."""
     return f"{run}:{version}"
 
 

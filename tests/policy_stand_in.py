@@ -1,0 +1,124 @@
+"""A stand-in for a vLLM server on a real socket: the interface that engine and policy server use, and its ways to fail.
+
+It samples nothing: every answer is the same two tokens, labelled with what its weights are called. Where a test needs what
+a model says, the real server is asked (`tests/vllm`).
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+END = 3
+"""The shipped tokenizer's end."""
+
+
+class PolicyStandIn:
+    """What it has, and what it was asked."""
+
+    def __init__(self, port: int) -> None:
+        self.address = f"http://127.0.0.1:{port}"
+        self.label = "default"
+        self.folder = ""
+        """Of the weights that were loaded last."""
+        self.cannot_load = False
+        self.looks = 0
+        """How often its label was asked for."""
+        self.asked: list[list[int]] = []
+        """Prompts, in the order in which they came."""
+        self.changed = asyncio.Condition()
+        """Whenever something of these did."""
+        self._going = asyncio.Event()
+        self._going.set()
+
+    async def seen(self, condition: Any) -> None:
+        """Return once the condition holds."""
+        async with asyncio.timeout(60), self.changed:
+            await self.changed.wait_for(condition)
+
+    async def answer(self, path: str, body: Any) -> tuple[int, Any]:
+        """Status and content."""
+        async with self.changed:
+            found = self._change(path, body)
+            self.changed.notify_all()
+        if path == "/inference/v1/generate":
+            await self._going.wait()
+            return 200, self._drawn()
+        return found
+
+    def _change(self, path: str, body: Any) -> tuple[int, Any]:
+        match path:
+            case "/weight_info":
+                self.looks += 1
+                return 200, {"weight_version": self.label}
+            case "/is_paused":
+                return 200, {"is_paused": not self._going.is_set()}
+            case "/pause":
+                self._going.clear()
+            case "/resume":
+                self._going.set()
+            case "/collective_rpc" if self.cannot_load:
+                return 500, {"error": "no room for these weights"}
+            case "/collective_rpc":
+                self.folder = body["kwargs"]["weights_path"]
+            case "/update_weight_version":
+                self.label = body["new_version"]
+            case "/inference/v1/generate":
+                self.asked.append(body["token_ids"])
+            case "/reset_prefix_cache":
+                return 200, {"success": True}
+            case _:
+                return 404, {}
+        return 200, {}
+
+    def _drawn(self) -> Any:
+        tokens = [7, END]
+        choice = {
+            "token_ids": tokens,
+            "logprobs": {"content": [{"token_id": token, "logprob": -0.5} for token in tokens]},
+            "finish_reason": "stop",
+            "weight_versions": [{"version": self.label, "start": 0, "end": len(tokens)}],
+        }
+        return {"choices": [choice]}
+
+
+@asynccontextmanager
+async def standing_in() -> AsyncIterator[PolicyStandIn]:
+    """One on a free port of loopback."""
+    talks: set[asyncio.Task[Any]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        own = asyncio.current_task()
+        assert own is not None
+        talks.add(own)
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            headers = dict(line.lower().split(": ", 1) for line in head[1:] if line)
+            content = await reader.readexactly(int(headers.get("content-length", 0)))
+            path = urlsplit(head[0].split(" ")[1]).path
+            status, answer = await found.answer(path, json.loads(content) if content else None)
+            written = json.dumps(answer).encode()
+            writer.write(
+                f"HTTP/1.1 {status} Status\r\nContent-Type: application/json\r\n"
+                f"Content-Length: {len(written)}\r\nConnection: close\r\n\r\n".encode()
+                + written
+            )
+            await writer.drain()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # who asked has gone
+        finally:
+            talks.discard(own)
+            writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    found = PolicyStandIn(server.sockets[0].getsockname()[1])
+    try:
+        yield found
+    finally:
+        server.close()
+        left = list(talks)
+        for task in left:  # of questions that whoever asked took back
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)

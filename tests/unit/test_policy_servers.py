@@ -1,0 +1,274 @@
+"""Several policy servers: who is asked, who is waited for, and what becomes of one that cannot take new weights."""
+
+import asyncio
+import errno
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from policy_stand_in import PolicyStandIn, standing_in
+from synthetic_run import a_run, record
+from tiny_policy import write_tiny_policy
+
+from actors.engines.routing import preferred, routed_by
+from actors.engines.vllm.engine import VllmEngine
+from actors.engines.vllm.server import VllmServer
+from actors.engines.vllm.wire import label_of
+from actors.policy_server.folders import VersionFolders
+from actors.policy_server.role import Keeper, Wanted
+from actors.policy_server.syncing import CHANGING
+from core.sampling import Sampling
+from core.settings import LogSettings, Settings
+from core.vllm import VllmSettings
+from events.beginning import log_name
+from events.catalogue import PolicyServerTroubled, WeightsPublished
+from events.codec import decode
+from events.memory import MemoryLog
+from events.publisher import Publisher
+from events.reader import read
+from storage.blobs import BlobStore
+
+RUN = "run-1.0123456789abcdef"
+QUICK = LogSettings()
+SAMPLING = Sampling(temperature=1.0, max_tokens=2, seed=0)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
+
+
+class Asking:
+    """Two servers with version 0, and an engine that asks them."""
+
+    def __init__(self, servers: list[PolicyStandIn], engine: VllmEngine) -> None:
+        self.servers = servers
+        self.engine = engine
+
+    def key_of(self, server: PolicyStandIn) -> str:
+        """An episode that belongs to this server."""
+        addresses = [one.address for one in self.servers]
+        return next(
+            key for number in range(1000) if preferred(key := f"ep_{number}", addresses)[0] == server.address
+        )
+
+    async def ask(self, key: str, prompt: list[int]) -> list[int]:
+        """The versions of an answer."""
+        with routed_by(key):
+            answer = await self.engine.generate(prompt, SAMPLING)
+        return answer.versions
+
+
+@asynccontextmanager
+async def asking(
+    policy: Path, told: list[PolicyServerTroubled], *, straggler_timeout_s: float, run: str = RUN
+) -> AsyncIterator[Asking]:
+    async def tell(fact: PolicyServerTroubled) -> None:
+        told.append(fact)
+
+    async with standing_in() as one, standing_in() as other:
+        servers = [one, other]
+        for server in servers:
+            server.label = label_of(run, 0)
+        engine = VllmEngine(
+            policy,
+            lambda: [server.address for server in servers],
+            run=run,
+            settings=VllmSettings(straggler_timeout_s=straggler_timeout_s, backoff_s=0.01),
+            answer_timeout_s=60,
+            tell=tell,
+        )
+        async with engine:
+            yield Asking(servers, engine)
+
+
+async def test_an_episode_stays_with_its_server(policy: Path) -> None:
+    told: list[PolicyServerTroubled] = []
+    async with asking(policy, told, straggler_timeout_s=60) as found:
+        for number in range(12):
+            for step in range(3):
+                await found.ask(f"ep_{number}", [number + 1, step + 1])
+        numbers = [{prompt[0] for prompt in server.asked} for server in found.servers]
+        assert numbers[0] | numbers[1] == set(range(1, 13))
+        assert not numbers[0] & numbers[1]
+        assert numbers[0]
+        assert numbers[1]
+    assert not told
+
+
+async def test_new_weights_wait_for_a_server_that_is_only_later(policy: Path) -> None:
+    told: list[PolicyServerTroubled] = []
+    async with asking(policy, told, straggler_timeout_s=3600) as found, asyncio.TaskGroup() as tasks:
+        sooner, later = found.servers
+        sooner.label = label_of(RUN, 1)
+        looked = later.looks
+        adopting = tasks.create_task(found.engine.adopt(1, policy))
+        await later.seen(lambda: later.looks > looked + 2)
+        assert not adopting.done()
+        later.label = label_of(RUN, 1)
+        async with asyncio.timeout(60):
+            await adopting
+        assert found.engine.version == 1
+    assert not told
+
+
+async def test_a_server_that_stays_behind_holds_nobody_up_and_comes_back_with_the_weights(
+    policy: Path,
+) -> None:
+    told: list[PolicyServerTroubled] = []
+    async with asking(policy, told, straggler_timeout_s=0.1) as found, asyncio.TaskGroup() as tasks:
+        ahead, behind = found.servers
+        key = found.key_of(behind)
+        await behind.answer("/pause", None)  # as it is left when it cannot load
+        behind.label = CHANGING
+        waiting = tasks.create_task(found.ask(key, [5]))
+        await behind.seen(lambda: [5] in behind.asked)
+        ahead.label = label_of(RUN, 1)
+        async with asyncio.timeout(60):
+            await found.engine.adopt(1, policy)
+            assert await waiting == [1, 1], "what it held was taken back and asked of the other"
+            assert await found.ask(key, [6]) == [1, 1]
+        assert [6] not in behind.asked
+        assert [(fact.server, fact.trouble) for fact in told] == [(behind.address, "behind")]
+
+        ahead.label = label_of(RUN, 2)
+        async with asyncio.timeout(60):
+            await found.engine.adopt(2, policy)
+        assert len(told) == 1, "it is known to be in trouble: said once, and not waited for again"
+
+        behind.label = label_of(RUN, 2)
+        await behind.answer("/resume", None)
+        async with asyncio.timeout(60):
+            while [7] not in behind.asked:
+                assert await found.ask(key, [7]) == [2, 2]
+        await found.ask(key, [8])
+        assert [8] in behind.asked
+    assert len(told) == 1
+
+
+async def test_a_server_of_another_homes_run_of_the_same_name_is_not_believed(policy: Path) -> None:
+    logs = []
+    for home in (1, 2):  # each with a run of this name, and the same settings
+        log = MemoryLog("run-1")
+        await record(log, a_run(run="run-1")[:1], seed=home)
+        logs.append(await log_name(log))
+    ours, theirs = logs
+    assert ours != theirs
+    assert {name.partition(".")[0] for name in logs} == {"run-1"}
+    told: list[PolicyServerTroubled] = []
+    async with asking(policy, told, straggler_timeout_s=60, run=ours) as found:
+        first, second = found.servers
+        first.label = label_of(theirs, 5)
+        key = found.key_of(first)
+        assert await found.ask(key, [5]) == [0, 0]
+        assert [5] in second.asked
+        assert [(fact.server, fact.trouble) for fact in told] == [(first.address, "wrong_version")]
+
+
+class Kept:
+    """A keeper of servers, its log and its blobs."""
+
+    def __init__(self, root: Path, publisher: Publisher, log: MemoryLog) -> None:
+        self.log = log
+        self.publisher = publisher
+        self.blobs = BlobStore(root / "blobs")
+        base = root / "base"
+        base.mkdir()
+        (base / "config.json").write_text("{}")
+        self.wanted = Wanted()
+        self.keeper = Keeper(
+            run=RUN,
+            publisher=publisher,
+            blobs=self.blobs,
+            folders=VersionFolders(root / "versions", base),
+            settings=Settings(vllm=VllmSettings(backoff_s=0.01)),
+        )
+
+    async def publish_version_1(self) -> None:
+        fact = WeightsPublished(version=1, model="policy", weights=self.blobs.put(b"weights"), update=1)
+        await self.publisher.publish(fact, entity="version_1")
+        await self.publisher.commit()
+        self.wanted.take([recorded async for recorded in read(self.log)])
+
+    async def troubles(self) -> list[PolicyServerTroubled]:
+        await self.publisher.commit()
+        return [event.fact async for event in read(self.log) if isinstance(event.fact, PolicyServerTroubled)]
+
+    async def next_trouble(self) -> PolicyServerTroubled:
+        """The first there is, waited for."""
+        async with asyncio.timeout(60), aclosing(self.log.tail(after=0)) as batches:
+            async for batch in batches:
+                for stored in batch:
+                    event = decode(stored)
+                    if event is not None and isinstance(event.fact, PolicyServerTroubled):
+                        return event.fact
+        raise AssertionError("a tail has no end")
+
+
+@asynccontextmanager
+async def kept(root: Path) -> AsyncIterator[Kept]:
+    log = MemoryLog("run-1")
+    async with Publisher(log, producer="policy_server.1", code_rev="test", settings=QUICK) as publisher:
+        yield Kept(root, publisher, log)
+
+
+@contextmanager
+def full_disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    def refuse(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shutil, "copyfile", refuse)
+        yield
+
+
+async def test_one_server_that_cannot_load_weights_leaves_the_others_theirs(tmp_path: Path) -> None:
+    async with (
+        standing_in() as sound,
+        standing_in() as broken,
+        VllmServer(sound.address) as first,
+        VllmServer(broken.address) as second,
+        kept(tmp_path) as found,
+        asyncio.TaskGroup() as tasks,
+    ):
+        broken.cannot_load = True
+        keeping = [tasks.create_task(found.keeper.keep(server, found.wanted)) for server in (first, second)]
+        await sound.seen(lambda: sound.label == label_of(RUN, 0))
+        await found.publish_version_1()
+        await sound.seen(lambda: sound.label == label_of(RUN, 1))
+        await broken.seen(lambda: broken.looks > 3)
+        assert broken.label == CHANGING
+        (trouble,) = await found.troubles()
+        assert (trouble.server, trouble.trouble) == (broken.address, "refused")
+        assert "no room for these weights" in trouble.detail
+        broken.cannot_load = False
+        await broken.seen(lambda: broken.label == label_of(RUN, 1))
+        assert Path(broken.folder) == Path(sound.folder)
+        for task in keeping:
+            task.cancel()
+
+
+async def test_a_full_disk_under_new_weights_is_a_trouble_in_words_and_passes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with (
+        standing_in() as server,
+        VllmServer(server.address) as asked,
+        kept(tmp_path) as found,
+        asyncio.TaskGroup() as tasks,
+    ):
+        with full_disk(monkeypatch):
+            await found.publish_version_1()
+            keeping = tasks.create_task(found.keeper.keep(asked, found.wanted))
+            trouble = await found.next_trouble()
+            assert trouble.trouble == "no_weights"
+            assert "version 1 could not be laid out" in trouble.detail
+            assert "No space left on device" in trouble.detail
+            assert server.label == "default", "it goes on with what it has"
+        await server.seen(lambda: server.label == label_of(RUN, 1))
+        assert (Path(server.folder) / "model.safetensors").read_bytes() == b"weights"
+        assert len(await found.troubles()) == 1
+        keeping.cancel()
