@@ -8,7 +8,18 @@ import msgspec
 import typer
 
 from app.author import this_user
-from app.cli.options import AsOf, Environment, Family, Json, Limit, RunOption, SourceOption
+from app.cli.options import (
+    AsOf,
+    Environment,
+    Family,
+    Json,
+    Limit,
+    OfOrigin,
+    OfOutcome,
+    OfState,
+    RunOption,
+    SourceOption,
+)
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.cli.reading import asking, position_at
 from app.cli.screenshots import in_words, write_out
@@ -26,13 +37,11 @@ ANSWER_WIDTH = 60
 @app.command("list")
 def list_all(
     run: SourceOption = None,
-    state: Annotated[
-        str | None, typer.Option(help="requested, started, ended, abandoned or cancelled.")
-    ] = None,
-    outcome: Annotated[str | None, typer.Option(help="success, failure or undecided.")] = None,
+    state: OfState = None,
+    outcome: OfOutcome = None,
     environment: Environment = None,
     family: Family = None,
-    origin: Annotated[str | None, typer.Option(help="online, demonstration or evaluation.")] = None,
+    origin: OfOrigin = None,
     task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
     group: Annotated[str | None, typer.Option(help="Only members of this group.")] = None,
     policy: Annotated[int | None, typer.Option(help="Only those that this policy version began.")] = None,

@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import AsOf, Environment, Family, Json, SourceName
+from app.cli.options import AsOf, Environment, Family, Json, OfOrigin, OfOutcome, OfState, SourceName
 from app.cli.output import print_json, print_text
 from app.cli.reading import asking, position_at
 from app.exports.running import Format, export
@@ -28,14 +28,11 @@ def export_run(
     ],
     run: SourceName = None,
     format_name: Annotated[Format, typer.Option("--format", help="In which format.")] = "parquet",
-    state: Annotated[
-        str | None,
-        typer.Option(help="Only episodes that are requested, started, ended, abandoned or cancelled."),
-    ] = None,
-    outcome: Annotated[str | None, typer.Option(help="Only success, failure or undecided.")] = None,
+    state: OfState = None,
+    outcome: OfOutcome = None,
     environment: Environment = None,
     family: Family = None,
-    origin: Annotated[str | None, typer.Option(help="Only online, demonstration or evaluation.")] = None,
+    origin: OfOrigin = None,
     task: Annotated[str | None, typer.Option(help="Only attempts at this task.")] = None,
     policy: Annotated[int | None, typer.Option(help="Only those that this policy version began.")] = None,
     as_of: AsOf = None,

@@ -1,6 +1,6 @@
 """Options that several commands take, so that they are the same everywhere."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -27,6 +27,16 @@ EndpointValues = Annotated[
     typer.Option(
         "--set", metavar="endpoint.KEY=VALUE", help="Another endpoint, or judge.timeout_s; repeatable."
     ),
+]
+EpisodeState = Literal["requested", "started", "ended", "abandoned", "cancelled"]
+OfState = Annotated[EpisodeState | None, typer.Option("--state", help="Only episodes in this state.")]
+OfOutcome = Annotated[
+    Literal["success", "failure", "undecided"] | None,
+    typer.Option("--outcome", help="Only what the training judge called so."),
+]
+OfOrigin = Annotated[
+    Literal["online", "demonstration", "evaluation"] | None,
+    typer.Option("--origin", help="Only episodes that were requested for this."),
 ]
 PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
 """For the help of options that take a place in the log (see `events.places`)."""

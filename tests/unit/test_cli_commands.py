@@ -222,6 +222,7 @@ def test_stats_add_up(handle: RunHandle) -> None:
             "run tale exists, and keeps its recipe and its settings",
             2,
         ),
+        (("eval", "--run", "tale"), "--policy base is none of them", 2),
         (("config", "check", "/nowhere.toml"), "cannot be read: No such file", 2),
         (("config", "show", "--set", "actors.contxts=1"), "the nearest is actors.contexts", 2),
     ],
@@ -233,6 +234,16 @@ def test_what_is_wrong_is_said_in_words(
     assert isinstance(result.exception, HindcastError)
     assert result.exception.exit_code == code
     assert re.search(words, str(result.exception))
+
+
+@pytest.mark.parametrize("command", [("episode", "list"), ("export", "--to", "/nowhere/at/all")])
+@pytest.mark.parametrize("option", ["--state", "--outcome", "--origin"])
+def test_a_word_that_no_episode_has_is_refused_rather_than_found_nowhere(
+    handle: RunHandle, command: tuple[str, ...], option: str
+) -> None:
+    result = call(handle.home, *command, option, "sucess")
+    assert result.exit_code == 2
+    assert "'sucess' is not one of" in result.output
 
 
 # --- the read model
