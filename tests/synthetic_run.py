@@ -74,6 +74,8 @@ RULES = JudgeIdentity(name="rules", version="1")
 OTHER_JUDGE = JudgeIdentity(name="second", version="2", prompt_digest=digest_hex(b"prompt"))
 ORIGINS = ("online", "online", "online", "demonstration", "evaluation")
 SECOND_NS = 1_000_000_000
+SPLICED = 4
+"""Step of an episode whose last tokens newer weights sampled."""
 
 
 class Told(NamedTuple):
@@ -255,8 +257,8 @@ class Tale:
             steps=steps,
             evidence=Evidence(answer="42 \x00 €", final_url="http://127.0.0.1/orders", probes={"cart": []}),
             final_observation=None,
-            policy_versions=(self.version, self.version + random.choice((0, 0, 1))),
-            duration_ms=1234.5,
+            policy_versions=(self.version, self.version + (steps > SPLICED)),
+            duration_ms=random.choice((1234.5, 1234.5, 2345.0)),
             screenshot=PICTURES[0],
         )
         yield Told(actor, episode, ended)
@@ -291,7 +293,7 @@ class Tale:
             prompt_ids=pack_ids([random.randrange(500) for _ in range(64)]),
             action_ids=pack_ids([random.randrange(500) for _ in range(length)]),
             logprobs=pack_floats([-random.random() for _ in range(length)]),
-            versions=pack_ids([self.version] * (length - 2) + [self.version + (index == 4)] * 2),
+            versions=pack_ids([self.version] * (length - 2) + [self.version + (index == SPLICED)] * 2),
             sampling=Sampling(temperature=1.0, max_tokens=64, seed=random.getrandbits(62)),
             prompt_truncated=index == 3,
             answer='do(action="Click", element="7")' if parses else "what now?",

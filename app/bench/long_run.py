@@ -55,6 +55,20 @@ TOKENS = 24
 """Tokens of an answer."""
 MINIBATCHES = 4
 ACTORS = ("actor.1", "actor.2")
+METRICS = (
+    "clip_fraction",
+    "entropy_estimate",
+    "gradient_norm",
+    "kl",
+    "learning_rate",
+    "loss",
+    "mismatch_kl",
+    "policy_loss",
+    "ratio_max",
+    "ratio_mean",
+    "reward_mean",
+    "staleness_mean",
+)
 SPLICED = 0.06
 """Share of steps sampled from old weights whose answer the newer ones finished."""
 SECOND_NS = 1_000_000_000
@@ -245,7 +259,7 @@ class LongRun:
                 before=digest_hex(f"state {self._update - 1}".encode()),
                 after=digest_hex(f"state {self._update}".encode()),
                 inputs=digest_hex(f"inputs {self._update}".encode()),
-                metrics={"loss": 0.25},
+                metrics=self._metrics(),
                 samples=SampleReport(advantages=ones, weights=weights, ratios=ones, masks=ones),
                 duration_ms=250.0,
                 cpu_ms=240.0,
@@ -262,6 +276,11 @@ class LongRun:
         for actor in ACTORS:
             adopted = WeightsAdopted(actor=actor, version=self._version, load_ms=12.0)
             yield Said(actor, str(self._version), adopted)
+
+    def _metrics(self) -> dict[str, float]:
+        """As many as an update of the default recipe has."""
+        drawn = Random(self._update)
+        return {name: drawn.random() for name in METRICS}
 
     def _plan(self, number: int, trained: list[Played], positions: list[int], sizes: list[int]) -> Fact:
         parts = tuple(

@@ -5,12 +5,13 @@ of a metric the lowest, highest and last value of the stretch are drawn. A gap i
 """
 
 from collections.abc import Sequence
-from math import ceil, isfinite, log10
+from math import ceil, log10
 
 import msgspec
 from markupsafe import Markup
 
 from core.statistics import wilson
+from storage.readmodel.answers import MetricColumn
 
 WIDE, SMALL = (1080, 260), (360, 150)
 """Width and height of a success curve and of a metric, in the pixels that they are shown with."""
@@ -33,18 +34,6 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     low: float
     """Of the 95 % Wilson interval."""
     high: float
-
-
-class MetricColumn(msgspec.Struct, frozen=True, kw_only=True):
-    """A metric over one update, or over several that follow each other."""
-
-    first: int
-    """Update."""
-    last: int
-    low: float
-    high: float
-    value: float
-    """Of the last update."""
 
 
 def pool_versions(counts: Sequence[tuple[int, int, int]], *, most: int = MOST_POINTS) -> list[CurvePoint]:
@@ -74,25 +63,27 @@ def pool_versions(counts: Sequence[tuple[int, int, int]], *, most: int = MOST_PO
     return points
 
 
-def pool_metric(values: Sequence[tuple[int, float]], *, most: int = MOST_COLUMNS) -> list[MetricColumn]:
-    """Columns from (update, value) in order; what is no number is left out.
+def pool_metric(told: Sequence[MetricColumn], *, most: int = MOST_COLUMNS) -> list[MetricColumn]:
+    """No more columns than fit, in order: neighbours stand together, with their lowest, highest and last value.
 
-    >>> pool_metric([(1, 2.0), (2, 5.0), (3, 1.0)], most=1)
-    [MetricColumn(first=1, last=3, low=1.0, high=5.0, value=1.0)]
+    >>> each = [MetricColumn(first=n, last=n, updates=1, low=v, high=v, value=v) for n, v in [(1, 2.0), (2, 5.0), (3, 1.0)]]
+    >>> pool_metric(each, most=1)
+    [MetricColumn(first=1, last=3, updates=3, low=1.0, high=5.0, value=1.0)]
     """
-    told = [one for one in values if isfinite(one[1])]
     size = max(1, ceil(len(told) / most))
+    if size == 1:
+        return list(told)
     columns = []
     for start in range(0, len(told), size):
         part = told[start : start + size]
-        numbers = [value for _, value in part]
         columns.append(
             MetricColumn(
-                first=part[0][0],
-                last=part[-1][0],
-                low=min(numbers),
-                high=max(numbers),
-                value=numbers[-1],
+                first=part[0].first,
+                last=part[-1].last,
+                updates=sum(one.updates for one in part),
+                low=min(one.low for one in part),
+                high=max(one.high for one in part),
+                value=part[-1].value,
             )
         )
     return columns

@@ -29,6 +29,20 @@ class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
     """Episodes in which a newer version took over on the way."""
 
 
+class MetricColumn(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric over one update, or over several that follow each other."""
+
+    first: int
+    """Update."""
+    last: int
+    updates: int
+    """With a number there."""
+    low: float
+    high: float
+    value: float
+    """Of the last update."""
+
+
 class EpisodeRow(msgspec.Struct, frozen=True, kw_only=True):
     """One episode in a list."""
 

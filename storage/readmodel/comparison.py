@@ -4,6 +4,9 @@ Only reads. Rates stand with their intervals, and so do differences of rates.
 """
 
 import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from math import ceil
 from typing import Any, NamedTuple
 
 import msgspec
@@ -12,10 +15,21 @@ from sqlalchemy import Connection, func, select
 
 from core.settings import Settings
 from core.statistics import difference
-from storage.readmodel.answers import Success, VersionSuccess
-from storage.readmodel.asking import holding, in_order, of_this_run, position_of
-from storage.readmodel.queries import run_summary
+from storage.readmodel.answers import Success
+from storage.readmodel.asking import (
+    OUTCOMES,
+    NotInReadModel,
+    holding,
+    in_order,
+    of_this_run,
+    position_of,
+    success_of,
+)
+from storage.readmodel.queries import training_judge
 from storage.readmodel.tables import episodes, runs, updates
+from storage.readmodel.tallies import tallies
+
+ONLINE = "online"
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +41,13 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
-    """Success of online episodes under one policy version, in both runs."""
+    """Success of online episodes under one policy version, or under several, in both runs."""
 
     version: int
+    last_version: int
+    """Another one than `version` where several that follow each other are counted together."""
     left: Success | None
-    """None: the run has no episode of this version, or no verdict yet."""
+    """None: the run has no episode of these versions, or no verdict yet."""
     right: Success | None
     shared: bool
     """Of a version that was played before the runs part: some of the episodes may be the same."""
@@ -61,29 +77,35 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     settings: tuple[Setting, ...]
     success: tuple[Point, ...]
     updates: tuple[Step, ...]
-    """Those after the runs part."""
+    """The first of those after the runs part."""
+    updates_apart: int
+    """All of those."""
 
 
-def compare_runs(left: Connection, right: Connection) -> Comparison:
-    """Both read models as they stand.
+def compare_runs(
+    left: Connection, right: Connection, *, most_points: int | None = None, most_updates: int | None = None
+) -> Comparison:
+    """Both read models as they stand. Of more than `most_points` versions neighbours are counted together; None: none are.
 
     Raises:
         NotInReadModel: one of them knows nothing yet.
 
     """
-    one, other = run_summary(left), run_summary(right)
-    parted_at = _parted_at(_descent(left), _descent(right))
-    steps = [step for step in _steps(left, right) if parted_at is None or not step.same]
+    here, there = _descent(left), _descent(right)
+    parted_at = _parted_at(here, there)
     shared = -1 if parted_at is None else _newest_played(left, parted_at)
+    ours, theirs = _played(left), _played(right)
+    steps, apart = _steps(left, right, parted_at, most_updates)
     return Comparison(
-        left=one.run,
-        right=other.run,
+        left=here[-1].run,
+        right=there[-1].run,
         parted_at=parted_at,
-        left_updates=one.updates,
-        right_updates=other.updates,
+        left_updates=_count(left),
+        right_updates=_count(right),
         settings=tuple(_settings(left, right)),
-        success=tuple(_points(one.success, other.success, shared)),
+        success=tuple(_points(ours, theirs, shared, most_points)),
         updates=tuple(steps),
+        updates_apart=apart,
     )
 
 
@@ -102,6 +124,8 @@ def _descent(connection: Connection) -> list[_Stretch]:
     columns = (runs.c.run, runs.c.started_ns, runs.c.forked_at)
     held = select(*columns).where(holding(runs, position_of(connection, None)))
     rows = connection.execute(held.order_by(*in_order(runs.c.forked_at))).all()
+    if not rows:
+        raise NotInReadModel("one of the two read models knows nothing of its run yet")
     ends = [*(row.forked_at for row in rows[1:]), None]
     return [_Stretch(row.run, row.started_ns, until) for row, until in zip(rows, ends, strict=True)]
 
@@ -145,38 +169,99 @@ def _flat(connection: Connection) -> dict[str, Any]:
     }
 
 
-def _points(left: tuple[VersionSuccess, ...], right: tuple[VersionSuccess, ...], shared: int) -> list[Point]:
-    one, other = ({p.version: p.success for p in side if p.origin == "online"} for side in (left, right))
-    found = []
-    for version in sorted({*one, *other}):
-        ours, theirs = one.get(version), other.get(version)
-        gain = None
-        apart = version > shared
-        if apart and ours is not None and theirs is not None and ours.judged and theirs.judged:
-            known = difference(ours.successes, ours.judged, theirs.successes, theirs.judged)
-            gain = (known.rate, known.low, known.high)
-        found.append(Point(version=version, left=ours, right=theirs, shared=not apart, gain=gain))
-    return found
+Counts = tuple[int, int, int]
+"""Of outcomes, in the order of `OUTCOMES`."""
 
 
-def _steps(left: Connection, right: Connection) -> list[Step]:
-    one, other = _applied(left), _applied(right)
+def _played(connection: Connection) -> dict[int, Counts]:
+    """Outcomes of online episodes by the version that began them."""
+    position = position_of(connection, None)
+    told: dict[int, Counts] = {}
+    for one in tallies(connection, position, training_judge(connection, as_of=position)):
+        if one.origin == ONLINE and one.version is not None and one.version >= 0:
+            success, failure, undecided = told.get(one.version, (0, 0, 0))
+            told[one.version] = (success + one.success, failure + one.failure, undecided + one.undecided)
+    return told
+
+
+def _points(
+    left: Mapping[int, Counts], right: Mapping[int, Counts], shared: int, most: int | None
+) -> list[Point]:
+    """In the order of versions; none is of shared versions and of others at once."""
+    versions = sorted({*left, *right})
+    size = 1 if most is None else max(1, ceil(len(versions) / most))
+    split = bisect_right(versions, shared)
     found = []
-    for number in sorted({*one, *other}):
-        ours, theirs = one.get(number), other.get(number)
-        found.append(
-            Step(
-                update=number,
-                left=None if ours is None else ours[1],
-                right=None if theirs is None else theirs[1],
-                same=ours is not None and theirs is not None and ours[0] == theirs[0],
+    for part in (versions[:split], versions[split:]):
+        for start in range(0, len(part), size):
+            together = part[start : start + size]
+            ours, theirs = _together(left, together), _together(right, together)
+            gain = None
+            apart = together[0] > shared
+            if apart and ours is not None and theirs is not None and ours.judged and theirs.judged:
+                known = difference(ours.successes, ours.judged, theirs.successes, theirs.judged)
+                gain = (known.rate, known.low, known.high)
+            found.append(
+                Point(
+                    version=together[0],
+                    last_version=together[-1],
+                    left=ours,
+                    right=theirs,
+                    shared=not apart,
+                    gain=gain,
+                )
             )
-        )
     return found
 
 
-def _applied(connection: Connection) -> dict[int, tuple[str, dict[str, float]]]:
-    statement = select(updates.c.update_number, updates.c.after, updates.c.metrics).where(
-        updates.c.model == "policy", updates.c.outcome == "applied"
+def _together(played: Mapping[int, Counts], versions: Sequence[int]) -> Success | None:
+    """Success under all of these versions."""
+    known = [played[version] for version in versions if version in played]
+    if not known:
+        return None
+    return success_of(dict(zip(OUTCOMES, map(sum, zip(*known, strict=True)), strict=True)))
+
+
+APPLIED = (updates.c.model == "policy", updates.c.outcome == "applied")
+
+
+def _count(connection: Connection) -> int:
+    return connection.scalar(select(func.count()).select_from(updates).where(*APPLIED)) or 0
+
+
+def _states(connection: Connection, *, after: int) -> dict[int, str]:
+    """What came out of every step after a position."""
+    told = select(updates.c.update_number, updates.c.after).where(*APPLIED, updates.c.position > after)
+    return dict(connection.execute(told.order_by(updates.c.position)).all())
+
+
+def _steps(
+    left: Connection, right: Connection, parted_at: int | None, most: int | None
+) -> tuple[list[Step], int]:
+    """The first steps after the runs part, and how many there are; of runs with one beginning those that differ."""
+    one, other = (_states(connection, after=parted_at or 0) for connection in (left, right))
+    numbers = sorted({*one, *other})
+    if parted_at is not None:
+        numbers = [number for number in numbers if one.get(number) != other.get(number)]
+    shown = numbers[:most]
+    ours, theirs = (_metrics(connection, shown) for connection in (left, right))
+    steps = [
+        Step(
+            update=number,
+            left=ours.get(number),
+            right=theirs.get(number),
+            same=one.get(number) == other.get(number),
+        )
+        for number in shown
+    ]
+    return steps, len(numbers)
+
+
+def _metrics(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, float]]:
+    if not numbers:
+        return {}
+    told = select(updates.c.update_number, updates.c.metrics).where(
+        *APPLIED, updates.c.update_number.between(numbers[0], numbers[-1])
     )
-    return {row.update_number: (row.after, json.loads(row.metrics)) for row in connection.execute(statement)}
+    rows = connection.execute(told.order_by(updates.c.position))
+    return {number: json.loads(text) for number, text in rows}

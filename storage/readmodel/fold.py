@@ -14,6 +14,7 @@ from sqlalchemy import Connection, select, update
 from core.errors import HindcastError
 from events.chain import RollingDigest
 from events.envelope import Recorded
+from storage.readmodel.blocks import add_up
 from storage.readmodel.mapping import operations
 from storage.readmodel.operations import Ensure, Insert, InsertMany, Put, Values
 from storage.readmodel.revisions import Key, Revisions
@@ -80,6 +81,7 @@ def apply(connection: Connection, recordeds: Sequence[Recorded], *, span: Span |
     for recorded in recordeds:
         changes.add(recorded)
     changes.write(connection)
+    add_up(connection, after=standing.position, reached=moved.position)
     return moved
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, func, select
 
 from storage.readmodel.answers import PhaseRow
-from storage.readmodel.asking import by_holding, holding, position_of, success_of
+from storage.readmodel.asking import holding, position_of, success_of
 from storage.readmodel.queries import training_judge
 from storage.readmodel.tables import episodes, judged, notices, tasks
 
@@ -21,6 +21,14 @@ TOLD = ("task", "phase", "state", "reason", "value", "change")
 def list_phases(connection: Connection, *, as_of: int | None = None) -> list[PhaseRow]:
     """The phases that began, in order."""
     position = position_of(connection, as_of)
+    told = (
+        select(notices.c.position, notices.c.detail)
+        .where(holding(notices, position), notices.c.type == "phase.started")
+        .order_by(notices.c.position)
+    )
+    began = connection.execute(told).mappings().all()
+    if not began:
+        return []
     candidates = defaultdict(list)
     made_for: dict[str, int | None] = {}
     listed = select(*(tasks.c[name] for name in TOLD)).where(holding(tasks, position))
@@ -28,13 +36,8 @@ def list_phases(connection: Connection, *, as_of: int | None = None) -> list[Pha
         candidates[row["phase"]].append(row)
         made_for[row["task"]] = row["phase"]
     admitted, played, revisited = _outcomes(connection, position, made_for)
-    began = (
-        select(notices.c.position, notices.c.detail)
-        .where(holding(notices, position), notices.c.type == "phase.started")
-        .order_by(notices.c.position)
-    )
     found = []
-    for row in connection.execute(began).mappings():
+    for row in began:
         fact = json.loads(row["detail"])
         phase = fact["phase"]
         found.append(
@@ -75,11 +78,10 @@ def _outcomes(
     connection: Connection, position: int, made_for: Mapping[str, int | None]
 ) -> tuple[dict[int | None, Counter[str]], Counter[int | None], dict[int | None, Counter[str]]]:
     """Outcomes by the phase of the task, episodes by their own phase, outcomes of revisits by their own phase."""
-    own = by_holding(episodes.c.task)
     requested = (
-        select(own, episodes.c.phase, func.count())
-        .where(holding(episodes, position), episodes.c.origin == ONLINE)
-        .group_by(own, episodes.c.phase)
+        select(episodes.c.phase, func.count())
+        .where(holding(episodes, position), episodes.c.origin == ONLINE, episodes.c.task.is_not(None))
+        .group_by(episodes.c.phase)
     )
     kind = (judged.c.task, judged.c.phase, judged.c.revisits, judged.c.outcome)
     judge = training_judge(connection, as_of=position)
@@ -88,10 +90,7 @@ def _outcomes(
         .where(judged.c.judge == judge, judged.c.valid_from <= position, judged.c.origin == ONLINE)
         .group_by(*kind)
     )
-    played: Counter[int | None] = Counter()
-    for task, phase, count in connection.execute(requested):
-        if task in made_for:
-            played[phase] += count
+    played: Counter[int | None] = Counter(dict(connection.execute(requested).all()))
     admitted: dict[int | None, Counter[str]] = defaultdict(Counter)
     revisited: dict[int | None, Counter[str]] = defaultdict(Counter)
     for task, phase, revisits, outcome, count in connection.execute(said):

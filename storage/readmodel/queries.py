@@ -44,6 +44,7 @@ from storage.readmodel.asking import (
     success_of,
 )
 from storage.readmodel.beside import models_beside
+from storage.readmodel.blocks import totals
 from storage.readmodel.forgetting import retention
 from storage.readmodel.rates import throughput
 from storage.readmodel.screenshots import screenshots_of
@@ -63,7 +64,7 @@ from storage.readmodel.tables import (
     verdicts,
     weights,
 )
-from storage.readmodel.tallies import curve, outcomes_of, tallies
+from storage.readmodel.tallies import curve, outcomes_of, tallies, tallies_of
 
 DEFAULT_JUDGE = "rules"
 
@@ -300,27 +301,43 @@ def list_tasks(
 
 
 def list_policies(
-    connection: Connection, *, as_of: int | None = None, model: str = "policy"
+    connection: Connection,
+    *,
+    as_of: int | None = None,
+    model: str = "policy",
+    before: int | None = None,
+    limit: int | None = None,
 ) -> list[PolicyRow]:
-    """Policy versions, the newest first."""
+    """Policy versions, the newest first. `before`: only those below this version, to page on; `limit` None: all."""
     position = position_of(connection, as_of)
-    curve = {point.version: point.success for point in success_by_version(connection, as_of=position)}
-    sampling = sampling_from(connection, position)
-    gone = select(notices.c.about).where(holding(notices, position), notices.c.type == "blob.released")
-    released = set(connection.scalars(gone))
     statement = (
         select(weights, weights.c.valid_from.label("published_position"))
         .where(holding(weights, position), weights.c.model == model)
         .order_by(weights.c.version.desc())
+        .limit(limit)
     )
+    if before is not None:
+        statement = statement.where(weights.c.version < before)
+    rows = connection.execute(statement).mappings().all()
+    if not rows:
+        return []
+    judge = training_judge(connection, as_of=position)
+    last, first = rows[0]["version"], rows[-1]["version"]
+    told = tallies_of(connection, position, judge, origin="online", first=first, last=last)
+    success = {point.version: point.success for point in curve(told)}
+    sampling = sampling_from(connection, position)
+    gone = select(notices.c.about).where(holding(notices, position), notices.c.type == "blob.released")
+    if limit is not None:  # few enough to be named
+        gone = gone.where(notices.c.about.in_({row["sha256"] for row in rows}))
+    released = set(connection.scalars(gone))
     return [
         PolicyRow(
             **only(row, PolicyRow),
             adopted_by=tuple(actor for actor, version in sampling.items() if version == row["version"]),
             released=row["sha256"] in released,
-            success=curve.get(row["version"]) or success_of({}),
+            success=success.get(row["version"]) or success_of({}),
         )
-        for row in connection.execute(statement).mappings()
+        for row in rows
     ]
 
 
@@ -337,6 +354,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         raise NotInReadModel(f"the read model knows nothing of the run as of position {position} yet")
     judge = training_judge(connection, as_of=position)
     told = tallies(connection, position, judge)
+    counts = totals(connection, position)
     applied = count_by(connection, updates.c.outcome, updates, position, updates.c.model == "policy")
     published = select(func.max(weights.c.version)).where(
         holding(weights, position), weights.c.model == "policy"
@@ -353,7 +371,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         verdicts=outcomes_of(told),
         disputed=count_disputed(connection, position),
         trained_episodes=count_trained(connection, position),
-        steps=count_rows(connection, steps, position),
+        steps=counts.get(("steps", ""), 0),
         batches=count_rows(connection, batches, position),
         updates=applied.get("applied", 0),
         skipped_updates=applied.get("skipped", 0),
@@ -361,7 +379,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         policy_version=connection.scalar(published),
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),
-        notices=count_by(connection, notices.c.type, notices, position),
+        notices={kind: number for (table, kind), number in counts.items() if table == "notices"},
         success=tuple(curve(told)),
         retention=retention(told),
         changes=recipe_changes(connection, as_of=position),

@@ -26,16 +26,20 @@ def throughput(connection: Connection, *, as_of: int | None = None, window_s: fl
             func.avg(steps.c.observe_ms),
             func.avg(steps.c.generate_ms),
             func.avg(steps.c.act_ms),
-        ).where(holding(steps, position), steps.c.occurred_ns > since_ns)
+        ).where(holding(steps, position), steps.c.occurred_ns.between(since_ns + 1, until_ns))
     ).one()
     ended = connection.scalar(
         select(func.count()).where(
-            also_holding(episodes, position), episodes.c.state == "ended", episodes.c.terminal_ns > since_ns
+            also_holding(episodes, position),
+            episodes.c.state == "ended",
+            episodes.c.terminal_ns.between(since_ns + 1, until_ns),
         )
     )
     applied = connection.execute(
         select(func.count(), func.coalesce(func.sum(updates.c.duration_ms), 0.0)).where(
-            holding(updates, position), updates.c.outcome == "applied", updates.c.occurred_ns > since_ns
+            holding(updates, position),
+            updates.c.outcome == "applied",
+            updates.c.occurred_ns.between(since_ns + 1, until_ns),
         )
     ).one()
 

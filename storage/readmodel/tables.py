@@ -10,7 +10,7 @@ Only types that SQLite and PostgreSQL share. Structured values are JSON text wit
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
 from sqlalchemy import Text as AnyText
 
-SCHEMA_VERSION = 13
+SCHEMA_VERSION = 14
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -124,7 +124,7 @@ episodes = _versioned(
     *_real("temperature", "lease_s", "duration_ms"),
     Column("revisits", Boolean),
     indexes=(
-        ("valid_to", "valid_from", "state", "task", "phase", "origin"),
+        ("valid_to", "valid_from", "state", "task", "phase", "origin", "version_high"),
         ("requested_position", "valid_from", "valid_to"),
         ("version_low", "requested_position"),
         ("started_ns", "valid_from", "valid_to"),
@@ -256,6 +256,16 @@ batch_episodes = _recorded(
 up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for; `kept` how many steps of an episode of an earlier phase are
 trained on; `relabel` which goal of its `episode.relabeled` it demonstrates. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
 
+planned_first = _versioned(
+    "planned_first",
+    _text_key("episode"),
+    *_text("task"),
+    *_integer("batch"),
+    indexes=(("task", "batch", "valid_from", "episode"), ("batch",)),
+)
+"""The first batch that the policy was to learn an episode in, by training on it or by imitating it: episodes and tasks
+behind weights are counted, each once, without a look at every plan. Rows never end."""
+
 batch_samples = _recorded(
     "batch_samples",
     _number_key("sample"),
@@ -270,7 +280,11 @@ updates = _recorded(
     *_text("model", "outcome", "before", "after", "inputs", "metrics", "reason", "code_rev"),
     *_integer("update_number", "batch", "minibatch", "samples", "occurred_ns"),
     *_real("duration_ms", "cpu_ms"),
-    indexes=(("model", "update_number"), ("batch", "minibatch")),
+    indexes=(
+        ("model", "update_number"),
+        ("batch", "minibatch"),
+        ("outcome", "model", "update_number", "batch", "position"),
+    ),
 )
 """Optimiser steps; `outcome`: applied or skipped. The number of a skipped one may come again."""
 
@@ -307,6 +321,33 @@ notices = _recorded(
     indexes=(("type", "about"), ("about",)),
 )
 """Everything else that was recorded, one line each in words, with the whole payload in `detail`."""
+
+block_counts = _recorded(
+    "block_counts",
+    _text_key("counted"),
+    _text_key("kind"),
+    *_integer("number"),
+)
+"""How many rows of a table (`counted`) a block of the log added, `steps` and `notices`; of notices by type. `position` of
+this table and the next two is the block's last: see `storage.readmodel.blocks`."""
+
+block_tallies = _recorded(
+    "block_tallies",
+    _number_key("place"),
+    *_text("judge", "origin", "environment", "family"),
+    *_integer("version_low", "success", "failure", "undecided", "mixed"),
+    *_real("reward"),
+)
+"""What the judges' first verdicts within a block came to, by kind of episode: `storage.readmodel.tallies.Tally`."""
+
+block_metrics = _recorded(
+    "block_metrics",
+    _text_key("metric"),
+    _number_key("first_update"),
+    *_integer("last_update", "updates"),
+    *_real("low", "high", "last"),
+)
+"""A metric over consecutive applied updates of the policy within a block: of how many, its lowest, highest and last value."""
 
 cursor = Table(
     "cursor",

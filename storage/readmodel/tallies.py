@@ -1,17 +1,25 @@
 """How often episodes of each kind came to which outcome: what success curves and families are counted from.
 
-One look at one index; whoever asks adds up what belongs together.
+Added up from blocks of the log (`storage.readmodel.blocks`) and the verdicts since; of a few versions alone, from an index
+of verdicts. Whoever asks adds up what belongs together.
 """
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from operator import add
+from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Connection, case, func, select
+from sqlalchemy import Connection, select
 
 from storage.readmodel.answers import VersionSuccess
 from storage.readmodel.asking import OUTCOMES, success_of
-from storage.readmodel.tables import judged
+from storage.readmodel.blocks import Kind, ended_by, first_said
+from storage.readmodel.tables import block_tallies, judged
+
+SUMS = ("success", "failure", "undecided", "reward", "mixed")
+Sums = tuple[Any, ...]
+"""Numbers by these names."""
+DEMONSTRATOR = -1
+"""Version of what no weights sampled."""
 
 
 class Tally(NamedTuple):
@@ -33,54 +41,87 @@ class Tally(NamedTuple):
 
 def tallies(connection: Connection, position: int, judge: str) -> Sequence[Tally]:
     """All verdicts that count as of a position, in the order of origin, version and family."""
-    kind = (judged.c.origin, judged.c.version_low, judged.c.environment, judged.c.family)
-
-    def count(condition: ColumnElement[bool]) -> ColumnElement[int]:
-        return func.sum(case((condition, 1), else_=0))
-
-    decided = case((judged.c.outcome != "undecided", judged.c.reward), else_=0.0)
-    statement = (
-        select(
-            judged.c.version_low,
-            judged.c.origin,
-            judged.c.environment,
-            judged.c.family,
-            *(count(judged.c.outcome == one) for one in OUTCOMES),
-            func.coalesce(func.sum(decided), 0.0),
-            count(judged.c.version_high != judged.c.version_low),
-        )
-        .where(judged.c.judge == judge, judged.c.valid_from <= position, judged.c.origin.is_not(None))
-        .group_by(*kind)
-        .order_by(*kind)
+    kind = (block_tallies.c[name] for name in ("origin", "version_low", "environment", "family"))
+    kept = (
+        select(*kind, *(block_tallies.c[name] for name in SUMS))
+        .where(block_tallies.c.judge == judge, block_tallies.c.position <= position)
+        .order_by(block_tallies.c.position, block_tallies.c.place)
     )
-    return [Tally(*row) for row in connection.execute(statement).all()]
+    told: dict[Kind, Sums] = {}
+    for row in connection.execute(kept):
+        _add(told, row[:4], row[4:])
+    since = first_said(connection, ended_by(position), position)
+    return _with(told, (row for row in since if row.judge == judge))
+
+
+def tallies_of(
+    connection: Connection, position: int, judge: str, *, origin: str, first: int, last: int
+) -> Sequence[Tally]:
+    """The same of a few versions, `first` to `last`."""
+    said = select(
+        judged.c.judge,
+        judged.c.origin,
+        judged.c.version_low,
+        judged.c.environment,
+        judged.c.family,
+        judged.c.outcome,
+        judged.c.reward,
+        judged.c.version_high,
+    ).where(
+        judged.c.judge == judge,
+        judged.c.origin == origin,
+        judged.c.version_low.between(first, last),
+        judged.c.valid_from <= position,
+    )
+    return _with({}, connection.execute(said.order_by(judged.c.valid_from)))
+
+
+def _with(told: dict[Kind, Sums], said: Iterable[Any]) -> Sequence[Tally]:
+    """The sums with these verdicts, in order; what is not known comes first."""
+    for _judge, origin, low, environment, family, outcome, reward, high in said:
+        decided = outcome != "undecided" and reward is not None
+        ones = (int(outcome == one) for one in OUTCOMES)
+        mixed = low is not None and high is not None and low != high
+        _add(told, (origin, low, environment, family), (*ones, reward if decided else 0.0, int(mixed)))
+    return [Tally(kind[1], kind[0] or "", kind[2], kind[3], *told[kind]) for kind in sorted(told, key=_order)]
+
+
+def _order(kind: Kind) -> tuple[str, int, str, str]:
+    origin, version, environment, family = kind
+    return origin or "", DEMONSTRATOR - 1 if version is None else version, environment or "", family or ""
+
+
+def _add(told: dict[Any, Sums], kind: Any, sums: Sums) -> None:
+    known = told.get(kind)
+    told[kind] = sums if known is None else tuple(map(add, known, sums))
 
 
 def outcomes_of(told: Iterable[Tally]) -> dict[str, int]:
     """How often each outcome was said, of those that were."""
     counts = dict.fromkeys(sorted(OUTCOMES), 0)
     for one in told:
-        for outcome in OUTCOMES:
-            counts[outcome] += getattr(one, outcome)
-    return {outcome: int(count) for outcome, count in counts.items() if count}
+        counts["success"] += one.success
+        counts["failure"] += one.failure
+        counts["undecided"] += one.undecided
+    return {outcome: count for outcome, count in counts.items() if count}
 
 
 def curve(told: Iterable[Tally]) -> list[VersionSuccess]:
     """One point per version and origin, of those that weights sampled, by rising version."""
-    points: dict[tuple[int, str], list[Tally]] = defaultdict(list)
+    points: dict[tuple[int, str], Sums] = {}
     for one in told:
         if one.version is not None and one.version >= 0:
-            points[one.version, one.origin].append(one)
+            _add(points, (one.version, one.origin), one[4:])
     return [_point(version, origin, points[version, origin]) for version, origin in sorted(points)]
 
 
-def _point(version: int, origin: str, told: Sequence[Tally]) -> VersionSuccess:
-    counts = {outcome: int(sum(getattr(one, outcome) for one in told)) for outcome in OUTCOMES}
-    success = success_of(counts)
+def _point(version: int, origin: str, sums: Sums) -> VersionSuccess:
+    *counts, reward, mixed = sums
+    success = success_of(dict(zip(OUTCOMES, counts, strict=True)))
     return VersionSuccess(
         version=version,
         origin=origin,
         success=success,
-        mean_reward=sum(one.reward for one in told) / success.judged if success.judged else None,
-        mixed=int(sum(one.mixed for one in told)),
+        mean_reward=reward / success.judged if success.judged else None,
+        mixed=mixed,
     )

@@ -4,7 +4,7 @@ import asyncio
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
 from typing import Any
@@ -18,6 +18,7 @@ from synthetic_run import recorded_run
 
 import storage.readmodel
 from events.envelope import Recorded
+from storage.readmodel import blocks, metrics
 from storage.readmodel.asking import holding, position_of
 from storage.readmodel.database import ReadModel
 from storage.readmodel.dump import digests, dump
@@ -25,6 +26,7 @@ from storage.readmodel.fold import apply, read_cursor
 from storage.readmodel.lineage import lineage
 from storage.readmodel.lineage.naming import FINDERS
 from storage.readmodel.matching import EpisodeFilter, matching_episodes, verdicts_of
+from storage.readmodel.metrics import update_metrics
 from storage.readmodel.phases import list_phases
 from storage.readmodel.queries import (
     list_episodes,
@@ -59,6 +61,15 @@ def folded(
             apply(connection, recordeds[start:end])
         start = end
     return model
+
+
+@pytest.fixture(scope="module", autouse=True)
+def short_blocks() -> Iterator[None]:
+    """So short that these logs have many, and metrics are told by them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(blocks, "BLOCK", 16)
+        patch.setattr(metrics, "ONE_BY_ONE", 1)
+        yield
 
 
 @pytest.fixture(scope="module", params=["sqlite", "postgresql"])
@@ -142,6 +153,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
     "list_phases": lambda connection, as_of: list_phases(connection, as_of=as_of),
     "list_policies": lambda connection, as_of: list_policies(connection, as_of=as_of),
     "throughput": lambda connection, as_of: throughput(connection, as_of=as_of),
+    "update_metrics": lambda connection, as_of: update_metrics(connection, as_of=as_of),
     "recipe_changes": lambda connection, as_of: recipe_changes(connection, as_of=as_of),
     "matching_episodes": lambda connection, as_of: list(
         matching_episodes(connection, EpisodeFilter(outcome="success"), as_of=as_of)
@@ -156,7 +168,7 @@ QUESTIONS: dict[str, Callable[[Connection, int | None], Any]] = {
 """Every question to the read model, by its name."""
 
 HOW_IT_IS_FOLDED_AND_ASKED = {
-    "answers", "asking", "beside", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
+    "answers", "asking", "beside", "blocks", "database", "dump", "filling", "fold", "forgetting", "lineage.asked", "lineage.describing",
     "lineage.effects", "lineage.naming", "lineage.reach", "lineage.sources", "places", "projector", "rebuild", "revisions", "rows", "tallies",
 }  # fmt: skip
 """Modules without a question of their own: parts of questions, and what makes the tables."""

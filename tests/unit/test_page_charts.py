@@ -1,6 +1,7 @@
 """Charts of the page: nothing is sampled, gaps are gaps, and whatever is written in them is text."""
 
 import re
+from collections.abc import Iterable
 from xml.etree import ElementTree
 
 import pytest
@@ -8,11 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.page.charts import metric_chart, pool_metric, pool_versions, success_chart
+from storage.readmodel.answers import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
     lambda pairs: [(version, min(won, judged), judged) for version, (won, judged) in enumerate(pairs)]
 )
-numbers = st.floats(allow_nan=True, allow_infinity=True, width=32)
+numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+def each(values: Iterable[float], first: int = 1) -> list[MetricColumn]:
+    """A column of its own for every update."""
+    return [
+        MetricColumn(first=update, last=update, updates=1, low=value, high=value, value=value)
+        for update, value in enumerate(values, first)
+    ]
 
 
 @given(counts, st.integers(1, 50))
@@ -30,24 +40,20 @@ def test_every_verdict_is_in_one_point_and_no_more_points_are_drawn_than_fit(
 
 @given(st.lists(numbers, max_size=400), st.integers(1, 60))
 def test_a_metrics_lowest_highest_and_last_values_are_drawn(values: list[float], most: int) -> None:
-    told = list(enumerate(values, 1))
-    finite = [(update, value) for update, value in told if abs(value) < float("inf")]
-    columns = pool_metric(told, most=most)
+    columns = pool_metric(each(values), most=most)
     assert len(columns) <= most
-    if not finite:
+    assert sum(column.updates for column in columns) == len(values)
+    if not values:
         assert columns == []
         return
-    assert min(column.low for column in columns) == min(value for _, value in finite)
-    assert max(column.high for column in columns) == max(value for _, value in finite)
-    assert (columns[-1].last, columns[-1].value) == finite[-1]
+    assert min(column.low for column in columns) == min(values)
+    assert max(column.high for column in columns) == max(values)
+    assert (columns[-1].last, columns[-1].value) == (len(values), values[-1])
 
 
 @given(st.lists(numbers, min_size=1, max_size=40))
 def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> None:
-    drawn = str(metric_chart(pool_metric(list(enumerate(values, 1))), label="a metric"))
-    if not drawn:
-        assert not any(abs(value) < float("inf") for value in values)
-        return
+    drawn = str(metric_chart(pool_metric(each(values)), label="a metric"))
     ElementTree.fromstring(drawn)
     assert "nan" not in drawn
     for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", drawn):
@@ -72,5 +78,5 @@ def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> N
 
 @pytest.mark.parametrize("label", ["<script>x</script>", '" onload="x'])
 def test_what_is_written_in_a_chart_is_text(label: str) -> None:
-    drawn = str(metric_chart(pool_metric([(1, 0.5), (2, 1.0)]), label=label))
+    drawn = str(metric_chart(pool_metric(each([0.5, 1.0])), label=label))
     assert ElementTree.fromstring(drawn).attrib["aria-label"] == label

@@ -3,13 +3,15 @@
 import msgspec
 
 from app.page.asking import Ask
-from app.page.charts import CurvePoint, pool_versions
+from app.page.charts import CurvePoint
 from storage.readmodel.comparison import Comparison, Point, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Of updates, where both runs have them."""
 MOST_UPDATES = 60
 """The first after the runs part."""
+MOST_POINTS = 60
+"""Rows of success; of more versions neighbours are counted together."""
 
 
 class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,20 +41,34 @@ def compare(ask: Ask) -> ComparePage:
     if chosen is None:
         return ComparePage(others=others, comparison=None, left=[], right=[], metrics=[], updates_shown=0)
     with ask.runs.asking(chosen, None) as (_, left, _place):
-        found = compare_runs(left, ask.connection)
-    shown = found.updates[:MOST_UPDATES]
+        found = compare_runs(left, ask.connection, most_points=MOST_POINTS, most_updates=MOST_UPDATES)
     return ComparePage(
         others=others,
-        comparison=msgspec.structs.replace(found, updates=shown),
+        comparison=found,
         left=_curve(found.success, "left"),
         right=_curve(found.success, "right"),
         metrics=[
-            n for n in METRICS if any(n in (step.left or {}) or n in (step.right or {}) for step in shown)
+            n
+            for n in METRICS
+            if any(n in (step.left or {}) or n in (step.right or {}) for step in found.updates)
         ],
-        updates_shown=len(shown),
+        updates_shown=len(found.updates),
     )
 
 
 def _curve(points: tuple[Point, ...], side: str) -> list[CurvePoint]:
-    sides = [(point.version, getattr(point, side)) for point in points]
-    return pool_versions([(version, one.successes, one.judged) for version, one in sides if one is not None])
+    """One run's points that have a verdict, with the versions of both."""
+    sides = [(point, getattr(point, side)) for point in points]
+    return [
+        CurvePoint(
+            first=point.version,
+            last=point.last_version,
+            successes=one.successes,
+            judged=one.judged,
+            rate=one.rate,
+            low=one.low,
+            high=one.high,
+        )
+        for point, one in sides
+        if one is not None and one.judged
+    ]

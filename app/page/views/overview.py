@@ -1,15 +1,14 @@
 """Overview: how far the run is, whether it learns, and what holds it up."""
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from app.going_on import works_on
 from app.page.asking import Ask
-from app.page.charts import CurvePoint, MetricColumn, pool_metric, pool_versions
-from storage.readmodel.answers import RunSummary, Throughput
-from storage.readmodel.asking import holding
+from app.page.charts import CurvePoint, pool_metric, pool_versions
+from storage.readmodel.answers import MetricColumn, RunSummary, Throughput
+from storage.readmodel.metrics import update_metrics
 from storage.readmodel.queries import run_summary
-from storage.readmodel.tables import updates
 
 METRICS = {
     "reward_mean": "mean reward of the episodes trained on",
@@ -109,26 +108,15 @@ def _where(speed: Throughput) -> str:
 
 
 def _metrics(connection: Connection, position: int) -> list[Metric]:
-    rows = connection.execute(
-        select(updates.c.update_number, updates.c.metrics)
-        .where(holding(updates, position), updates.c.model == "policy", updates.c.outcome == "applied")
-        .order_by(updates.c.position)
-    )
-    values: dict[str, list[tuple[int, float]]] = {name: [] for name in METRICS}
-    for number, text in rows:
-        told = msgspec.json.decode(text, type=dict[str, float | None])
-        for name, series in values.items():
-            value = told.get(name)
-            if value is not None:
-                series.append((number, value))
+    told = update_metrics(connection, as_of=position, names=tuple(METRICS))
     return [
         Metric(
             name=name,
             meaning=meaning,
-            updates=len(values[name]),
-            last=values[name][-1][1],
-            columns=pool_metric(values[name]),
+            updates=sum(column.updates for column in told[name]),
+            last=told[name][-1].value,
+            columns=pool_metric(told[name]),
         )
         for name, meaning in METRICS.items()
-        if any(value for _, value in values[name])
+        if any(column.low or column.high for column in told.get(name, ()))
     ]

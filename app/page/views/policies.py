@@ -6,14 +6,20 @@ from app.page.asking import Ask
 from storage.readmodel.answers import PolicyRow
 from storage.readmodel.queries import list_policies
 
+PAGE = 100
+"""Rows at once."""
+
 
 class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     policies: list[PolicyRow]
     """The newest first."""
+    before: int | None
+    """Ask with this for the next page; None: there is none."""
 
 
 def policies(ask: Ask) -> Policies:
-    """Every version, and who samples from it."""
-    return Policies(policies=list_policies(ask.connection, as_of=ask.position))
+    """The newest versions, and who samples from them."""
+    found = list_policies(ask.connection, as_of=ask.position, before=ask.number("before"), limit=PAGE + 1)
+    return Policies(policies=found[:PAGE], before=found[PAGE - 1].version if len(found) > PAGE else None)

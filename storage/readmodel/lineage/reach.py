@@ -5,12 +5,12 @@ episode that they sampled a token of, and what a version came from is every upda
 """
 
 from collections.abc import Sequence
-from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
+from storage.readmodel.asking import OUTCOMES
 from storage.readmodel.lineage.answers import Origins, Reach
-from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Ref
+from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, UNJUDGED, Asked, Ref
 from storage.readmodel.lineage.effects import first_version_with
 from storage.readmodel.lineage.sources import SAME_SAMPLE
 from storage.readmodel.tables import (
@@ -18,6 +18,8 @@ from storage.readmodel.tables import (
     batch_samples,
     batches,
     episodes,
+    judged,
+    planned_first,
     steps,
     update_samples,
     updates,
@@ -45,13 +47,16 @@ def origins(asked: Asked, ref: Ref) -> Origins | None:
     known = (asked.holds(weights), weights.c.model == POLICY)
     before = update - 1 if ref.kind == "update" else update
     version = asked.number(select(func.max(weights.c.version)).where(*known, weights.c.at_update <= before))
-    counted = {"episodes": 0, "tasks": 0}
-    if last is not None:
-        trained = _trained(asked, applied, last=last).subquery()
-        counts = select(func.count().label("episodes"), func.count(episodes.c.task.distinct()).label("tasks"))
-        joined = counts.select_from(trained).join(episodes, episodes.c.episode == trained.c.episode)
-        counted = dict(asked.rows(joined.where(asked.holds(episodes)))[0])
-    return Origins(policy=version or 0, updates=made["updates"], batches=made["batches"], **counted)
+    learned = None if last is None else _learned(asked, applied, last=last)
+    counts = (func.count(), func.count(planned_first.c.task.distinct()))
+    counted = [0, 0] if learned is None else [asked.number(select(one).where(learned)) or 0 for one in counts]
+    return Origins(
+        policy=version or 0,
+        updates=made["updates"],
+        batches=made["batches"],
+        episodes=counted[0],
+        tasks=counted[1],
+    )
 
 
 def _update_behind(asked: Asked, ref: Ref) -> int | None:
@@ -81,19 +86,29 @@ def _update_behind(asked: Asked, ref: Ref) -> int | None:
     )
 
 
-def _trained(asked: Asked, applied: Sequence[ColumnElement[bool]], *, last: int) -> Select[Any]:
-    """Episodes that the applied updates went through; each once.
+def _learned(asked: Asked, applied: Sequence[ColumnElement[bool]], *, last: int) -> ColumnElement[bool]:
+    """Rows of `planned_first` of the episodes that the applied updates went through.
 
     Of whole batches the plan says so at once. Of the `last` one, which may be under way, and of those with a mini-batch
-    that was skipped, only the samples of what was applied count.
+    that was skipped, only the samples of what was applied count. An episode first planned in one of these counts, too,
+    where a later whole batch went through it.
     """
-    model = (asked.holds(updates), updates.c.model == POLICY)
-    broken = select(updates.c.batch).where(*model, updates.c.outcome == "skipped")
-    whole = select(batch_episodes.c.episode).where(
-        asked.holds(batch_episodes),
-        batch_episodes.c.batch < last,
-        batch_episodes.c.batch.not_in(broken),
-        batch_episodes.c.epoch.is_not(None),
+    skipped = (asked.holds(updates), updates.c.model == POLICY, updates.c.outcome == "skipped")
+    broken = select(updates.c.batch).where(*skipped)
+    in_part = or_(planned_first.c.batch == last, planned_first.c.batch.in_(broken))
+    doubtful = select(planned_first.c.episode).where(planned_first.c.valid_from <= asked.position, in_part)
+    again = (
+        select(batch_episodes.c.episode)
+        .join(batches, batches.c.batch == batch_episodes.c.batch)
+        .where(
+            asked.holds(batch_episodes),
+            asked.holds(batches),
+            batches.c.model == POLICY,
+            batch_episodes.c.episode.in_(doubtful),
+            batch_episodes.c.batch < last,
+            batch_episodes.c.batch.not_in(broken),
+            batch_episodes.c.epoch.is_not(None),
+        )
     )
     computed = and_(
         updates.c.batch == batch_samples.c.batch, updates.c.minibatch == batch_samples.c.minibatch
@@ -105,9 +120,17 @@ def _trained(asked: Asked, applied: Sequence[ColumnElement[bool]], *, last: int)
             *applied,
             asked.holds(batch_samples),
             or_(batch_samples.c.batch == last, batch_samples.c.batch.in_(broken)),
+            batch_samples.c.episode.in_(doubtful),
         )
     )
-    return select(whole.union(parts).subquery().c.episode)
+    # `+ 0`: over the index of tasks, in whose order the same ones stand together
+    batch = planned_first.c.batch + 0
+    whole = and_(batch < last, batch.not_in(broken))
+    unsure = or_(batch == last, batch.in_(broken))
+    return and_(
+        planned_first.c.valid_from <= asked.position,
+        or_(whole, and_(unsure, planned_first.c.episode.in_(again.union(parts)))),
+    )
 
 
 def reach(asked: Asked, ref: Ref) -> Reach | None:
@@ -124,10 +147,7 @@ def reach(asked: Asked, ref: Ref) -> Reach | None:
     )
     outcomes: dict[str, int] = {}
     if first_policy is not None:
-        # Left to choose, SQLite walks through all steps in the order of their episodes rather than those of the versions.
-        episode = func.coalesce(steps.c.episode, "").label("episode")
-        later = select(episode).where(asked.holds(steps), steps.c.version_high >= first_policy)
-        outcomes = asked.outcomes(later.distinct())
+        outcomes = _sampled_since(asked, first_policy)
     return Reach(
         first_update=first_update,
         first_policy=first_policy,
@@ -135,6 +155,33 @@ def reach(asked: Asked, ref: Ref) -> Reach | None:
         episodes=sum(outcomes.values()),
         outcomes=outcomes,
     )
+
+
+def _sampled_since(asked: Asked, version: int) -> dict[str, int]:
+    """Episodes of which a version, or a later one, sampled at least one token, by outcome.
+
+    What ended says the newest version that sampled it, and a judge speaks of nothing else. Of the others the steps say it.
+    """
+    said = (
+        select(judged.c.outcome, func.count())
+        .where(judged.c.judge == asked.judge, judged.c.valid_from <= asked.position)
+        .where(judged.c.version_high >= version)
+        .group_by(judged.c.outcome)
+    )
+    outcomes: dict[str, int] = dict(asked.connection.execute(said).all())
+    ended = select(func.count()).where(
+        asked.holds(episodes), episodes.c.state == "ended", episodes.c.version_high >= version
+    )
+    under_way = select(episodes.c.episode).where(
+        asked.holds(episodes), episodes.c.state.in_(("started", "abandoned", "cancelled"))
+    )
+    begun = select(func.count(steps.c.episode.distinct())).where(
+        asked.holds(steps), steps.c.episode.in_(under_way), steps.c.version_high >= version
+    )
+    unjudged = (asked.number(ended) or 0) - sum(outcomes.values()) + (asked.number(begun) or 0)
+    if unjudged:
+        outcomes[UNJUDGED] = unjudged
+    return {one: outcomes[one] for one in (*OUTCOMES, UNJUDGED) if one in outcomes}
 
 
 def _first_update(asked: Asked, ref: Ref) -> int | None:

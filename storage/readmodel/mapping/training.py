@@ -16,8 +16,11 @@ from events.catalogue import (
 )
 from events.envelope import Recorded
 from storage.readmodel.mapping.notices import notice
-from storage.readmodel.operations import Insert, InsertMany, Operation, Put, Values
+from storage.readmodel.operations import Ensure, Insert, InsertMany, Operation, Put, Taken, Values
 from storage.readmodel.values import finite, finite_all, small_integer, to_json
+
+POLICY = "policy"
+"""The model whose plans say what episodes it learns from; others read verdicts or goals."""
 
 
 def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation]:
@@ -67,6 +70,9 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
         }
         epochs[again] += 1
         yield Insert("batch_episodes", values)
+        if fact.model == POLICY:
+            task = Taken("episodes", (part.episode,), ("task",))
+            yield Ensure("planned_first", (part.episode,), {"batch": fact.batch}, taken=task)
     for place, episode in enumerate(fact.consumed, start=len(fact.episodes)):
         values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0}
         yield Insert("batch_episodes", {**values, "trained": False, "rehearsed": False})

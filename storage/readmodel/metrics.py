@@ -1,0 +1,56 @@
+"""Metrics of the policy's updates over a whole run, exact however long it is: lowest, highest and last of each stretch."""
+
+from collections import defaultdict
+from typing import Any
+
+from sqlalchemy import Connection, func, select
+
+from storage.readmodel.answers import MetricColumn
+from storage.readmodel.asking import holding, position_of
+from storage.readmodel.blocks import POLICY, applied, ended_by
+from storage.readmodel.tables import block_metrics, updates
+
+ONE_BY_ONE = 2400
+"""Updates up to which each is a column of its own; of more, those of a finished block stand together by up to 16."""
+
+
+def update_metrics(
+    connection: Connection, *, as_of: int | None = None, names: tuple[str, ...] | None = None
+) -> dict[str, list[MetricColumn]]:
+    """Metric by name, in the order of updates; of updates that were applied and had a number there. `names` None: all."""
+    position = position_of(connection, as_of)
+    since = ended_by(position) if _count(connection, position) > ONE_BY_ONE else 0
+    columns: dict[str, list[MetricColumn]] = defaultdict(list)
+    if since:
+        kept: Any = select(
+            block_metrics.c.metric,
+            block_metrics.c.first_update,
+            block_metrics.c.last_update,
+            block_metrics.c.updates,
+            block_metrics.c.low,
+            block_metrics.c.high,
+            block_metrics.c.last,
+        ).where(block_metrics.c.position <= since)
+        if names is not None:
+            kept = kept.where(block_metrics.c.metric.in_(names))
+        ordered = kept.order_by(
+            block_metrics.c.position, block_metrics.c.metric, block_metrics.c.first_update
+        )
+        for metric, first, last, number, low, high, value in connection.execute(ordered):
+            columns[metric].append(
+                MetricColumn(first=first, last=last, updates=number, low=low, high=high, value=value)
+            )
+    for update, metric, value in applied(connection, since, position):
+        if names is None or metric in names:
+            columns[metric].append(
+                MetricColumn(first=update, last=update, updates=1, low=value, high=value, value=value)
+            )
+    return dict(columns)
+
+
+def _count(connection: Connection, position: int) -> int:
+    """Applied updates of the policy."""
+    own = select(func.count()).where(
+        holding(updates, position), updates.c.model == POLICY, updates.c.outcome == "applied"
+    )
+    return connection.scalar(own) or 0
