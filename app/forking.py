@@ -26,6 +26,7 @@ from app.archives import ArchiveSource
 from app.configuration import Layer, Resolved, flatten, from_override, merge
 from app.fork_prefix import Prefix, fold_prefix
 from app.import_plan import HERE
+from app.joining import JOINED
 from app.judges import open_judges, shelf_for
 from app.opening import PACKAGES, behaviour_of
 from app.runs import Fork, RunHandle, plan_run, write_down
@@ -110,6 +111,11 @@ async def fork_run(
         JudgeUnavailable: whom a judge asks is out of reach; the same command goes on later.
 
     """
+    if isinstance(parent, RunHandle) and (parent.folder / JOINED).exists():
+        raise SettingsError(
+            f"{parent.home} is one of the machines that joined run {parent.name}, and a fork links to its parent's files: make "
+            "it where the run was started"
+        )
     while isinstance(parent, RunHandle) and parent.parent is not None and parent.fork is not None:
         if at > parent.fork.at:
             break
@@ -214,7 +220,7 @@ async def _keep_blobs(
     await asyncio.to_thread(blobs.keep, state.started.base_policy)
     wanted = [published.weights for published in state.weights.values()]
     wanted += [one.weights for beside in state.models.values() for one in beside.weights.values()]
-    wanted += [saved.blob for saved in state.checkpoints]
+    wanted += [part for saved in state.checkpoints for part in saved.parts]
     wanted += [saved.blob for kept in state.snapshots.values() for saved in kept]
     for ref in wanted:
         try:

@@ -5,6 +5,7 @@ starts it is made sure that the run is there, that every role's password holds, 
 the times that actors record), that the code is the same, and that blobs and the model can be reached from here.
 """
 
+import asyncio
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -15,16 +16,21 @@ import msgspec
 from app.configuration import Layer, flatten, from_override, merge
 from app.processes import read_json, write_json
 from app.runs import RunHandle, list_runs, run_folder, write_down
+from app.supervisor import instance_name
 from app.system import ROLES
 from core.errors import HindcastError, SettingsError
 from core.models.folders import policy_folder
 from core.operation import is_operational
 from events.beginning import beginning
 from events.broker import PUBLISHES
+from events.catalogue import RunForked
 from events.codec import decode_envelope
 from events.connection import connect
+from events.envelope import BlobRef
+from events.jetstream import JetStreamLog
 from events.joinable import clock_ahead_s, runs_on
 from events.joined import RunLog
+from events.registry import BY_CLASS
 from events.subjects import family_wildcard
 from learner.recipes import DEFAULT
 
@@ -35,6 +41,7 @@ CLOCK_S = 20.0
 MACHINE = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 """A machine's name stands in subjects."""
 NEEDS_BLOBS = ("curriculum", "actor", "judge", "relabeler", "learner", "archiver")
+WRITES_BLOBS = ("curriculum", "actor", "learner", "archiver")
 NEEDS_MODEL = ("actor", "relabeler", "learner")
 AS_READER = {"page": "reader"}
 """Roles without a user of their own."""
@@ -115,13 +122,18 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
             "the run that it joins."
         )
     looking = RunHandle(home, run, merge([here], recipe=DEFAULT))
+    async with looking.connect_stream("reader") as stream:
+        await _require_no_fork(stream)
+        await _require_own_name(stream, asked, _joined_as(looking))
     async with looking.connect_log() as log:
         started = await beginning(log)
         recorded = Layer(source="run.started", values=flatten(started.settings, f"the log of run {run}"))
         handle = RunHandle(home, run, merge([recorded, here], recipe=started.recipe))
         await _require_same_code(log, handle.code_rev, other_code=asked.other_code)
     _require_reachable(handle, asked.counts)
-    write_json(handle.folder / JOINED, {"url": asked.url})
+    await asyncio.to_thread(_require_same_blobs, handle, started.base_policy, asked)
+    names = sorted({*_joined_as(handle), asked.machine})
+    write_json(handle.folder / JOINED, {"url": asked.url, "machines": names})
     write_down(handle)
     return handle
 
@@ -176,6 +188,63 @@ async def _require_same_code(log: RunLog, ours: str, *, other_code: bool) -> Non
         raise JoinRefused(
             f"run {log.run} was last started with the code {theirs or 'of no known revision'}, and this is {ours}: what they "
             "record may differ. Install that revision here, or say --other-code."
+        )
+
+
+def _joined_as(handle: RunHandle) -> list[str]:
+    """Names under which this home has joined the run before."""
+    note = read_json(handle.folder / JOINED) or {}
+    return list(note.get("machines", []))
+
+
+async def _require_no_fork(stream: JetStreamLog) -> None:
+    """A fork's log begins with its parent's, which only the home that it was made in knows where to read."""
+    if stream.began > 1:
+        first = await stream.read(after=stream.began - 1, limit=1)
+        if first and decode_envelope(first[0]).type == BY_CLASS[RunForked].name:
+            raise JoinRefused(
+                f"run {stream.run} is a fork: what its log has before position {stream.began} is its parent's, and is read "
+                "from the home that the fork was made in. Play it there, or begin a run of its own from its weights and join "
+                "that one."
+            )
+
+
+async def _require_own_name(stream: JetStreamLog, asked: Asked, joined_as: Sequence[str]) -> None:
+    """Two machines of one name would be one in the log: the second's processes would seem to be restarts of the first's."""
+    if asked.machine in joined_as:
+        return
+    for role in asked.counts:
+        name = instance_name(f"{role}.1", machine=asked.machine)
+        if await stream.last_under(f"run.{stream.run}.*.{name}.*") is not None:
+            raise JoinRefused(
+                f"the log of run {stream.run} has events of {name}, and this home has not joined it as {asked.machine} before: "
+                "another machine bears that name. Give this one another with --name."
+            )
+
+
+def _require_same_blobs(handle: RunHandle, known: BlobRef, asked: Asked) -> None:
+    """That blobs of this run can be read from here and, by who makes some, be written: else the first page would show it.
+
+    A folder that is not mounted here can be written to all the same, so it is asked for a blob of the run first.
+    """
+    place = handle.settings.storage.blobs
+    if not place or not any(role in NEEDS_BLOBS for role in asked.counts):
+        return
+    try:
+        there = handle.blobs.has(known)
+        if there and any(role in WRITES_BLOBS for role in asked.counts):
+            probe = handle.blobs.put(f"{asked.machine} joins run {handle.name}: a probe".encode())
+            handle.blobs.get(probe)
+            handle.blobs.release(probe)
+    except (HindcastError, OSError) as error:
+        raise JoinRefused(
+            f"the blobs of run {handle.name} lie in {place} (storage.blobs), and this machine cannot work with them: {error}"
+        ) from error
+    if not there:
+        raise JoinRefused(
+            f"run {handle.name} keeps its blobs in {place} (storage.blobs), and its first weights are not there as seen from "
+            f"this machine (sha256 {known.sha256[:16]}…): mount the same folder here, or look at AWS_ENDPOINT_URL and the "
+            "bucket's name."
         )
 
 

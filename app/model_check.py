@@ -66,6 +66,13 @@ def _round_trip(folder: Path, settings: Settings) -> Finding:
         tried = round_trip(policy, prompts)
     except HindcastError as error:
         return Finding(part="use", verdict="failed", result=str(error))
+    except Exception as error:  # code of whatever architecture the folder names: it may fail in any way
+        return Finding(
+            part="use",
+            verdict="failed",
+            result=f"{type(error).__name__} when it was computed with: {error}",
+            fix="Sampling here asks a causal transformer for keys and values of each position; use one, or serve it by vLLM.",
+        )
     to = " to a screenshot" if pictures else ""
     result = f"{tried.answers} answers{to}, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
     if not tried.agrees:

@@ -14,19 +14,20 @@ import re
 import secrets
 import time
 from collections import deque
-from collections.abc import Callable
-from hashlib import sha256
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Self
 
+import msgspec
 import structlog
 
 from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
 from core.ids import uuid7
 from core.settings import LogSettings
-from events.codec import MAX_EVENT_BYTES, EventTooLarge, encode, encode_fact
-from events.envelope import Envelope, Fact, Record
+from events.codec import MAX_EVENT_BYTES, EventTooLarge, encode_fact
+from events.envelope import Fact, Record
 from events.log import EventLog, Expectation
+from events.outgoing import Chain, Decision, Item
 from events.registry import BY_CLASS
 from events.subjects import CREATED_ONCE, PER_ENTITY, subject_of
 from events.tracing import current_traceparent
@@ -41,31 +42,6 @@ HURRIED_DRAIN_S = 4.0
 """How long leaving after an error or a cancellation waits for queued facts; honcho kills after 5 s."""
 _KEY = re.compile(r"[^\s.*>]+(\.[^\s.*>]+)*")
 _log = structlog.get_logger(__name__)
-
-
-class _Decision:
-    """A fact that goes alone and that somebody awaits."""
-
-    __slots__ = ("error", "expect", "position", "sent", "withdrawn")
-
-    def __init__(self, expect: Expectation | None) -> None:
-        self.expect = expect
-        self.position = 0
-        self.error: HindcastError | None = None
-        self.sent = False
-        """Its turn has come: from now on the writer says what became of it."""
-        self.withdrawn = False
-
-
-class _Item(NamedTuple):
-    """A fact on its way: everything about it but its place in the chain."""
-
-    number: int
-    subject: str
-    fields: dict[str, Any]
-    payload_bytes: int
-    decision: _Decision | None
-    traceparent: str
 
 
 class Publisher:
@@ -85,16 +61,13 @@ class Publisher:
         """`producer` is role and number (`actor.1`); every start gets an incarnation of its own."""
         self.incarnation = incarnation or f"{producer}.{randomness(4).hex()}"
         self._log = log
-        self._producer = producer
-        self._code_rev = code_rev
         self._settings = settings
         self._clock_ns = clock_ns
         self._randomness = randomness
-        self._seq = 0
-        self._prev_hash = b""
+        self._chain = Chain(run=log.run, producer=producer, incarnation=self.incarnation, code_rev=code_rev)
         self._subjects: dict[type[Fact], str] = {}
         """Of facts whose subject does not depend on the entity."""
-        self._queued: deque[_Item] = deque()
+        self._queued: deque[Item] = deque()
         self._accepted = 0
         self._settled = 0
         self._position = 0
@@ -178,8 +151,11 @@ class Publisher:
         correlation: str | None = None,
         policy_version: int | None = None,
         expect: Expectation | None = None,
+        follows: Sequence[Fact] = (),
     ) -> int:
         """Append one fact, after everything queued before it, and wait until it is durable; returns its position.
+
+        `follows`: facts about the same entity that follow from it, directly behind it: all are appended, or none.
 
         Facts of the families in `subjects.CREATED_ONCE` are by default created only if their subject is empty.
 
@@ -191,8 +167,10 @@ class Publisher:
         """
         if expect is None and BY_CLASS[type(fact)].family in CREATED_ONCE:
             expect = Expectation(subject=self._subject(fact, entity), last=0)
-        decision = _Decision(expect)
-        target = await self._accept(fact, entity, ordinal, causation, correlation, policy_version, decision)
+        decision = Decision(expect)
+        target = await self._accept(
+            fact, entity, ordinal, causation, correlation, policy_version, decision, follows
+        )
         self._committing += 1
         self._wake.set()
         try:
@@ -229,40 +207,49 @@ class Publisher:
         causation: str | None,
         correlation: str | None,
         policy_version: int | None,
-        decision: _Decision | None,
+        decision: Decision | None,
+        follows: Sequence[Fact] = (),
     ) -> int:
-        entry = BY_CLASS[type(fact)]
-        payload = encode_fact(fact)
-        size = memoryview(payload).nbytes
-        if size + ENVELOPE_BYTES > MAX_EVENT_BYTES:
-            raise EventTooLarge(
-                f"{entry.name} of {entity} takes {size} bytes; the log takes {MAX_EVENT_BYTES - ENVELOPE_BYTES} per fact. "
-                "Put its content into the blob store and name it by digest."
-            )
-        subject = self._subject(fact, entity)
+        sealed = [(one, self._subject(one, entity), self._payload(one, entity)) for one in (fact, *follows)]
         if self._closing:
             raise RuntimeError(f"{self.incarnation} is closed: nothing can be published any more")
         if self._failure is not None or len(self._queued) >= self._settings.queue_events:
             await self._until(lambda: len(self._queued) < self._settings.queue_events)
-        occurred_ns = self._clock_ns()
-        fields = {
-            "id": uuid7(occurred_ns // 1_000_000, self._randomness(10)),
-            "type": entry.name,
-            "version": entry.version,
-            "entity": entity,
-            "ordinal": ordinal,
-            "causation": causation,
-            "correlation": correlation,
-            "occurred_ns": occurred_ns,
-            "policy_version": policy_version,
-            "payload": payload,
-        }
-        self._accepted += 1
-        self._queued.append(_Item(self._accepted, subject, fields, size, decision, current_traceparent()))
+        for one, subject, payload in sealed:
+            occurred_ns = self._clock_ns()
+            entry = BY_CLASS[type(one)]
+            fields = {
+                "id": uuid7(occurred_ns // 1_000_000, self._randomness(10)),
+                "type": entry.name,
+                "version": entry.version,
+                "entity": entity,
+                "ordinal": ordinal,
+                "causation": causation,
+                "correlation": correlation,
+                "occurred_ns": occurred_ns,
+                "policy_version": policy_version,
+                "payload": payload,
+            }
+            self._accepted += 1
+            size, own = memoryview(payload).nbytes, decision if one is fact else None
+            follows_it = one is not fact
+            self._queued.append(
+                Item(self._accepted, subject, fields, size, own, follows_it, current_traceparent())
+            )
         self._wake.set()
         return self._accepted
 
-    async def _until(self, done: Callable[[], bool], *, own: _Decision | None = None) -> None:
+    def _payload(self, fact: Fact, entity: str) -> msgspec.Raw:
+        payload = encode_fact(fact)
+        size = memoryview(payload).nbytes
+        if size + ENVELOPE_BYTES > MAX_EVENT_BYTES:
+            raise EventTooLarge(
+                f"{BY_CLASS[type(fact)].name} of {entity} takes {size} bytes; the log takes {MAX_EVENT_BYTES - ENVELOPE_BYTES} "
+                "per fact. Put its content into the blob store and name it by digest."
+            )
+        return payload
+
+    async def _until(self, done: Callable[[], bool], *, own: Decision | None = None) -> None:
         """Wait for the writer, bounded while the log is full; `own` is bounded by the writer once it is sent."""
 
         clock = asyncio.get_running_loop().time
@@ -307,15 +294,15 @@ class Publisher:
             async with self._changed:
                 self._changed.notify_all()
 
-    async def _next_batch(self) -> list[_Item]:
-        """What goes next: one decision, or the facts up to the next one; empty when closing and drained."""
+    async def _next_batch(self) -> list[Item]:
+        """What goes next: one decision with what follows from it, or the facts up to the next one; empty when closing and drained."""
         while not self._queued:
             if self._closing:
                 return []
             self._wake.clear()
             await self._wake.wait()
         await self._linger()
-        batch: list[_Item] = []
+        batch: list[Item] = []
         size = 0
         while self._queued and len(batch) < self._settings.batch_events:
             item = self._queued[0]
@@ -324,6 +311,8 @@ class Publisher:
                 break
             batch.append(self._queued.popleft())
             if item.decision is not None:
+                while self._queued and self._queued[0].follows:
+                    batch.append(self._queued.popleft())
                 break
         return batch
 
@@ -337,44 +326,24 @@ class Publisher:
             except TimeoutError:
                 return
 
-    def _seal(self, batch: list[_Item]) -> tuple[list[Record], bytes]:
-        """Encode with the chain continued; it advances for good only once the batch is stored."""
-        records = []
-        prev_hash = self._prev_hash
-        for offset, item in enumerate(batch):
-            envelope = Envelope(
-                run=self._log.run,
-                producer=self._producer,
-                incarnation=self.incarnation,
-                producer_seq=self._seq + offset,
-                prev_hash=prev_hash,
-                code_rev=self._code_rev,
-                **item.fields,
-            )
-            content = encode(envelope)
-            prev_hash = sha256(content).digest()
-            records.append(Record(item.subject, content, envelope.id, item.traceparent))
-        return records, prev_hash
-
-    async def _deliver(self, batch: list[_Item]) -> None:
+    async def _deliver(self, batch: list[Item]) -> None:
         decision = batch[0].decision
         if decision is None or not decision.withdrawn:
             if decision is not None:
                 decision.sent = True
-            records, prev_hash = self._seal(batch)
+            records, prev_hash = self._chain.seal(batch)
             positions = await self._append(records, decision)
             if positions:
-                self._seq += len(batch)
-                self._prev_hash = prev_hash
+                self._chain.advance(len(batch), prev_hash)
                 self._position = positions[-1]
                 if decision is not None:
-                    decision.position = positions[-1]
+                    decision.position = positions[0]
         self._full_since = None
         self._settled = batch[-1].number
         async with self._changed:
             self._changed.notify_all()
 
-    async def _append(self, records: list[Record], decision: _Decision | None) -> list[int]:
+    async def _append(self, records: list[Record], decision: Decision | None) -> list[int]:
         """Positions; empty for a decision that was refused or withdrawn."""
         loop = asyncio.get_running_loop()
         while True:

@@ -214,3 +214,9 @@ def _ended_unseen(raw: Raw) -> Raw:
 def _read_without_pictures(raw: Raw) -> Raw:
     """Version 5 names the pictures that the policy read; before it there were none."""
     return raw | {"pictures": []}
+
+
+@step("checkpoint.saved", since=1)
+def _saved_in_one_piece(raw: Raw) -> Raw:
+    """Version 2 names what each process of a learner wrote; before it one process wrote all."""
+    return raw | {"shards": ()}

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from itertools import islice
 
+import msgspec
+
 from core.arrays import unpack_positions
 from core.errors import CorruptEvent
 from core.states import ORM, POLICY, RELABELER
@@ -124,7 +126,11 @@ def take_release(state: BufferState, fact: BlobReleased) -> None:
         del state.released[next(iter(state.released))]
     for projection, saved in state.snapshots.items():
         state.snapshots[projection] = [one for one in saved if one.blob.sha256 != fact.blob.sha256]
-    state.checkpoints = [saved for saved in state.checkpoints if saved.blob.sha256 != fact.blob.sha256]
+    state.checkpoints = [
+        msgspec.structs.replace(saved, shards=tuple(part for part in saved.shards if part != fact.blob))
+        for saved in state.checkpoints
+        if saved.blob.sha256 != fact.blob.sha256
+    ]
     state.weights = {
         version: published
         for version, published in state.weights.items()

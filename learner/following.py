@@ -9,6 +9,7 @@ the other, since its model lacks what that did.
 """
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 
 from core.errors import BrokerUnreachable, ExpectationFailed
@@ -77,8 +78,9 @@ class Following:
         ordinal: int = 0,
         causation: str | None = None,
         correlation: str | None = None,
+        follows: Sequence[Fact] = (),
     ) -> None:
-        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded."""
+        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded; `follows` as in `Publisher`."""
         subject = family_wildcard(self._log.run, "learner")
         last = self.state.last_learner
         try:
@@ -90,6 +92,7 @@ class Following:
                 correlation=correlation,
                 policy_version=self.state.version,
                 expect=Expectation(subject=subject, last=last),
+                follows=follows,
             )
         except ExpectationFailed as error:
             raise ExpectationFailed(

@@ -66,7 +66,7 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
     """
 
     def usable(saved: CheckpointSaved) -> bool:
-        return saved.blob.sha256 not in unreadable and blobs.has(saved.blob)
+        return saved.blob.sha256 not in unreadable and all(map(blobs.has, saved.parts))
 
     async with aclosing(standings(log, blobs, LEARNER)) as snapshots:
         async for snapshot in snapshots:

@@ -16,14 +16,13 @@ from threading import Event
 from typing import Any
 
 import msgspec
-import numpy as np
+import structlog
 import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from pydantic import BaseModel
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from core.errors import CheckpointCorrupt
+from core.errors import BlobMissing, CheckpointCorrupt, DiskFull
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
@@ -31,10 +30,12 @@ from learner.episodes import Batch, Sample
 from learner.ranks import Together
 from learner.training import Training
 from storage.blobs import BlobStore
-from storage.checkpoints import Counters, decode_checkpoint, encode_checkpoint
+from storage.checkpoints import Checkpoint, Saved, Takes, load_checkpoint
 
 WAIT_S = 600.0
 """After which a follower that has no order looks again whether its leader is there."""
+
+_log = structlog.get_logger()
 
 
 class Make(msgspec.Struct, frozen=True, tag=True):
@@ -70,24 +71,21 @@ class Weights(msgspec.Struct, frozen=True, tag=True):
     model: str
 
 
-class Snapshot(msgspec.Struct, frozen=True, tag=True):
-    """See `Trainer.snapshot`."""
-
-    batch: int
-    version: int
+class SaveShard(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.save`: each process stores its part."""
 
 
 class Restore(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.restore`."""
 
-    checkpoint: bytes
+    checkpoint: BlobRef
 
 
 class End(msgspec.Struct, frozen=True, tag=True):
     """The run's goal is reached."""
 
 
-Order = Make | Begin | Step | Score | Weights | Snapshot | Restore | End
+Order = Make | Begin | Step | Score | Weights | SaveShard | Restore | End
 
 
 class Orders:
@@ -141,19 +139,46 @@ def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Together) -
                 training.score(order.samples, tokens_per_forward=order.tokens_per_forward)
             case Weights():
                 training.weights(order.model)
-            case Snapshot():
-                training.snapshot(batch=order.batch, version=order.version)
+            case SaveShard():
+                with suppress(DiskFull):  # the leader hears of it, and says so until there is room
+                    training.save_shard(blobs)
             case Restore():
                 with suppress(CheckpointCorrupt):  # the leader finds the same, and begins again with another
-                    training.restore(*decode_checkpoint(order.checkpoint))
+                    found = _read(blobs, order.checkpoint)
+                    _require_all(ranks, order.checkpoint, able=found is not None)
+                    assert found is not None, "this process said that it cannot read it"
+                    training.restore(found)
+
+
+def _read(blobs: BlobStore, ref: BlobRef) -> Checkpoint | None:
+    try:
+        return load_checkpoint(blobs, ref)
+    except CheckpointCorrupt as error:
+        _log.warning("this process of the learner cannot read a checkpoint", reason=str(error))
+        return None
+
+
+def _require_all(ranks: Together, ref: BlobRef, *, able: bool) -> None:
+    """Go on only where every process could read a checkpoint: what follows are collectives, in which all must take part.
+
+    Raises:
+        CheckpointCorrupt: in every process, and names those that could not.
+
+    """
+    if unable := ranks.unable(able=able):
+        raise CheckpointCorrupt(
+            f"the checkpoint {ref.sha256[:16]}… cannot be read by process {', '.join(map(str, unable))} of the learner: every "
+            "one of them has to reach the run's blobs (storage.blobs, or a home on a disk that all see)"
+        )
 
 
 class LeadingTraining:
     """See `learner.trainer.Trainer`: this process's `Training`, and the order to the others before each call of it."""
 
-    def __init__(self, training: Training, orders: Orders) -> None:
+    def __init__(self, training: Training, orders: Orders, ranks: Together) -> None:
         self._training = training
         self._orders = orders
+        self._ranks = ranks
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """See `Trainer.begin`."""
@@ -175,15 +200,23 @@ class LeadingTraining:
         self._orders.give(Weights(model))
         return self._training.weights(model)
 
-    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-        """See `Trainer.snapshot`: gathered here."""
-        self._orders.give(Snapshot(batch, version))
-        return self._training.snapshot(batch=batch, version=version)
+    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+        """See `Trainer.save`: each process stores its part, and this one what names them."""
+        self._orders.give(SaveShard())
+        saved = self._training.save(blobs, batch=batch, version=version)
+        for rank, shard in enumerate(saved.shards):
+            if not blobs.has(shard):
+                raise BlobMissing(
+                    f"process {rank} of the learner has stored its part of a checkpoint, and it is not where this one looks: all of "
+                    "them need the same place for blobs (storage.blobs, or a home on a disk that all see)"
+                )
+        return saved
 
-    def restore(self, tensors: dict[str, NDArray[np.generic]], counters: Counters) -> None:
-        """See `Trainer.restore`."""
-        self._orders.give(Restore(encode_checkpoint(tensors, counters)))
-        self._training.restore(tensors, counters)
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """See `Trainer.restore`: each process reads what it needs of it."""
+        self._orders.give(Restore(checkpoint.ref))
+        _require_all(self._ranks, checkpoint.ref, able=True)
+        self._training.restore(checkpoint)
 
 
 class MakeLeading:
@@ -205,7 +238,7 @@ class MakeLeading:
         """The trainer in all processes, before its first update."""
         self._orders.give(Make(base, settings))
         training = Training(folder, base, blobs=blobs, settings=settings, stop=stop, ranks=self._ranks)
-        return LeadingTraining(training, self._orders)
+        return LeadingTraining(training, self._orders, self._ranks)
 
 
 def _to_plain(value: Any) -> Any:

@@ -17,8 +17,6 @@ EPSILON = 1e-8
 STEPS = "step"
 """AdamW's name for how many steps a parameter has taken."""
 
-Tensors = dict[str, NDArray[np.generic]]
-
 
 class Learned:
     """A model and its optimiser. Deterministic: equal gradients give equal states."""
@@ -78,14 +76,14 @@ class Learned:
         """The weights as a safetensors file."""
         return encode_weights(self.model)
 
-    def tensors(self) -> Tensors:
-        """What a checkpoint holds of it: `weights/…` and `optimizer/…`."""
-        found = {f"weights/{name}": whole(value).numpy() for name, value in weights_of(self.model).items()}
+    def held(self) -> dict[str, torch.Tensor]:
+        """What a checkpoint holds of it, `weights/…` and `optimizer/…`; split where several processes compute it."""
+        found = {f"weights/{name}": value for name, value in weights_of(self.model).items()}
         own = optimizer_tensors(self.model, self.optimizer)
-        return found | {f"optimizer/{name}": whole(value).numpy() for name, value in own.items()}
+        return found | {f"optimizer/{name}": value for name, value in own.items()}
 
     def restore(self, tensors: Mapping[str, NDArray[np.generic]], *, update: int) -> None:
-        """Take over what `tensors` gave.
+        """Take over what `held` gave, whole; read one tensor at a time.
 
         Raises:
             CheckpointCorrupt: it does not fit the model.
@@ -96,12 +94,12 @@ class Learned:
             for name, own in weights_of(self.model).items():
                 fill(own, torch.from_numpy(tensors[f"weights/{name}"]))
             self.optimizer.state.clear()
-            for key, value in tensors.items():
+            for key in tensors:  # no item of it: weights would be read a second time
                 kind, _, rest = key.partition("/")
                 if kind == "optimizer":
                     name, _, entry = rest.rpartition("/")
                     state = self.optimizer.state[named[name]]
-                    content = torch.from_numpy(value.copy())
+                    content = torch.from_numpy(tensors[key].copy())
                     state[entry] = content if entry == STEPS else shared_like(named[name], content)
                     if not self._offload:
                         _move(state, named[name].device)

@@ -9,7 +9,7 @@ Waits for enough informative groups (`learner.batch_wait_s`: a longer wait is re
 (`storage.full_wait_s`, likewise), for its own facts to be acknowledged and read back (`log.append_timeout_s`), for one
 update at a time in its worker thread.
 Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped per mini-batch -> weights.published ->
-checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded after an update that gives cause.
+checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded in one append with an update that gives cause.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
 chain (`learner.following`). Invariant 1: what is due follows from the fold alone; after a crash between any two facts the
@@ -54,7 +54,6 @@ from learner.state import BufferState
 from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
 from storage.blobs import BlobStore
-from storage.checkpoints import save_checkpoint
 from storage.snapshots import append_snapshot
 
 T = TypeVar("T")
@@ -232,11 +231,15 @@ class Learner:
                 await self._compute(lambda: training.begin(plan_, batch))
                 self._begun = batch.number
             fact = await self._compute(lambda: training.step(index))
+            told = mismatch_alarm(fact, plan_, self._state.settings.learner)
             await self.following.decide(
-                fact, entity=name, ordinal=index, causation=batch.event, correlation=name
+                fact,
+                entity=name,
+                ordinal=index,
+                causation=batch.event,
+                correlation=name,
+                follows=() if told is None else (told,),
             )
-            if (told := mismatch_alarm(fact, plan_, self._state.settings.learner)) is not None:
-                await self._publisher.publish(told, entity=name, correlation=name)
             updated(begun, fact)
             kind = type(fact).__name__
             _log.info("update", update=fact.update, batch=fact.batch, minibatch=index, kind=kind)
@@ -263,10 +266,14 @@ class Learner:
     async def _save_checkpoint(self) -> None:
         state, training = self._state, self._training
         batch, version = state.batches - 1, state.version
-        tensors, counters = await self._compute(lambda: training.snapshot(batch=batch, version=version))
-        blob = await self._store(lambda: save_checkpoint(self._blobs, tensors, counters))
+        saved = await self._store(lambda: training.save(self._blobs, batch=batch, version=version))
         fact = CheckpointSaved(
-            update=counters.update, batch=batch, version=version, state=counters.state, blob=blob
+            update=saved.counters.update,
+            batch=batch,
+            version=version,
+            state=saved.counters.state,
+            blob=saved.blob,
+            shards=saved.shards,
         )
         await self.following.decide(fact, entity=f"batch_{batch}", correlation=f"batch_{batch}")
 

@@ -1,6 +1,5 @@
 """One model, brought forward along a log, and what it comes to compared with what the log says it came to."""
 
-from hashlib import sha256
 from pathlib import Path
 from threading import Event
 
@@ -30,7 +29,7 @@ from learner.tolerance import Deviation, deviation, incomparable, weights_distan
 from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
 from storage.blobs import BlobStore
-from storage.checkpoints import encode_checkpoint, load_checkpoint
+from storage.checkpoints import Unstored, encode_checkpoint, load_checkpoint
 
 HEAVY = (
     RunStarted,
@@ -90,18 +89,19 @@ class Recomputation:
         """
         fact = recorded.fact
         assert isinstance(fact, CheckpointSaved)
-        if not self._blobs.has(fact.blob):
+        if not all(map(self._blobs.has, fact.parts)):
             raise BlobMissing(
                 f"the checkpoint of update {fact.update} (position {recorded.position}) was released while this run was being "
                 "verified. Run the same command again: it will begin elsewhere."
             )
         training = self._start(state)
         try:
-            tensors, counters = load_checkpoint(self._blobs, fact.blob)
-            training.restore(tensors, counters)
+            checkpoint = load_checkpoint(self._blobs, fact.blob)
+            training.restore(checkpoint)
         except CheckpointCorrupt as error:
             difference = Difference(what="weights", expected="a checkpoint as recorded", found=str(error))
             return self._diverged(recorded, state, [difference], WEIGHTS)
+        counters = checkpoint.counters
         self._reached = {} if counters.beside else {POLICY: fact.state}
         expected = _counters(fact.update, fact.batch, fact.version, fact.state)
         found = _counters(counters.update, counters.batch, counters.version, counters.state)
@@ -233,17 +233,22 @@ class Recomputation:
     def _check_checkpoint(
         self, recorded: Recorded, fact: CheckpointSaved, state: BufferState
     ) -> Divergence | None:
-        tensors, counters = self._start(state).snapshot(batch=fact.batch, version=fact.version)
-        content = encode_checkpoint(tensors, counters)
+        held = Unstored()
+        saved = self._start(state).save(held, batch=fact.batch, version=fact.version)
+        counters = saved.counters
+        expected = f"update {fact.update}, state {fact.state}"
         if self._tolerance is None:
-            expected = f"update {fact.update}, state {fact.state}, sha256 {fact.blob.sha256}"
-            found = f"update {counters.update}, state {counters.state}, sha256 {sha256(content).hexdigest()}"
+            found = f"update {counters.update}, state {counters.state}"
+            if not fact.shards:  # written in parts it is other files of the same state
+                expected += f", sha256 {fact.blob.sha256}"
+                found += f", sha256 {saved.blob.sha256}"
         else:
-            expected = f"update {fact.update}, state {fact.state}"
             known = self._reached.keys() == {POLICY, *counters.beside}
             found = f"update {counters.update}, state {combined(self._reached) if known else fact.state}"
-            if (saved := self._at_hand(fact.blob)) is not None:
-                self._measure(recorded, state, weights_distance(saved, content, prefix="weights/"))
+            if (recorded_one := self._whole(fact)) is not None:
+                self._measure(
+                    recorded, state, weights_distance(recorded_one, held.content, prefix="weights/")
+                )
         if found != expected:
             difference = Difference(what="weights", expected=expected, found=found)
             return self._diverged(recorded, state, [difference], WEIGHTS)
@@ -256,6 +261,14 @@ class Recomputation:
             return self._blobs.get(ref)
         except HindcastError:
             return None
+
+    def _whole(self, fact: CheckpointSaved) -> bytes | None:
+        """A checkpoint to compare with as one file, likewise."""
+        try:
+            found = load_checkpoint(self._blobs, fact.blob)
+        except CheckpointCorrupt:
+            return None
+        return encode_checkpoint(found.tensors, found.counters)
 
     def _measure(self, recorded: Recorded, state: BufferState, distance: float) -> None:
         """Note how far the policy is from the recorded one after the latest update."""

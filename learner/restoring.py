@@ -137,12 +137,13 @@ async def recompute_weights(log: EventLog, blobs: BlobStore, *, policy: Path) ->
 
 
 def _load(training: Trainer, blobs: BlobStore, saved: CheckpointSaved) -> None:
-    tensors, counters = load_checkpoint(blobs, saved.blob)
-    if counters.state != saved.state:
+    checkpoint = load_checkpoint(blobs, saved.blob)
+    if checkpoint.counters.state != saved.state:
         raise CheckpointCorrupt(
-            f"the checkpoint of update {saved.update} claims state {counters.state[:16]}…, its event {saved.state[:16]}…"
+            f"the checkpoint of update {saved.update} claims state {checkpoint.counters.state[:16]}…, its event "
+            f"{saved.state[:16]}…"
         )
-    training.restore(tensors, counters)
+    training.restore(checkpoint)
 
 
 def _unfinished(batches: list[PastBatch], state: BufferState) -> int | None:

@@ -36,7 +36,7 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
     }
     kept_checkpoints = state.checkpoints[-settings.keep_checkpoints :]
     kept = {state.weights[version].weights.sha256 for version in kept_versions}
-    kept |= {saved.blob.sha256 for saved in kept_checkpoints}
+    kept |= {part.sha256 for saved in kept_checkpoints for part in saved.parts}
     kept |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved[-KEEP_SNAPSHOTS:]}
     besides = {name: sorted(beside.weights) for name, beside in state.models.items()}
     for name, versions in besides.items():
@@ -52,10 +52,9 @@ def releases(state: BufferState, settings: LearnerSettings) -> list[Release]:
         blob = state.weights[version].weights
         found.setdefault(blob.sha256, Release(blob, f"weights of version {version}: newer ones are kept"))
     for saved in state.checkpoints[: -settings.keep_checkpoints]:
-        found.setdefault(
-            saved.blob.sha256,
-            Release(saved.blob, f"checkpoint of update {saved.update}: newer ones are kept"),
-        )
+        for part in saved.parts:
+            reason = f"checkpoint of update {saved.update}: newer ones are kept"
+            found.setdefault(part.sha256, Release(part, reason))
     for projection, saved_ones in state.snapshots.items():
         for one in saved_ones[:-KEEP_SNAPSHOTS]:
             reason = f"snapshot of the {projection} at position {one.position}: newer ones are kept"
@@ -68,7 +67,9 @@ def leftovers(state: BufferState) -> list[BlobRef]:
     assert state.started is not None
     used = {published.weights.sha256 for published in state.weights.values()}
     used |= {one.weights.sha256 for beside in state.models.values() for one in beside.weights.values()}
-    used |= {saved.blob.sha256 for saved in state.checkpoints} | {state.started.base_policy.sha256}
+    used |= {part.sha256 for saved in state.checkpoints for part in saved.parts} | {
+        state.started.base_policy.sha256
+    }
     used |= {one.blob.sha256 for saved in state.snapshots.values() for one in saved}
     return [blob for sha256, blob in state.released.items() if sha256 not in used]
 

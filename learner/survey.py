@@ -88,13 +88,14 @@ async def survey(log: EventLog, *, until: int) -> Survey:
 def usable_seams(survey: Survey, blobs: BlobStore, *, first: int, last: int) -> tuple[list[Seam], list[str]]:
     """Checkpoints from `first` to `last` whose blobs are here and whole, in order; and which are here but damaged.
 
-    Reads every blob once. What was released is passed over in silence: the log says so.
+    Reads every blob once, part by part. What was released is passed over in silence: the log says so.
     """
     seams, damaged = [], []
     for position, saved in survey.checkpoints.items():
         if first <= position <= last:
             try:
-                blobs.get(saved.blob)
+                for part in saved.parts:
+                    blobs.get(part)
             except BlobMissing:
                 continue
             except BlobCorrupt as error:

@@ -9,15 +9,12 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
 from learner.episodes import Batch, Sample
 from storage.blobs import BlobStore
-from storage.checkpoints import Counters
+from storage.checkpoints import Checkpoint, Saved, Takes
 
 
 class Trainer(Protocol):
@@ -39,11 +36,11 @@ class Trainer(Protocol):
         """What is published of a model."""
         ...
 
-    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-        """What a checkpoint holds."""
+    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+        """Store a checkpoint of the state of now. Raises DiskFull; asked again, it begins anew."""
         ...
 
-    def restore(self, tensors: dict[str, NDArray[np.generic]], counters: Counters) -> None:
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Take over a checkpoint. Raises CheckpointCorrupt."""
         ...
 

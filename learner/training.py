@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from core.errors import CheckpointCorrupt
 from core.models.arithmetic import arithmetic
+from core.models.whole import is_split, own_rows, whole
 from core.phases import perplexity
 from core.seeds import derive_seed
 from core.settings import LearnerSettings
@@ -30,7 +31,7 @@ from learner.beside import MODELS, Beside
 from learner.clocks import NO_TIME, Clocks
 from learner.critic import CriticTraining
 from learner.episodes import Batch, Replay, Sample
-from learner.learned import Learned, Tensors
+from learner.learned import Learned
 from learner.metrics import sample_report, update_metrics
 from learner.passes import ForwardPass, forward_passes
 from learner.pictures import Album
@@ -41,7 +42,16 @@ from learner.stepping import Account, step_along
 from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
 from learner.valuing import step_advantages
 from storage.blobs import BlobStore
-from storage.checkpoints import Counters
+from storage.checkpoints import (
+    Checkpoint,
+    Counters,
+    Part,
+    Saved,
+    Takes,
+    save_checkpoint,
+    save_manifest,
+    save_shard,
+)
 
 
 class Interrupted(Exception):
@@ -284,42 +294,61 @@ class Training:
         """A model's weights as a safetensors file."""
         return (self._policy if model == POLICY else self._model(model).learned).weights()
 
-    def snapshot(self, *, batch: int, version: int) -> tuple[Tensors, Counters]:
-        """What a checkpoint holds: the policy's tensors, and those of each model beside it under its name."""
-        tensors = self._policy.tensors()
-        for name, beside in self._beside.items():
-            tensors |= {f"{name}/{key}": value for key, value in beside.learned.tensors().items()}
-        updates = {name: beside.learned.update for name, beside in self._beside.items()}
-        return tensors, Counters(
-            update=self.update, batch=batch, version=version, state=self.digest, beside=updates
-        )
+    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+        """What a checkpoint holds, whole: the policy's tensors, and those of each model beside it under its name."""
+        tensors = {name: whole(value).numpy() for name, value in self._held().items()}
+        return tensors, self._counters(batch, version)
 
-    def restore(self, tensors: Tensors, counters: Counters) -> None:
+    def _held(self) -> dict[str, torch.Tensor]:
+        found = self._policy.held()
+        for name, beside in self._beside.items():
+            found |= {f"{name}/{key}": value for key, value in beside.learned.held().items()}
+        return found
+
+    def _counters(self, batch: int, version: int) -> Counters:
+        updates = {name: beside.learned.update for name, beside in self._beside.items()}
+        return Counters(update=self.update, batch=batch, version=version, state=self.digest, beside=updates)
+
+    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+        """See `Trainer.save`. What several processes hold parts of stays in parts; `save_shard` is their side of it."""
+        counters = self._counters(batch, version)
+        shards = self.save_shard(blobs)
+        if not shards:
+            return Saved(save_checkpoint(blobs, *self.snapshot(batch=batch, version=version)), counters)
+        held = self._held()
+        own = {name: whole(value).numpy() for name, value in held.items() if not is_split(value)}
+        shapes = {name: tuple(value.shape) for name, value in held.items() if is_split(value)}
+        return Saved(save_manifest(blobs, own, counters, shapes=shapes, shards=shards), counters, shards)
+
+    def save_shard(self, blobs: Takes) -> tuple[BlobRef, ...]:
+        """Store this process's rows of what is split up, and learn where those of all are; none, where nothing is."""
+        split = {name: value for name, value in self._held().items() if is_split(value)}
+        if not split:
+            return ()
+        own = {name: own_rows(value).numpy() for name, value in split.items()}
+        return self._ranks.stored(lambda: save_shard(blobs, own))
+
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Take over a checkpoint.
 
         Raises:
             CheckpointCorrupt: it does not fit the models, or its tensors do not have the digest it claims.
 
         """
-        self._policy.restore(_part(tensors, "weights/", "optimizer/"), update=counters.update)
+        tensors, counters = checkpoint.tensors, checkpoint.counters
+        self._policy.restore(Part(tensors, "weights/", "optimizer/"), update=counters.update)
         self._beside = {name: one for name, one in self._beside.items() if name in counters.beside}
         for name, update in counters.beside.items():
             if name not in MODELS:
                 raise CheckpointCorrupt(
                     f"the checkpoint of update {counters.update} holds a model {name!r}, which is unknown here"
                 )
-            own = {key.removeprefix(f"{name}/"): value for key, value in _part(tensors, f"{name}/").items()}
-            self._model(name).learned.restore(own, update=update)
+            self._model(name).learned.restore(Part(tensors, f"{name}/", within=name), update=update)
         if self.digest != counters.state:
             raise CheckpointCorrupt(
                 f"the checkpoint of update {counters.update} holds another state than it claims: sha256 {self.digest[:16]}…, "
                 f"recorded {counters.state[:16]}…"
             )
-
-
-def _part(tensors: Tensors, *prefixes: str) -> Tensors:
-    """Those whose names begin so."""
-    return {key: value for key, value in tensors.items() if key.startswith(prefixes)}
 
 
 def learning_rate(settings: LearnerSettings, update: int) -> float:

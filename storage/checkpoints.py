@@ -1,13 +1,19 @@
-"""Checkpoints: weights, optimiser state and counters in one safetensors blob, never a pickle.
+"""Checkpoints: weights, optimiser state and counters as safetensors blobs, never a pickle.
+
+    one process:  blob     = every tensor, counters
+    several:      shard r  = the rows of each split tensor that process r holds, one after the other by r
+                  blob     = what is not split, counters, the shapes of the split tensors, the shards' digests
 
 A checkpoint is only a faster start (invariant 1, log is the truth): what it holds can be computed again from the log.
-The bytes are a function of the content, so that equal states make equal blobs.
+The bytes are a function of the content, so that equal states make equal blobs. A shard means nothing alone: it is the
+event `checkpoint.saved`, appended once all of them are stored, that makes them a checkpoint. What is read is whole again,
+so that any number of processes may read what any other wrote.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -16,6 +22,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
 from core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
+from core.ids import digest_hex
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
 
@@ -40,44 +47,181 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Optimiser steps of each model beside the policy, by name; left out where there is none."""
 
 
+class _Head(Counters, frozen=True, kw_only=True, omit_defaults=True):
+    """What a checkpoint's file says of itself."""
+
+    shards: tuple[BlobRef, ...] = ()
+    shapes: dict[str, tuple[int, ...]] = {}
+    """Of the tensors that the shards hold, whole."""
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint that was read."""
+
+    ref: BlobRef
+    tensors: Tensors
+    """Whole ones. Of one in shards each is put together when it is asked for, so that one at a time is in memory."""
+    counters: Counters
+
+
+class Saved(NamedTuple):
+    """A checkpoint that was stored."""
+
+    blob: BlobRef
+    counters: Counters
+    shards: tuple[BlobRef, ...] = ()
+
+
+class Takes(Protocol):
+    """What blobs can be put into."""
+
+    def put(self, content: bytes) -> BlobRef:
+        """See `BlobStore.put`."""
+        ...
+
+    def has(self, ref: BlobRef) -> bool:
+        """See `BlobStore.has`."""
+        ...
+
+
+class Unstored:
+    """Takes blobs, says what they would be called, and stores none: for who compares what was stored before."""
+
+    content = b""
+    """Of the last one."""
+
+    def put(self, content: bytes) -> BlobRef:
+        """See `BlobStore.put`."""
+        self.content = content
+        return BlobRef(digest_hex(content), len(content))
+
+    def has(self, ref: BlobRef) -> bool:
+        """None is stored."""
+        return False
+
+
+class Part(Mapping[str, NDArray[np.generic]]):
+    """Those tensors whose names begin so; read no earlier than they are asked for."""
+
+    def __init__(self, tensors: Tensors, *prefixes: str, within: str = "") -> None:
+        """`within`: a folder that the names here begin in, and are known without."""
+        cut = len(within) + 1 if within else 0
+        self._tensors = tensors
+        self._names = {name[cut:]: name for name in tensors if name.startswith(prefixes)}
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        return self._tensors[self._names[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class _Joined(Mapping[str, NDArray[np.generic]]):
+    """The tensors of a checkpoint in shards, whole."""
+
+    def __init__(self, own: Tensors, head: _Head, shards: Sequence[Path]) -> None:
+        self._own = own
+        self._head = head
+        self._shards = shards
+
+    def __getitem__(self, name: str) -> NDArray[np.generic]:
+        if name in self._own:
+            return self._own[name]
+        if name not in self._head.shapes:
+            raise KeyError(name)
+        rows = []
+        for path in self._shards:
+            with safe_open(path, framework="numpy") as file:
+                rows.append(file.get_tensor(name))
+        found: NDArray[np.generic] = np.concatenate(rows)
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted({*self._own, *self._head.shapes}))
+
+    def __len__(self) -> int:
+        return len(self._own) + len(self._head.shapes)
+
+
 def encode_checkpoint(tensors: Tensors, counters: Counters) -> bytes:
     """The bytes of a checkpoint: the same for equal tensors and counters, in any order of the names."""
-    ordered = {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
-    content: bytes = save(ordered, metadata={_KEY: json.dumps(msgspec.to_builtins(counters), sort_keys=True)})
+    content: bytes = save(
+        _ordered(tensors), metadata={_KEY: json.dumps(msgspec.to_builtins(counters), sort_keys=True)}
+    )
     return content
 
 
-def save_checkpoint(blobs: BlobStore, tensors: Tensors, counters: Counters) -> BlobRef:
-    """Store a checkpoint; durable when this returns. Blocking."""
+def _ordered(tensors: Tensors) -> dict[str, NDArray[np.generic]]:
+    return {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
+
+
+def save_checkpoint(blobs: Takes, tensors: Tensors, counters: Counters) -> BlobRef:
+    """Store a checkpoint in one piece; durable when this returns. Blocking."""
     return blobs.put(encode_checkpoint(tensors, counters))
 
 
-def decode_checkpoint(content: bytes) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-    """What `encode_checkpoint` made bytes of: of whoever made them, in the same run."""
-    with TemporaryDirectory() as folder:  # safetensors reads metadata from files alone
-        path = Path(folder, "checkpoint")
-        path.write_bytes(content)
-        return _read(path)
+def save_shard(blobs: Takes, rows: Tensors) -> BlobRef:
+    """Store one process's rows of every tensor that is split; durable when this returns. Blocking."""
+    return blobs.put(save(_ordered(rows)))
 
 
-def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-    with safe_open(path, framework="numpy") as file:
-        counters = msgspec.json.decode((file.metadata() or {})[_KEY], type=Counters)
-        return {name: file.get_tensor(name) for name in file.keys()}, counters  # noqa: SIM118
+def save_manifest(
+    blobs: Takes,
+    tensors: Tensors,
+    counters: Counters,
+    *,
+    shapes: Mapping[str, tuple[int, ...]],
+    shards: Sequence[BlobRef],
+) -> BlobRef:
+    """Store what is not split, and what the shards hold, by rank, once all of those are stored. Blocking."""
+    known = msgspec.structs.asdict(counters)
+    return blobs.put(encode_checkpoint(tensors, _Head(**known, shards=tuple(shards), shapes=dict(shapes))))
 
 
-def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> tuple[dict[str, NDArray[np.generic]], Counters]:
-    """Tensors by name, and counters. Blocking.
+def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
+    """A checkpoint, in one piece or in shards: every blob of it is here and what its digest says. Blocking.
 
     Raises:
-        CheckpointCorrupt: the blob is gone, has other bytes than its digest says, or is not a checkpoint.
+        CheckpointCorrupt: a blob is gone, has other bytes than its digest says, or is not a checkpoint.
 
     """
     try:
         blobs.get(ref)
-        return _read(blobs.path(ref))
+        own, head = _read(blobs.path(ref))
+        counters = msgspec.convert(head, Counters, from_attributes=True)
+        if not head.shards:
+            return Checkpoint(ref, own, counters)
+        for shard in head.shards:
+            blobs.get(shard)
+        paths = [blobs.path(shard) for shard in head.shards]
+        _require_rows(head, paths)
+        return Checkpoint(ref, _Joined(own, head, paths), counters)
     except (BlobMissing, BlobCorrupt, SafetensorError, KeyError, msgspec.MsgspecError, OSError) as error:
         raise CheckpointCorrupt(
             f"the checkpoint {ref.sha256[:16]}… ({ref.size} bytes) cannot be read: {error}. Its weights can be computed "
             "again from an older checkpoint or from the base policy, as the learner does by itself."
         ) from error
+
+
+def _read(path: Path) -> tuple[dict[str, NDArray[np.generic]], _Head]:
+    with safe_open(path, framework="numpy") as file:
+        head = msgspec.json.decode((file.metadata() or {})[_KEY], type=_Head)
+        return {name: file.get_tensor(name) for name in file.keys()}, head  # noqa: SIM118
+
+
+def _require_rows(head: _Head, shards: Sequence[Path]) -> None:
+    """Raise KeyError where shards do not make up the tensors that their manifest names."""
+    rows = dict.fromkeys(head.shapes, 0)
+    for path in shards:
+        with safe_open(path, framework="numpy") as file:
+            for name, shape in head.shapes.items():
+                first, *rest = file.get_slice(name).get_shape()
+                if rest != list(shape[1:]):
+                    raise KeyError(f"{name} has rows of {rest} in a shard, {list(shape[1:])} in the manifest")
+                rows[name] += first
+    for name, shape in head.shapes.items():
+        if rows[name] != shape[0]:
+            raise KeyError(f"{name} has {rows[name]} rows in the shards, {shape[0]} in the manifest")

@@ -109,7 +109,8 @@ def adapter_config(path: Path) -> dict[str, Any] | None:
         return None
     try:
         config: dict[str, Any] = json.loads(written)
-        float(config["lora_alpha"]), int(config["r"])
+        if float(config["lora_alpha"]) < 0 or int(config["r"]) < 1:
+            raise ValueError(f"lora_alpha = {config['lora_alpha']}, r = {config['r']}")
     except (ValueError, KeyError, TypeError) as error:
         raise ModelFileError(f"{path} holds an adapter without a readable configuration: {error}") from error
     return config
@@ -152,6 +153,10 @@ def load_adapter(
         raise ModelFileError(
             f"the adapter in {path} is for layers that the model lacks: {', '.join(unknown[:3])}"
         )
+    if problems := _misfits(
+        tensors, {layer: weights[f"{layer}.weight"] for layer in layers}, int(config["r"])
+    ):
+        raise ModelFileError(f"the adapter in {path} does not fit the model: {'; '.join(problems[:3])}")
     unmerge(model)
     scale = float(config["lora_alpha"]) / int(config["r"])
     with torch.no_grad():
@@ -160,6 +165,24 @@ def load_adapter(
             model.unmerged[layer] = weight.detach().clone()
             rise = tensors[f"{PREFIX}{layer}.lora_B.weight"] @ tensors[f"{PREFIX}{layer}.lora_A.weight"]
             weight.add_(rise.to(weight), alpha=scale)
+
+
+def _misfits(
+    tensors: Mapping[str, torch.Tensor], weights: Mapping[str, torch.Tensor], rank: int
+) -> list[str]:
+    """What an adapter's tensors are not: of each layer a factor A  # [rank, columns] and a factor B  # [rows, rank]."""
+    wanted = {
+        f"{PREFIX}{layer}.lora_{factor}.weight": shape
+        for layer, weight in weights.items()
+        for factor, shape in (("A", [rank, weight.shape[-1]]), ("B", [weight.shape[0], rank]))
+    }
+    found = [f"{name} is missing" for name in wanted if name not in tensors]
+    found += [
+        f"{name} has shape {list(tensors[name].shape)}, the model wants {shape}"
+        for name, shape in wanted.items()
+        if name in tensors and list(tensors[name].shape) != shape
+    ]
+    return [*found, *(f"{name} is no part of an adapter" for name in tensors if name not in wanted)]
 
 
 def unmerge(model: Any) -> None:

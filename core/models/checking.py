@@ -137,6 +137,11 @@ def _model(folder: Folder, settings: Settings) -> Finding:
         raise ModelFileError(
             f"{folder.path / CONFIG} describes no causal model known here: {error}"
         ) from error
+    if not getattr(text_config(folder.config), "num_attention_heads", None):
+        raise ModelFileError(
+            f"{folder.path / CONFIG}: {type(model).__name__} has no attention heads. Answers are sampled with keys and values kept "
+            "for each position, which a model that carries a state from token to token has none of. Use a transformer."
+        )
     stored_shapes = {name_in_model(name, str(kind)): shape for name, shape in folder.shapes.items()}
     problems = misfits({name: list(value.shape) for name, value in weights_of(model).items()}, stored_shapes)
     if problems:

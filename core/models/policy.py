@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
+from torch.overrides import TorchFunctionMode
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
 from transformers.utils import logging as transformers_logging
 
@@ -36,6 +37,26 @@ class LoadedPolicy(NamedTuple):
     """Tokens that end an answer."""
 
 
+class _NothingDrawn(TorchFunctionMode):
+    """Within it, in this thread alone, tensors that are to be filled at random stay as they are.
+
+    A model is made of its configuration with weights that the next step replaces, every one: drawing them took longer than
+    reading them. What is computed, such as the frequencies of positions, is computed all the same.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        given = kwargs or {}
+        if getattr(func, "__name__", "") in _DRAWING:
+            return args[0] if args else given["tensor"]
+        return func(*args, **given)
+
+
+_DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
+"""Names of what fills at random, tensors' own and those of `torch.nn.init` that ask before they do; the others end in these."""
+
+
 def load_policy(folder: Path) -> LoadedPolicy:
     """Load model and tokenizer. Raises ModelFileError naming the file that is missing, damaged or of another kind."""
     require_files(folder)
@@ -44,7 +65,8 @@ def load_policy(folder: Path) -> LoadedPolicy:
     try:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         config.use_cache = True
-        model = model_class(config).from_config(config, dtype=torch.float32, attn_implementation="sdpa")
+        with _NothingDrawn():
+            model = model_class(config).from_config(config, dtype=torch.float32, attn_implementation="sdpa")
     except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
         raise ModelFileError(
             f"{folder / 'config.json'} describes no causal model known here: {error}"

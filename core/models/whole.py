@@ -13,6 +13,18 @@ def whole(value: torch.Tensor) -> torch.Tensor:
     return found
 
 
+def is_split(value: torch.Tensor) -> bool:
+    """Whether this process may hold a part of it alone."""
+    return isinstance(value, DTensor)
+
+
+def own_rows(value: torch.Tensor) -> torch.Tensor:
+    """This process's rows of a tensor that is split, on the CPU: those of all processes, by rank, make up the whole one."""
+    own: Any = value
+    found: torch.Tensor = own.to_local().cpu()
+    return found
+
+
 def fill(own: torch.Tensor, content: torch.Tensor) -> None:
     """Copy a whole tensor into one that may be shared out: each process keeps its part."""
     with torch.no_grad():

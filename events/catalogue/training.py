@@ -149,7 +149,7 @@ class WeightsPublished(Fact, frozen=True, kw_only=True):
     update: int
 
 
-@fact("checkpoint.saved", family="learner")
+@fact("checkpoint.saved", family="learner", version=2)
 class CheckpointSaved(Fact, frozen=True, kw_only=True):
     """Weights and optimiser state, restorable: a faster start, never the truth."""
 
@@ -159,6 +159,13 @@ class CheckpointSaved(Fact, frozen=True, kw_only=True):
     state: str
     """Digest as in `update.applied.after`; of several models: of their digests (`core.states.combined`)."""
     blob: BlobRef
+    shards: tuple[BlobRef, ...] = ()
+    """Of a learner of several processes: the part that each of them wrote, by rank. `blob` holds the rest, and names them."""
+
+    @property
+    def parts(self) -> tuple[BlobRef, ...]:
+        """All that it takes to restore it; what the others hang on comes last, and is let go of last."""
+        return (*self.shards, self.blob)
 
 
 @fact("weights.adopted", family="adoption")

@@ -10,18 +10,20 @@ import pytest
 from nats_servers import Server, hub_and_leaf, serving
 
 from app.configuration import resolve
+from app.forking import fork_run
 from app.joining import CLOCK_S, Asked, JoinRefused, parse_machine, parse_roles, plan_join
 from app.revision import code_revision
-from app.runs import RunHandle, create_run, open_run
+from app.runs import Fork, RunHandle, create_run, open_run
 from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
-from core.ids import digest_hex
 from events.broker import LEAF_ROLES, secret_path
-from events.catalogue import RunStarted
+from events.catalogue import RunForked, RunStarted, WeightsAdopted
 from events.catalogue.run import Fingerprint
 from events.envelope import BlobRef
 from events.publisher import Publisher
+from storage.blobs import BlobStore
 
 RUN = "shared"
+BASE = b"the first weights"
 
 
 class Hub:
@@ -71,7 +73,7 @@ async def start(handle: RunHandle, *, code_rev: str | None = None) -> None:
         fingerprint=Fingerprint(
             cpu_capability="", threads=1, blas="", torch="", transformers="", python="", platform=""
         ),
-        base_policy=BlobRef(digest_hex(b""), 0),
+        base_policy=handle.blobs.put(BASE),
         base_policy_name=settings.policy.base,
         behaviour={},
     )
@@ -87,8 +89,8 @@ async def start(handle: RunHandle, *, code_rev: str | None = None) -> None:
         await publisher.decide(fact, entity=handle.name)
 
 
-def asked(url: str, roles: str = "actor", **more: object) -> Asked:
-    return Asked(url=url, run=None, counts=parse_roles(roles), machine="far", **more)  # type: ignore[arg-type]
+def asked(url: str, roles: str = "actor", machine: str = "far", **more: object) -> Asked:
+    return Asked(url=url, run=None, counts=parse_roles(roles), machine=machine, **more)  # type: ignore[arg-type]
 
 
 async def test_settings_come_from_the_log_through_the_leaf_and_places_from_here(shared: Hub) -> None:
@@ -174,6 +176,79 @@ async def test_blobs_that_lie_on_the_first_machine_alone_are_told(shared: Hub, t
         await plan_join(home, asked(shared.hub.url, overrides=["storage.blobs="]))
     projector = await plan_join(home, asked(shared.hub.url, "projector", overrides=["storage.blobs="]))
     assert projector.settings.storage.blobs == "", "who reads no blob may join all the same"
+
+
+async def test_a_shared_folder_that_is_not_mounted_is_told_before_anything_starts(
+    shared: Hub, tmp_path: Path
+) -> None:
+    """It can be made and written to here, and nothing of the run is in it."""
+    home = shared.machine(tmp_path / "m", "reader", "actor")
+    with pytest.raises(JoinRefused, match=r"first weights are not there as seen from this machine.*mount"):
+        await plan_join(home, asked(shared.hub.url, overrides=[f"storage.blobs={tmp_path / 'empty'}"]))
+
+
+async def test_blobs_that_cannot_be_written_are_told_and_a_probe_leaves_nothing_behind(
+    shared: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = shared.machine(tmp_path / "m", "reader", "actor", "projector")
+    place = Path(open_run(RUN, home=shared.first).settings.storage.blobs)
+    before = {path for path in place.rglob("*") if path.is_file()}
+    await plan_join(home, asked(shared.hub.url))
+    assert {path for path in place.rglob("*") if path.is_file()} == before
+
+    def refusing(_store: BlobStore, _content: bytes) -> BlobRef:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(BlobStore, "put", refusing)
+    with pytest.raises(JoinRefused, match=r"storage\.blobs.*cannot work with them.*Permission denied"):
+        await plan_join(home, asked(shared.hub.url))
+    await plan_join(home, asked(shared.hub.url, "projector"))
+
+
+async def test_a_name_that_another_machine_bears_is_refused_and_ones_own_is_not(
+    shared: Hub, tmp_path: Path
+) -> None:
+    handle = open_run(RUN, home=shared.first)
+    fact = WeightsAdopted(actor="actor.taken-1", version=0, load_ms=1.0)
+    own = shared.machine(tmp_path / "own", "reader", "actor")
+    await plan_join(own, asked(shared.hub.url, machine="taken"))
+    async with (
+        handle.connect_log("actor") as log,
+        Publisher(
+            log, producer="actor.taken-1", code_rev=code_revision(), settings=handle.settings.log
+        ) as publisher,
+    ):
+        await publisher.publish(fact, entity="actor.taken-1")
+        await publisher.commit()
+    other = shared.machine(tmp_path / "other", "reader", "actor")
+    with pytest.raises(JoinRefused, match=r"events of actor\.taken-1.*--name"):
+        await plan_join(other, asked(shared.hub.url, machine="taken"))
+    await plan_join(other, asked(shared.hub.url, machine="takes"))
+    await plan_join(own, asked(shared.hub.url, machine="taken"))
+
+
+async def test_a_joined_home_makes_no_fork_and_a_fork_cannot_be_joined(shared: Hub, tmp_path: Path) -> None:
+    home = shared.machine(tmp_path / "m", "reader", "actor")
+    joined = await plan_join(home, asked(shared.hub.url))
+    with pytest.raises(SettingsError, match="one of the machines that joined run shared"):
+        await fork_run(joined, at=1, name=None, overrides=[], said=print)
+    first = open_run(RUN, home=shared.first)
+    fork = RunHandle(shared.first, "forked", first.resolved, fork=Fork(parent=RUN, at=1))
+    fact = RunForked(parent=RUN, at_position=1, parent_digest=b"", start=None)
+    wanted = Asked(url=shared.hub.url, run="forked", counts={"actor": 1}, machine="far")
+    try:
+        async with (
+            fork.connect_stream("admin") as stream,
+            Publisher(
+                stream, producer="opening.1", code_rev=code_revision(), settings=fork.settings.log
+            ) as publisher,
+        ):
+            await publisher.decide(fact, entity="forked")
+        with pytest.raises(JoinRefused, match=r"run forked is a fork.*its parent's"):
+            await plan_join(home, wanted)
+    finally:
+        async with fork.connect_stream("repairer") as stream:
+            await stream.delete()
 
 
 def test_roles_are_counted_and_actors_bring_their_store() -> None:

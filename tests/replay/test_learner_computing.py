@@ -1,19 +1,23 @@
 """How the learner computes: what leaves every bit as it is, what is within rounding, and adapters from update to engine."""
 
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from peft import PeftModel
+from safetensors.torch import load, save
 from training_story import Bench, bench, events_of, learn, settings_with
 
 from app.progress import Progress
 from core.errors import ModelFileError
-from core.models.adapter import adapter_of, write_adapter_folder
+from core.models.adapter import adapter_config, adapter_of, write_adapter_folder
 from core.models.policy import load_policy, load_weights, weights_of
 from core.models.scoring import Scored, score
 from events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
+from events.envelope import BlobRef
 from learner.tolerance import weights_distance
 from learner.verify import verify
 from storage.audit.audit import audit
@@ -80,7 +84,7 @@ async def test_an_adapter_learns_beside_frozen_weights_and_verifies_bit_by_bit(t
     assert changed
     assert all("proj" in name or "feed_forward" in name for name in changed)
     saved = (await facts_of(made, CheckpointSaved))[-1]
-    tensors, _ = load_checkpoint(made.blobs, saved.blob)
+    tensors = load_checkpoint(made.blobs, saved.blob).tensors
     assert all(".lora_" in name for name in tensors)
     assert (await verify(made.log, made.blobs, policy=made.policy)).identical
     resumed = await verify(made.log, made.blobs, policy=made.policy, since=len(made.log.events))
@@ -126,6 +130,20 @@ async def test_whoever_samples_takes_one_adapter_after_another_and_whole_weights
     assert not adapter_of(model)
 
 
+def damages(ref: BlobRef, made: Bench) -> Iterator[tuple[bytes, str]]:
+    """Adapters that somebody wrote wrongly: their digest is as it should be, and what they hold is not."""
+    path = made.blobs.path(ref)
+    config, tensors = json.dumps(adapter_config(path)), load(path.read_bytes())
+    lacking = sorted(tensors)[0]
+    for changed, said in (
+        ({name: value for name, value in tensors.items() if name != lacking}, f"{lacking} is missing"),
+        (tensors | {lacking: tensors[lacking][:, :1].contiguous()}, f"{lacking} has shape"),
+        (tensors | {f"{lacking}.more": torch.zeros(1)}, "is no part of an adapter"),
+    ):
+        yield save(changed, {"adapter_config": config}), said
+    yield save(tensors, {"adapter_config": config.replace('"r": 4', '"r": 0')}), "without a readable config"
+
+
 async def test_another_model_s_adapter_is_refused_and_whole_weights_are_none(tmp_path: Path) -> None:
     made = await learned(tmp_path, updates=2, **LORA)
     other = await learned(
@@ -135,6 +153,11 @@ async def test_another_model_s_adapter_is_refused_and_whole_weights_are_none(tmp
     del model.model.layers[3]
     with pytest.raises(ModelFileError, match="layers that the model lacks"):
         load_weights(model, made.blobs.path((await newest(made)).weights))
+    whole = load_policy(made.policy).model
+    for change, said in damages((await newest(made)).weights, made):
+        (tmp_path / "damaged").write_bytes(change)
+        with pytest.raises(ModelFileError, match=said):
+            load_weights(whole, tmp_path / "damaged")
     with pytest.raises(ModelFileError, match="whole weights"):
         write_adapter_folder(other.blobs.path(await base_of(other)), tmp_path / "none")
     bad = settings_with(**LORA | {"lora_targets": ["no_such_layer"]})

@@ -8,9 +8,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from safetensors.numpy import load
 from training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
 
-from events.catalogue import UpdateApplied, WeightsPublished
+from events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
 from events.publisher import Publisher
 from learner.joining import Place, joined, open_store
 from learner.leading import End, MakeLeading
@@ -18,6 +19,7 @@ from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure
 from learner.tolerance import weights_distance
 from learner.verify import verify
+from storage.checkpoints import load_checkpoint
 
 TOLERANCE = 1e-4
 """Of numbers, as `learner.tolerance` measures them, and of the weights' distance."""
@@ -69,6 +71,7 @@ async def test_two_processes_compute_the_updates_of_one(tmp_path: Path) -> None:
     for name, learner in FORMS.items():
         settings = settings_with(**learner, kl_coefficient=0.1, keep_checkpoints=1)
         alone = await bench(tmp_path / name / "alone", batches=3, settings=settings)
+        share_blobs(tmp_path / name / "together", tmp_path / "blobs")
         together = await bench(tmp_path / name / "together", batches=3, settings=settings)
         await learn(alone, until=4)
         pairs.append((alone, together))
@@ -79,6 +82,8 @@ async def test_two_processes_compute_the_updates_of_one(tmp_path: Path) -> None:
     with leading(whole) as make:
         resumed = await learn_with(make, whole, until=4)
     assert resumed.recomputed == 1  # to the very bit, else it is refused
+    await assert_in_shards(whole)
+    await assert_in_shards(adapter)
     for alone, together in pairs:
         (updates, weights), (again, others) = await what_came_of(alone), await what_came_of(together)
         assert [one.inputs for one in updates] == [one.inputs for one in again]
@@ -87,3 +92,29 @@ async def test_two_processes_compute_the_updates_of_one(tmp_path: Path) -> None:
         report = await verify(together.log, together.blobs, policy=together.policy, tolerance=TOLERANCE)
         assert report.within_tolerance
         assert report.updates == 4
+        alone_now = await learn(together, until=5)  # another number of processes reads what two wrote
+        assert (alone_now.updates, alone_now.recomputed) == (5, 0)
+
+
+def share_blobs(folder: Path, blobs: Path) -> None:
+    """One folder of blobs for both: the process that follows knows one, as in a home."""
+    blobs.mkdir(exist_ok=True)
+    folder.mkdir(parents=True)
+    (folder / "blobs").symlink_to(blobs)
+
+
+async def assert_in_shards(made: Bench) -> None:
+    """The newest checkpoint is in as many parts as processes, none of them whole; of the one before, no part is left."""
+    facts = [recorded.fact for recorded in await events_of(made.log)]
+    *earlier, newest = [fact for fact in facts if isinstance(fact, CheckpointSaved)]
+    held = load_checkpoint(made.blobs, newest.blob).tensors
+    size = sum(value.nbytes for value in held.values())
+    assert len(newest.shards) == 2
+    for part in newest.parts:
+        assert sum(value.nbytes for value in load(made.blobs.get(part)).values()) < 0.6 * size
+    released = [fact.blob for fact in facts if isinstance(fact, BlobReleased)]
+    assert earlier
+    for saved in earlier:
+        assert set(saved.parts) <= set(released)
+        assert not any(map(made.blobs.has, saved.parts))
+    assert all(map(made.blobs.has, newest.parts))

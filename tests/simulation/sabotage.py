@@ -123,7 +123,7 @@ _deliver = Publisher._deliver
 async def _deliver_and_count_refusals(self: Publisher, batch: Any) -> None:
     await _deliver(self, batch)
     if batch[0].decision is not None and batch[0].decision.error is not None:
-        self._seq += 1
+        self._chain._seq += 1
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------

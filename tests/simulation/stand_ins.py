@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from curriculum_story import SOURCES
-from numpy.typing import NDArray
 from virtual_time import TakesTime
 
 from actors.engines.base import Constraint, Generation
@@ -35,7 +34,7 @@ from events.catalogue.training import SampleReport
 from events.envelope import BlobRef
 from learner.episodes import Batch, Sample
 from learner.planning import minibatches_of
-from storage.checkpoints import Counters
+from storage.checkpoints import Checkpoint, Counters, Saved, Takes, save_checkpoint
 
 BASE_WEIGHTS = b"weights of the base policy"
 FOR_EVER_S = 1e6
@@ -281,12 +280,14 @@ class DigestTrainer:
     def weights(self, model: str) -> bytes:
         return f"weights {self.digest}".encode()
 
-    def snapshot(self, *, batch: int, version: int) -> tuple[dict[str, NDArray[np.generic]], Counters]:
+    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
         tensors = {"digest": np.frombuffer(bytes.fromhex(self.digest), dtype=np.uint8)}
-        return tensors, Counters(update=self.update, batch=batch, version=version, state=self.digest)  # type: ignore[return-value]
+        counters = Counters(update=self.update, batch=batch, version=version, state=self.digest)
+        return Saved(save_checkpoint(blobs, tensors, counters), counters)
 
-    def restore(self, tensors: dict[str, NDArray[np.generic]], counters: Counters) -> None:
-        assert tensors["digest"].tobytes().hex() == counters.state
+    def restore(self, checkpoint: Checkpoint) -> None:
+        counters = checkpoint.counters
+        assert checkpoint.tensors["digest"].tobytes().hex() == counters.state
         self.update, self.digest = counters.update, counters.state
 
 

@@ -9,7 +9,15 @@ from safetensors.numpy import save
 from core.errors import CheckpointCorrupt
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
-from storage.checkpoints import Counters, encode_checkpoint, load_checkpoint, save_checkpoint
+from storage.checkpoints import (
+    Counters,
+    Part,
+    encode_checkpoint,
+    load_checkpoint,
+    save_checkpoint,
+    save_manifest,
+    save_shard,
+)
 
 COUNTERS = Counters(update=7, batch=3, version=4, state="ab" * 32)
 TENSORS = {
@@ -21,7 +29,7 @@ TENSORS = {
 
 def test_a_checkpoint_comes_back_bit_for_bit_scalars_included(tmp_path: Path) -> None:
     blobs = BlobStore(tmp_path)
-    tensors, counters = load_checkpoint(blobs, save_checkpoint(blobs, TENSORS, COUNTERS))
+    _, tensors, counters = load_checkpoint(blobs, save_checkpoint(blobs, TENSORS, COUNTERS))
     assert counters == COUNTERS
     assert set(tensors) == set(TENSORS)
     for name, value in TENSORS.items():
@@ -71,3 +79,45 @@ def test_what_is_no_checkpoint_is_refused(tmp_path: Path, content: bytes) -> Non
 def test_a_name_that_is_no_digest_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckpointCorrupt):
         load_checkpoint(BlobStore(tmp_path), BlobRef("../../etc/passwd", 3))
+
+
+def in_shards(blobs: BlobStore) -> tuple[BlobRef, list[BlobRef]]:
+    """`weights/b` in three parts, as processes hold them: the last has no row of it."""
+    split = np.asarray(TENSORS["weights/b"])
+    shards = [save_shard(blobs, {"weights/b": rows}) for rows in (split[:1], split[1:], split[2:])]
+    rest = {name: value for name, value in TENSORS.items() if name != "weights/b"}
+    return save_manifest(blobs, rest, COUNTERS, shapes={"weights/b": (2, 3)}, shards=shards), shards
+
+
+def test_shards_come_back_as_the_whole_and_can_be_written_in_one_piece(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    found = load_checkpoint(blobs, in_shards(blobs)[0])
+    assert found.counters == COUNTERS
+    assert encode_checkpoint(found.tensors, found.counters) == encode_checkpoint(TENSORS, COUNTERS)
+    with pytest.raises(KeyError):
+        found.tensors["weights/c"]
+
+
+def test_a_part_of_the_tensors_is_named_without_its_folder() -> None:
+    tensors = {"critic/weights/a": np.zeros(1), "weights/a": np.ones(2)}
+    inner = Part(tensors, "critic/", within="critic")
+    assert (list(inner), len(inner["weights/a"])) == (["weights/a"], 1)
+    assert list(Part(tensors, "weights/", "optimizer/")) == ["weights/a"]
+
+
+def test_a_shard_that_is_gone_damaged_or_of_another_shape_is_a_worded_error(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    ref, shards = in_shards(blobs)
+    kept = blobs.path(shards[1]).read_bytes()
+    blobs.path(shards[1]).write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    with pytest.raises(CheckpointCorrupt, match=r"cannot be read"):
+        load_checkpoint(blobs, ref)
+    blobs.path(shards[1]).write_bytes(kept)
+    assert load_checkpoint(blobs, ref).counters == COUNTERS
+    for wanted, told in ((3, 3), "2 rows in the shards, 3"), ((2, 4), r"rows of \[3\] in a shard, \[4\]"):
+        other = save_manifest(blobs, {}, COUNTERS, shapes={"weights/b": wanted}, shards=shards)
+        with pytest.raises(CheckpointCorrupt, match=told):
+            load_checkpoint(blobs, other)
+    blobs.release(shards[0])
+    with pytest.raises(CheckpointCorrupt, match="is not in"):
+        load_checkpoint(blobs, ref)

@@ -4,23 +4,39 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from core.errors import CheckpointCorrupt
+from core.errors import CheckpointCorrupt, DiskFull
 from core.settings import LearnerSettings
 from events.envelope import BlobRef
 from learner import leading
-from learner.leading import End, Make, Restore, Step, follow
+from learner.leading import End, LeadingTraining, Make, Orders, Restore, Step, follow
 from learner.ranks import Together
 from storage.blobs import BlobStore
-from storage.checkpoints import Counters, encode_checkpoint
+from storage.checkpoints import Checkpoint, Counters, save_checkpoint
 
 
-def one_of(size: int, *, rank: int) -> Together:
-    """A place among so many, without a process group: dealing out needs none."""
-    ranks = object.__new__(Together)
-    ranks.rank, ranks.size = rank, size
-    return ranks
+class Told(Together):
+    """A place among so many, without a process group: what the others have to say is known beforehand."""
+
+    def __init__(self, size: int, rank: int, others: NDArray[np.float64] | None) -> None:
+        self.rank, self.size, self._others = rank, size, others
+
+    def add_up(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return values if self._others is None else values + self._others
+
+
+def one_of(size: int, *, rank: int, others: NDArray[np.float64] | None = None) -> Together:
+    return Told(size, rank, others)
+
+
+class Store:
+    """Of orders: nobody hears them."""
+
+    def set(self, _key: str, _value: str) -> None:
+        pass
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 7])
@@ -49,9 +65,50 @@ def test_a_follower_goes_on_after_a_checkpoint_that_does_not_fit(
             done.append(f"step {index}")
 
     monkeypatch.setattr(leading, "Training", Refusing)
-    counters = Counters(update=1, batch=0, version=1, state="0" * 64, beside={})
+    blobs = BlobStore(tmp_path)
+    saved = save_checkpoint(blobs, {}, Counters(update=1, batch=0, version=1, state="0" * 64))
     make = Make(BlobRef(sha256="0" * 64, size=1), LearnerSettings())
-    orders = iter([make, Restore(encode_checkpoint({}, counters)), make, Step(0), End()])
+    orders = iter([make, Restore(saved), make, Step(0), End()])
+    heard: Any = SimpleNamespace(take=lambda: next(orders))
+    follow(heard, tmp_path, blobs=blobs, ranks=one_of(2, rank=1))
+    assert done == ["made", "made", "step 0"]
+
+
+def test_a_checkpoint_that_one_process_cannot_read_is_taken_over_by_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that went on alone would wait for the others' collectives, or compute from another state than they do."""
+
+    class Untouched:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def restore(self, _checkpoint: Any) -> None:
+            raise AssertionError("not all of them can read it")
+
+    monkeypatch.setattr(leading, "Training", Untouched)
+    gone = BlobRef(sha256="1" * 64, size=9)
+    orders = iter([Make(gone, LearnerSettings()), Restore(gone), End()])
     heard: Any = SimpleNamespace(take=lambda: next(orders))
     follow(heard, tmp_path, blobs=BlobStore(tmp_path), ranks=one_of(2, rank=1))
-    assert done == ["made", "made", "step 0"]
+    ranks = one_of(2, rank=0, others=np.array([0.0, 1.0]))
+    leader = LeadingTraining(Untouched(), Orders(Store()), ranks)  # type: ignore[arg-type]
+    monkeypatch.setattr(leading.dist, "broadcast", lambda *_, **__: None)
+    with pytest.raises(CheckpointCorrupt, match=r"cannot be read by process 1 of the learner.*storage.blobs"):
+        leader.restore(Checkpoint(gone, {}, Counters(update=1, batch=0, version=1, state="0" * 64)))
+
+
+def test_where_one_process_has_no_room_none_of_them_has_stored_its_part() -> None:
+    """Asked again, all of them put theirs again: one that believed it was done would not take part."""
+    ours = BlobRef(sha256="ab" * 32, size=2**40 + 1)
+    theirs = np.zeros((2, 33))
+    theirs[1] = [7, *bytes.fromhex("cd" * 32)]
+    assert one_of(2, rank=0, others=theirs).stored(lambda: ours) == (ours, BlobRef("cd" * 32, 7))
+    with pytest.raises(DiskFull, match="process 1 of the learner has no room"):
+        one_of(2, rank=0, others=np.zeros((2, 33))).stored(lambda: ours)
+
+    def full() -> BlobRef:
+        raise DiskFull("no room here")
+
+    with pytest.raises(DiskFull, match="no room here"):
+        one_of(2, rank=0, others=theirs).stored(full)

@@ -97,6 +97,26 @@ async def test_a_batch_keeps_to_its_bytes() -> None:
     assert log.batches == [2, 2, 2]
 
 
+async def test_what_follows_from_a_decision_is_appended_with_it_or_not_at_all() -> None:
+    """In one batch, whatever else is queued: a writer that dies leaves both or neither."""
+    log = CountingLog("r1")
+    family = Expectation(subject="run.r1.curriculum.>", last=0)
+    told = (admitted("told"), admitted("too"))
+    async with publisher(log, linger_ms=60_000) as one:
+        position = await one.decide(admitted("first"), entity="t", expect=family, follows=told)
+        await one.publish(admitted("later"), entity="t")
+        await one.commit()
+        with pytest.raises(ExpectationFailed):
+            await one.decide(admitted("refused"), entity="t", expect=family, follows=told)
+        await one.publish(admitted("last"), entity="t")
+        await one.commit()
+    assert position == 1
+    assert log.batches == [3, 1, 3, 1]
+    events = await everything(log)  # with its chain checked
+    assert [event.fact.task_id for event in events] == ["first", "told", "too", "later", "last"]  # type: ignore[attr-defined]
+    assert [event.envelope.producer_seq for event in events] == [0, 1, 2, 3, 4]
+
+
 async def test_leaving_drains_the_queue() -> None:
     log = MemoryLog("r1", faults=Faults(seed=1, lost_reply=0.5, lost_request=0.3, delay=0.5))
     async with publisher(log) as one:

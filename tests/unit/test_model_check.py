@@ -10,6 +10,7 @@ import pytest
 import torch
 from model_families import FAMILIES
 from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from actors.engines.round_trip import Asked, round_trip
@@ -130,6 +131,34 @@ def test_what_keeps_a_model_from_being_a_policy_is_said_with_what_to_do(
     assert f"policy.base = '{folder}', {part}" in str(raised.value)
 
 
+def _write(folder: Path, kind: str, **changes: Any) -> None:
+    """Another architecture in the folder, with weights of its own and the same tokenizer."""
+    size = json.loads((folder / "config.json").read_text())["vocab_size"]
+    config = AutoConfig.for_model(kind, vocab_size=size, **changes)
+    model = AutoModelForCausalLM.from_config(config)
+    for name in ("config.json", "generation_config.json", "model.safetensors"):
+        (folder / name).unlink()
+    model.save_pretrained(folder)
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "part", "said"),
+    [
+        ("mamba", {"hidden_size": 16, "num_hidden_layers": 1, "state_size": 4}, "model", "MambaForCausalLM has no attention"),
+        ("bert", {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16,
+                  "max_position_embeddings": 4096}, "use", ""),
+    ],
+    ids=["recurrent", "reads both ways"],
+)  # fmt: skip
+def test_an_architecture_that_cannot_be_sampled_here_is_told_in_words(
+    model_families: dict[str, Path], tmp_path: Path, kind: str, changes: dict[str, Any], part: str, said: str
+) -> None:
+    folder = copytree(model_families["llama3"], tmp_path / "model")
+    _write(folder, kind, **changes)
+    (failed,) = [one for one in check_model(folder, _settings()) if one.verdict == "failed"]
+    assert (failed.part, said in failed.result) == (part, True)
+
+
 def test_a_model_whose_logits_change_after_its_head_is_found_by_using_it(
     model_families: dict[str, Path],
 ) -> None:
@@ -183,3 +212,14 @@ def test_prompt_settings_that_contradict_each_other_are_refused() -> None:
         _settings("actors.renderer=lines/9")
     with pytest.raises(SettingsError, match=r"needs actors\.renderer = 'webrl/2'"):
         _settings("actors.framing=webrl/1")
+
+
+def test_loading_a_policy_draws_nothing_at_random(model_families: dict[str, Path]) -> None:
+    """Weights are read over whatever was there; and what is drawn elsewhere does not depend on what was loaded before."""
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        before = torch.get_rng_state()
+        for name in sorted(FAMILIES):
+            model = load_policy(model_families[name]).model
+            assert all(value.isfinite().all() for value in model.state_dict().values())
+        assert torch.equal(torch.get_rng_state(), before)

@@ -187,7 +187,7 @@ def _checkpoint_saved(recorded: Recorded, fact: CheckpointSaved) -> Iterable[Ope
         "update_number": fact.update,
         "batch": fact.batch,
         "version": fact.version,
-        "size_bytes": fact.blob.size,
+        "size_bytes": sum(part.size for part in fact.parts),
         "occurred_ns": recorded.envelope.occurred_ns,
         "state": fact.state,
         "sha256": fact.blob.sha256,
