@@ -10,7 +10,7 @@ import errno
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import structlog
 import typer
@@ -20,48 +20,61 @@ from app.interrupts import INTERRUPTED
 from core.errors import HindcastError
 from core.printable import printable
 
+
+class Command(NamedTuple):
+    """A first word of the command line."""
+
+    module: str
+    """Of `app.cli`: what has the command."""
+    summary: str
+    """Its line in the list of all, at most `SUMMARY` characters; what it says of itself is its own docstring."""
+
+
+SUMMARY = 60
+"""Characters: the longest name and one of these fit a line of a terminal of 80."""
+
 COMMANDS = {
-    "start": "start",
-    "join": "join",
-    "watch": "watch",
-    "page": "page",
-    "doctor": "doctor",
-    "run": "run",
-    "ctl": "ctl",
-    "episode": "episode",
-    "task": "task",
-    "curriculum": "curriculum",
-    "policy": "policy",
-    "model": "model",
-    "lineage": "lineage",
-    "log": "log",
-    "broker": "broker",
-    "archive": "archive",
-    "import": "importing",
-    "export": "export",
-    "attach": "attach",
-    "consumer": "consumer",
-    "alerts": "alerts",
-    "eval": "evaluate",
-    "record": "record",
-    "login": "login",
-    "demonstrations": "demonstrations",
-    "verify": "verify",
-    "audit": "audit",
-    "rebuild": "rebuild",
-    "rejudge": "rejudge",
-    "judge": "judge",
-    "orm": "orm",
-    "relabel": "relabel",
-    "replay": "replay",
-    "repair": "repair",
-    "fork": "fork",
-    "config": "config",
-    "train": "train",
-    "size": "size",
-    "bench": "bench",
+    "start": Command("start", "Start a run, or go on with one, and say what happens."),
+    "join": Command("join", "Take part in a run from another machine."),
+    "watch": Command("watch", "Look at a run while it goes, in the terminal."),
+    "page": Command("page", "Serve the web page of this home's runs."),
+    "doctor": Command("doctor", "Try every part that a run needs."),
+    "run": Command("run", "Runs of this home: list, show, compare."),
+    "ctl": Command("ctl", "Ask a run to do something: pause, other settings."),
+    "episode": Command("episode", "Episodes: attempts at tasks, step by step."),
+    "task": Command("task", "Tasks: what episodes attempt."),
+    "curriculum": Command("curriculum", "The curriculum: phases and the tasks made for them."),
+    "policy": Command("policy", "Policy versions: exact weights."),
+    "model": Command("model", "Models in folders, before they are policies."),
+    "lineage": Command("lineage", "What something came from, and what came of it."),
+    "log": Command("log", "The log: every event of a run, in order."),
+    "broker": Command("broker", "A broker that others run."),
+    "archive": Command("archive", "A run in files, readable without a broker."),
+    "import": Command("importing", "Bring an archived run into this home."),
+    "export": Command("export", "Write a run in a format that other tools read."),
+    "attach": Command("attach", "Run a consumer of your own beside a run."),
+    "consumer": Command("consumer", "Who reads a run's log, and how far each has come."),
+    "alerts": Command("alerts", "Watch a run and say when something goes wrong."),
+    "eval": Command("evaluate", "Success on unseen tasks, with a 95 % interval."),
+    "record": Command("record", "Take down what a person does as a demonstration."),
+    "login": Command("login", "Log in to a site once, for the browsers of runs."),
+    "demonstrations": Command("demonstrations", "Demonstrations that were made elsewhere."),
+    "verify": Command("verify", "Recompute a run's updates from its log, bit for bit."),
+    "audit": Command("audit", "A second opinion on every event and every blob."),
+    "rebuild": Command("rebuild", "Fold the log again and compare the read model."),
+    "rejudge": Command("rejudge", "Judge a run's stored evidence again."),
+    "judge": Command("judge", "Judges: how often they are right."),
+    "orm": Command("orm", "The outcome reward model: the judge that a run trains."),
+    "relabel": Command("relabel", "Relabelers: the goals that episodes did achieve."),
+    "replay": Command("replay", "Play recorded episodes again, and compare."),
+    "repair": Command("repair", "Make a damaged log whole from the run's archive."),
+    "fork": Command("fork", "Make a new run whose log begins as another's."),
+    "config": Command("config", "Settings and where each came from."),
+    "train": Command("train", "Offline training."),
+    "size": Command("size", "Memory, GPUs, throughput and disk, by arithmetic."),
+    "bench": Command("bench", "Our figures beside those of peers, side by side."),
 }
-"""The first word of a command -> the module that has it, in the order of the help."""
+"""In the order of the help, which is made from here alone: to import every module for it took seconds."""
 
 
 REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.EDQUOT)
@@ -74,7 +87,7 @@ class _Loading(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         """The command, of the type that typer makes."""
         whole = typer.Typer(add_completion=False, rich_markup_mode=None)
-        whole.add_typer(import_module(f"app.cli.{COMMANDS[name]}").app)
+        whole.add_typer(import_module(f"app.cli.{COMMANDS[name].module}").app)
         return typer.main.get_group(whole).commands[name]
 
     def __contains__(self, name: object) -> bool:
@@ -93,6 +106,11 @@ class _Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
         self.commands = _Loading()  # type: ignore[assignment]  # nothing is ever added to it
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """The list of all commands, of which none is loaded."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
 
 
 app = typer.Typer(

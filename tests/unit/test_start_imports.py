@@ -3,11 +3,14 @@
 Eight processes start with every run, and a command as often as somebody asks something.
 """
 
+import os
 import subprocess
 import sys
 
 import pytest
 from system import ROOT
+
+from app.cli import COMMANDS, SUMMARY
 
 HEAVY = {"sqlalchemy", "torch", "transformers", "playwright", "openai", "pyarrow", "starlette", "textual"}
 """Libraries of one role or one question each: a fifth of a second or more to load."""
@@ -23,3 +26,22 @@ def test_nothing_heavy_is_loaded_before_it_is_used(modules: str) -> None:
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert loaded.stdout.split() == []
+
+
+def test_the_list_of_commands_names_each_on_a_line_of_its_own_and_loads_none() -> None:
+    code = (
+        "import sys, app.cli\ntry: app.cli.main(['--help'])\nfinally: print('app.cli.start' in sys.modules)"
+    )
+    shown = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "COLUMNS": "80"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    *lines, loaded = shown.stdout.splitlines()
+    assert loaded == "False"
+    listed = [line.split(maxsplit=1) for line in lines[lines.index("Commands:") + 1 :]]
+    assert listed == [[name, command.summary] for name, command in COMMANDS.items()]
+    assert all(len(command.summary) <= SUMMARY for command in COMMANDS.values())
