@@ -22,12 +22,13 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A run of four updates, stopped in the middle of its second batch and resumed."""
+    """A run of six updates, stopped in the middle of its second batch and resumed."""
     home = Home(tmp_path_factory.mktemp("home"))
     first = home.json("start", "--run", "spine", "--until", "updates=3", *settings(), timeout_s=400)
     assert first["updates"] == 3
     second = home.json("start", "--run", "spine", "--until", "updates=6", timeout_s=400)
-    assert second["updates"] == 6
+    assert second["updates"] == 6, "a finite start ends by itself, and says what the run came to"
+    assert set(first) == set(second) == {"run", "updates", "episodes", "events", "wall_s"}
     assert second["events"] > first["events"]
     return home
 
@@ -35,12 +36,6 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
 async def recordeds(home: Home) -> list[Recorded]:
     async with open_run("spine", home=home.folder).connect_log() as log:
         return [recorded async for recorded in read(log)]
-
-
-def test_a_finite_start_ends_by_itself_and_says_what_the_run_came_to(home: Home) -> None:
-    summary = home.json("start", "--run", "spine", "--until", "updates=6", timeout_s=200)
-    assert set(summary) == {"run", "updates", "episodes", "events", "wall_s"}
-    assert summary["updates"] == 6
 
 
 def test_every_requested_episode_reaches_exactly_one_end(home: Home) -> None:
@@ -151,10 +146,18 @@ class _all_roles:
         await self._stack.aclose()
 
 
-def test_ctrl_c_stops_everything_and_leaves_nothing_running(home: Home) -> None:
+def test_a_second_system_in_a_home_is_refused_and_ctrl_c_stops_the_first_and_leaves_nothing_running(
+    home: Home,
+) -> None:
     process = home.start("--run", "spine")
-    pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
-    assert home.stop(process, signal.SIGINT) == 0
+    try:
+        second = home.run("start", "--run", "spine")
+        pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
+    finally:
+        status = home.stop(process, signal.SIGINT)
+    assert second.returncode == 1
+    assert "another system runs in" in second.stderr
+    assert status == 0
     for name, pid in pids.items():
         assert not Path(f"/proc/{pid}").exists(), name
     left = subprocess.run(["pgrep", "-f", str(home.folder)], capture_output=True, text=True, check=False)
@@ -177,16 +180,6 @@ def test_settings_edited_behind_the_logs_back_are_refused(home: Home) -> None:
         file.write_text(before)
     assert done.returncode == 1
     assert "learner.group_batch was 2, is 3" in done.stderr
-
-
-def test_a_second_system_in_the_same_home_is_refused(home: Home) -> None:
-    process = home.start("--run", "spine")
-    try:
-        second = home.run("start", "--run", "spine")
-    finally:
-        home.stop(process)
-    assert second.returncode == 1
-    assert "another system runs in" in second.stderr
 
 
 def test_the_broker_is_named_when_its_port_is_taken(tmp_path: Path) -> None:
