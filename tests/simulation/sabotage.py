@@ -102,7 +102,8 @@ def _decide_without_expectation(*families: str) -> Any:
         if BY_CLASS[type(fact)].family not in families:
             return await _decide(self, fact, **told)
         told.pop("expect", None)
-        await self.publish(fact, **told)
+        for one in (fact, *told.pop("follows", ())):
+            await self.publish(one, **told)
         return await self.commit()
 
     return patch.object(Publisher, "decide", decide)
@@ -184,7 +185,7 @@ async def _publish_before_the_blob(self: Any) -> None:
         weights=BlobRef(digest_hex(content), len(content)),
         update=state.updates,
     )
-    await self._decide(fact, entity=f"policy_v{state.version + 1}")
+    await self.following.decide(fact, entity=f"policy_v{state.version + 1}")
     await asyncio.sleep(0.3)
     self._blobs.put(content)
 
