@@ -8,7 +8,7 @@ sampled, so there is no behaviour distribution to correct for.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -30,9 +30,6 @@ from core.scaffolded import Scaffolded
 from core.settings import ActorSettings
 from events.catalogue import EpisodeRequested
 from events.catalogue.episode import ShownPicture
-
-if TYPE_CHECKING:
-    pass  # loads torch
 
 NO_VERSION = -1
 """Version of a token that no policy sampled."""

@@ -104,8 +104,10 @@ class CacheSlots:
         cache = DynamicCache(config=self._model.config)
         ids = torch.tensor([prompt_ids])
         beside = picture_inputs(self._model, ids, pictures, [len(prompt_ids)]) if pictures else {}
-        output = self._model(input_ids=ids, past_key_values=cache, use_cache=True, logits_to_keep=1, **beside)
-        shift = int(beside["position_ids"].max()) + 1 - len(prompt_ids) if beside else 0
+        given = {"input_ids": ids, **beside}
+        output = self._model(past_key_values=cache, use_cache=True, logits_to_keep=1, **given)
+        places = beside.get("position_ids")
+        shift = 0 if places is None else int(places.max()) + 1 - len(prompt_ids)
         return ReadPrompt(cache, shift), output.logits[:, -1].float()
 
     def admit(self, states: ReadPrompt, length: int) -> int:

@@ -100,7 +100,8 @@ def _distributions(
             ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
         ids = ids.to(device)
         pictures = [picture for sample in samples for picture in sample.pictures]
-        beside = picture_inputs(model, ids, pictures, list(map(_length, samples))) if pictures else {}
+        lengths, prompts = list(map(_length, samples)), [len(sample.prompt_ids) for sample in samples]
+        beside = picture_inputs(model, ids, pictures, lengths, prompts=prompts) if pictures else {}
         logits = read(ids, *_before_actions(samples), beside)
     return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), _allowed(samples)), dim=-1)
 
@@ -110,15 +111,16 @@ def read_out(
     ids: torch.Tensor,
     rows: torch.Tensor,
     columns: torch.Tensor,
-    beside: Mapping[str, torch.Tensor],
+    beside: Mapping[str, torch.Tensor | None],
 ) -> torch.Tensor:
     """Logits after these columns of a batch of prompts  # ids [rows, length] -> [columns, vocabulary].
 
     `beside`: places of the tokens in their own sequences, where several stand in a row: transformers tells them apart by
-    these; and pictures, where there are some (`picture_inputs`).
+    these; or what is read in place of the tokens, where there are pictures (`picture_inputs`).
     A model that several processes share has this as a method of its own, which gathers what it needs (`learner.ranks`).
     """
-    hidden = model.base_model(input_ids=ids, use_cache=False, **beside).last_hidden_state[rows, columns]
+    given = {"input_ids": ids, **beside}
+    hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
     logits: torch.Tensor = model.get_output_embeddings()(hidden)
     return logits
 

@@ -100,24 +100,39 @@ def is_of_tower(name: str) -> bool:
 
 
 def picture_inputs(
-    model: Any, ids: torch.Tensor, pictures: Sequence[Seen], lengths: Sequence[int]
-) -> Mapping[str, torch.Tensor]:
-    """What a forward pass over prompts with pictures needs beside their tokens  # ids [rows, length], padded on the right.
+    model: Any,
+    ids: torch.Tensor,
+    pictures: Sequence[Seen],
+    lengths: Sequence[int],
+    *,
+    prompts: Sequence[int] | None = None,
+) -> Mapping[str, torch.Tensor | None]:
+    """What a forward pass over prompts with pictures reads in place of their tokens  # ids [rows, length], padded on the right.
 
-    `pictures`: of all rows, in the order in which they stand in them; `lengths`: of the rows without padding. Positions are
-    the model's own in three dimensions (M-RoPE, Qwen2-VL, arXiv 2409.12191, section 2.1): text counts on, the vectors of a
-    picture have the place that they have in it.
+    `pictures`: of all rows, in the order in which they stand in them; `lengths`: of the rows without padding; `prompts`: of
+    what was asked in each row, None: all of it. Positions are the model's own in three dimensions (M-RoPE, Qwen2-VL, arXiv
+    2409.12191, section 2.1): text counts on, the vectors of a picture have the place that they have in it.
+
+    A policy may answer the very token that stands for a vector: there it is text, as it was when it was sampled. The model's
+    own forward pass would look for another picture, so it is given vectors instead of tokens.
     """
-    grids = torch.tensor([picture.grid for picture in pictures], device=ids.device)
-    there = torch.arange(ids.shape[1]) < torch.tensor(lengths)[:, None]
+    device = ids.device
+    grids = torch.tensor([picture.grid for picture in pictures], device=device)
+    columns = torch.arange(ids.shape[1])
+    asked = columns < torch.tensor(lengths if prompts is None else prompts)[:, None]
+    standing = (ids == model.config.image_token_id) & asked.to(device)
     places, _ = model.base_model.get_rope_index(
         ids,
-        mm_token_type_ids=(ids == model.config.image_token_id).int(),
+        mm_token_type_ids=standing.int(),
         image_grid_thw=grids,
-        attention_mask=there.to(ids.device),
+        attention_mask=(columns < torch.tensor(lengths)[:, None]).to(device),
     )
-    patches = torch.cat([picture.patches for picture in pictures]).to(ids.device)
-    return {"position_ids": places, "pixel_values": patches, "image_grid_thw": grids}
+    patches = torch.cat([picture.patches for picture in pictures]).to(device)
+    read = model.get_input_embeddings()(ids)
+    seen = torch.cat(model.base_model.get_image_features(patches, grids, return_dict=True).pooler_output)
+    assert int(standing.sum()) == len(seen), "prompts and the pictures in them do not belong together"
+    read = read.masked_scatter(standing[..., None], seen.to(read.device, read.dtype))
+    return {"input_ids": None, "inputs_embeds": read, "position_ids": places}
 
 
 def name_in_model(stored: str, kind: str) -> str:

@@ -13,6 +13,7 @@ from vision_model import write_vision_model
 
 from actors.answers import PolicyAnswerer
 from actors.engines.in_process import InProcessEngine
+from actors.engines.slots import CacheSlots
 from actors.reading import Situation
 from app.conflicts import find_conflicts
 from app.forking import settings_of_fork
@@ -117,7 +118,7 @@ def test_a_prompt_reads_as_the_models_own_template_and_forward_pass_have_it(
             image_grid_thw=torch.tensor([seen.grid]),
             mm_token_type_ids=kinds,
         ).logits
-        ours = policy.model(input_ids=ids, **picture_inputs(policy.model, ids, [seen], [ids.shape[1]])).logits
+        ours = policy.model(**picture_inputs(policy.model, ids, [seen], [ids.shape[1]])).logits
         blind = policy.model(input_ids=ids).logits
     policy.model.base_model.rope_deltas = None  # what transformers remembers of its own call
     assert torch.equal(own, ours)
@@ -150,6 +151,25 @@ async def test_answers_to_pictures_in_a_batch_are_scored_at_what_they_were_sampl
         scored = score(policy.model, samples, temperature=1.0, tokens_per_forward=4096)
     for values, one in zip(scored, together, strict=True):
         assert values.tolist() == pytest.approx(one.logprobs, abs=1e-4)
+
+
+def test_a_picture_token_that_was_sampled_is_read_as_text_and_learned_from(
+    policy: LoadedPolicy, eyes: Eyes
+) -> None:
+    seen, pad = eyes.look(image("red")), eyes.marks[1]
+    pictures = [(seen,), (), (seen,)]
+    prompts, answer = [prompt(policy, *each) for each in pictures], [9, pad, pad, 10]
+    slots = CacheSlots(policy.model, len(prompts))
+    with torch.inference_mode():
+        read = [slots.read(tuple(ids), each) for ids, each in zip(prompts, pictures, strict=True)]
+        for ids, (states, _) in zip(prompts, read, strict=True):
+            slots.admit(states, len(ids))
+        logits = [torch.cat([after for _, after in read])]
+        logits += [slots.step(torch.tensor([token] * len(prompts))) for token in answer[:-1]]
+    sampled = torch.log_softmax(torch.stack(logits, 1), -1)[:, range(len(answer)), answer]
+    samples = [Scored(ids, answer, pictures=each) for ids, each in zip(prompts, pictures, strict=True)]
+    scored = torch.stack(score(policy.model, samples, temperature=1.0, tokens_per_forward=4096))
+    assert torch.allclose(scored, sampled, atol=1e-4)
 
 
 def test_the_language_part_learns_from_pictures_and_the_tower_stays(folder: Path, eyes: Eyes) -> None:
