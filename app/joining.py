@@ -124,7 +124,7 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
     looking = RunHandle(home, run, merge([here], recipe=DEFAULT))
     async with looking.connect_stream("reader") as stream:
         await _require_no_fork(stream)
-        await _require_own_name(stream, asked, _joined_as(looking))
+        await _require_own_name(stream, asked, _joined_as(looking, asked))
     async with looking.connect_log() as log:
         started = await beginning(log)
         recorded = Layer(source="run.started", values=flatten(started.settings, f"the log of run {run}"))
@@ -132,7 +132,7 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
         await _require_same_code(log, handle.code_rev, other_code=asked.other_code)
     _require_reachable(handle, asked.counts)
     await asyncio.to_thread(_require_same_blobs, handle, started.base_policy, asked)
-    names = sorted({*_joined_as(handle), asked.machine})
+    names = sorted({*_joined_as(handle, asked), asked.machine})
     write_json(handle.folder / JOINED, {"url": asked.url, "machines": names})
     write_down(handle)
     return handle
@@ -191,10 +191,10 @@ async def _require_same_code(log: RunLog, ours: str, *, other_code: bool) -> Non
         )
 
 
-def _joined_as(handle: RunHandle) -> list[str]:
-    """Names under which this home has joined the run before."""
-    note = read_json(handle.folder / JOINED) or {}
-    return list(note.get("machines", []))
+def _joined_as(handle: RunHandle, asked: Asked) -> list[str]:
+    """Names under which this home has joined the run before; a home that joined before these were noted is believed."""
+    note = read_json(handle.folder / JOINED)
+    return [] if note is None else list(note.get("machines", [asked.machine]))
 
 
 async def _require_no_fork(stream: JetStreamLog) -> None:

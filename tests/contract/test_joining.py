@@ -11,9 +11,10 @@ from nats_servers import Server, hub_and_leaf, serving
 
 from app.configuration import resolve
 from app.forking import fork_run
-from app.joining import CLOCK_S, Asked, JoinRefused, parse_machine, parse_roles, plan_join
+from app.joining import CLOCK_S, JOINED, Asked, JoinRefused, parse_machine, parse_roles, plan_join
+from app.processes import write_json
 from app.revision import code_revision
-from app.runs import Fork, RunHandle, create_run, open_run
+from app.runs import Fork, RunHandle, create_run, open_run, run_folder
 from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
 from events.broker import LEAF_ROLES, secret_path
 from events.catalogue import RunForked, RunStarted, WeightsAdopted
@@ -224,6 +225,8 @@ async def test_a_name_that_another_machine_bears_is_refused_and_ones_own_is_not(
     with pytest.raises(JoinRefused, match=r"events of actor\.taken-1.*--name"):
         await plan_join(other, asked(shared.hub.url, machine="taken"))
     await plan_join(other, asked(shared.hub.url, machine="takes"))
+    await plan_join(own, asked(shared.hub.url, machine="taken"))
+    write_json(run_folder(own, RUN) / JOINED, {"url": shared.hub.url})  # as before names were noted
     await plan_join(own, asked(shared.hub.url, machine="taken"))
 
 
