@@ -134,8 +134,14 @@ class _Joined(Mapping[str, NDArray[np.generic]]):
             raise KeyError(name)
         rows = []
         for path in self._shards:
-            with safe_open(path, framework="numpy") as file:
-                rows.append(file.get_tensor(name))
+            try:
+                with safe_open(path, framework="numpy") as file:
+                    rows.append(file.get_tensor(name))
+            except (SafetensorError, OSError) as error:  # it was whole when the checkpoint was opened
+                raise BlobMissing(
+                    f"the part {path.name[:16]}… of a checkpoint went while it was being read: {error}. Begin again: an older "
+                    "checkpoint is taken where this one was let go of."
+                ) from error
         found: NDArray[np.generic] = np.concatenate(rows)
         return found
 

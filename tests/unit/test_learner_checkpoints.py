@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from core.errors import CheckpointCorrupt
+from core.errors import BlobMissing, CheckpointCorrupt
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
 from storage.checkpoints import (
@@ -96,6 +96,15 @@ def test_shards_come_back_as_the_whole_and_can_be_written_in_one_piece(tmp_path:
     assert encode_checkpoint(found.tensors, found.counters) == encode_checkpoint(TENSORS, COUNTERS)
     with pytest.raises(KeyError):
         found.tensors["weights/c"]
+
+
+def test_a_shard_that_goes_while_its_checkpoint_is_read_is_a_worded_error(tmp_path: Path) -> None:
+    blobs = BlobStore(tmp_path)
+    ref, shards = in_shards(blobs)
+    found = load_checkpoint(blobs, ref)
+    blobs.release(shards[1])
+    with pytest.raises(BlobMissing, match="went while it was being read"):
+        found.tensors["weights/b"]
 
 
 def test_a_part_of_the_tensors_is_named_without_its_folder() -> None:
