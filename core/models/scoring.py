@@ -5,7 +5,7 @@ Padding is on the right, where a causal model cannot see it; what counts is chos
 also serves attention. The model computes wherever its weights are; results are on the CPU.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -93,7 +93,7 @@ def _distributions(
         ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
         places = torch.tensor([[place for one in samples for place in range(_length(one))]])
         rows, columns = _before_actions(samples, joined=True)
-        logits = read(ids.to(device), rows, columns, {"position_ids": places.to(device)})
+        logits = read(ids.to(device), rows, columns, lambda: {"position_ids": places.to(device)})
     else:
         ids = torch.zeros((len(samples), max(map(_length, samples))), dtype=torch.long)
         for row, sample in enumerate(samples):
@@ -101,8 +101,8 @@ def _distributions(
         ids = ids.to(device)
         pictures = [picture for sample in samples for picture in sample.pictures]
         lengths, prompts = list(map(_length, samples)), [len(sample.prompt_ids) for sample in samples]
-        beside = picture_inputs(model, ids, pictures, lengths, prompts=prompts) if pictures else {}
-        logits = read(ids, *_before_actions(samples), beside)
+        seen = partial(picture_inputs, model, ids, pictures, lengths, prompts=prompts)
+        logits = read(ids, *_before_actions(samples), seen if pictures else dict)
     return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), _allowed(samples)), dim=-1)
 
 
@@ -111,15 +111,15 @@ def read_out(
     ids: torch.Tensor,
     rows: torch.Tensor,
     columns: torch.Tensor,
-    beside: Mapping[str, torch.Tensor | None],
+    beside: Callable[[], Mapping[str, torch.Tensor | None]],
 ) -> torch.Tensor:
     """Logits after these columns of a batch of prompts  # ids [rows, length] -> [columns, vocabulary].
 
     `beside`: places of the tokens in their own sequences, where several stand in a row: transformers tells them apart by
-    these; or what is read in place of the tokens, where there are pictures (`picture_inputs`).
+    these; or what is read in place of the tokens, where there are pictures (`picture_inputs`), which is asked for here.
     A model that several processes share has this as a method of its own, which gathers what it needs (`learner.ranks`).
     """
-    given = {"input_ids": ids, **beside}
+    given = {"input_ids": ids, **beside()}
     hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
     logits: torch.Tensor = model.get_output_embeddings()(hidden)
     return logits
