@@ -4,6 +4,8 @@ Who acts on it: nobody begins anything while a pause is in force (`actors.pausin
 says so with `control.applied`. A pause outlasts the system: a run that is started later waits, too.
 """
 
+import re
+from contextlib import aclosing
 from typing import Any, Literal
 
 import msgspec
@@ -13,11 +15,15 @@ from app.appending import ROLE, append_fact
 from app.going_on import works_on
 from app.runs import RunHandle
 from core.errors import SettingsError
-from events.catalogue import ControlRequested
+from events.catalogue import ControlRequested, EpisodeRequested, EpisodeStarted
 from events.codec import decode
 from events.envelope import Recorded
 from events.log import EventLog
-from events.subjects import family_wildcard
+from events.reader import skim
+from events.subjects import family_wildcard, subject_of
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
+"""What stands for itself in a subject."""
 
 Command = Literal["pause", "resume", "drain", "cancel"]
 
@@ -41,7 +47,7 @@ async def ask_run(
     """Append the command.
 
     Raises:
-        SettingsError: it would change nothing, or there is nobody to do it.
+        SettingsError: it would change nothing, is about an episode that the log does not have, or there is nobody to do it.
         BrokerUnreachable, LogFull: it could not be appended.
 
     """
@@ -55,6 +61,14 @@ async def ask_run(
         async with run.connect_log(ROLE) as log:
             pauses = await pauses_in_force(log)
         _require_change(run.name, command, pauses, whose=given.get("of", author))
+    if command == "cancel":
+        async with run.connect_log(ROLE) as log:
+            known = await _was_requested(log, given["episode"])
+        if not known:
+            raise SettingsError(
+                f"run {run.name} has no episode {given['episode']!r} to cancel. Which there are: "
+                f"hindcast episode list --run {run.name}"
+            )
     fact = ControlRequested(command=command, arguments=given, author=author, reason=reason)
     position = await append_fact(run, fact, entity=run.name)
     return Asked(
@@ -82,6 +96,19 @@ async def pauses_in_force(log: EventLog) -> dict[str, str]:
     for recorded in reversed(told):
         pauses.apply(recorded)
     return pauses.reasons
+
+
+async def _was_requested(log: EventLog, episode: str) -> bool:
+    """Whether the log knows an episode: one look where it was started, else its request is looked for in the whole log."""
+    started = subject_of(log.run, EpisodeStarted, key=episode)
+    if _TOKEN.fullmatch(episode) and await log.last_under(started) is not None:
+        return True
+    end = (await log.identity()).last
+    async with aclosing(skim(log, family="request", until=end)) as recordeds:
+        async for recorded in recordeds:
+            if isinstance(recorded.fact, EpisodeRequested) and recorded.fact.episode == episode:
+                return True
+    return False
 
 
 def _require_change(run: str, command: str, pauses: dict[str, str], *, whose: str) -> None:

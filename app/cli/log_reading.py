@@ -12,6 +12,7 @@ from app.cli.events import as_line, describe
 from app.cli.options import PLACES
 from app.cli.output import print_json, print_text
 from app.sources import open_source
+from core.errors import NoSuchPlace
 from events.envelope import Recorded
 from events.log import EventLog
 from events.places import parse_place, position_of
@@ -51,10 +52,16 @@ BAR_EVENTS = 500
 
 
 async def after_place(log: EventLog, place: str | None) -> int:
-    """The position that `--from` means; a number is taken as it is, and may lie beyond either end. Raises NoSuchPlace."""
-    if place is None or place.isdecimal():
-        return int(place or 0)
-    return await position_of(log, parse_place(place))
+    """The position that `--from` means; a number may lie before the log's beginning. Raises NoSuchPlace."""
+    if place is None or not place.isdecimal():
+        return 0 if place is None else await position_of(log, parse_place(place))
+    position, last = int(place), (await log.identity()).last
+    if position > last:
+        raise NoSuchPlace(
+            f"nothing can follow position {place}: the log of run {log.run} ends at position {last}. Give a position up "
+            "to there; if this one is the cursor of an earlier command on this run, the log has lost events since."
+        )
+    return position
 
 
 class Cursor:

@@ -212,9 +212,16 @@ def test_stats_add_up(handle: RunHandle) -> None:
     [
         (("log", "show", "99999"), r"no position 99999 in the log; it holds 1 to \d+", 2),
         (("log", "show"), "takes either a POSITION or --episode", 2),
+        (
+            ("log", "tail", "--after", "99999"),
+            r"nothing can follow position 99999: .* ends at position \d+\.",
+            2,
+        ),
         (("log", "tail", "--type", "step.tken"), "the nearest is step.taken", 2),
         (("log", "grep", "("), "is not a regular expression", 2),
         (("episode", "show", "ep_none"), "there is no episode 'ep_none'", 1),
+        (("ctl", "cancel", "ep_none"), "run tale has no episode 'ep_none' to cancel", 2),
+        (("ctl", "cancel", "*"), r"run tale has no episode '\*' to cancel", 2),
         (("run", "show", "nosuch"), "there is no run 'nosuch' in .*; there are: tale", 1),
         (("run", "show", "--as-of", "99999"), "the read model knows positions 0 to", 1),
         (
@@ -244,6 +251,18 @@ def test_a_word_that_no_episode_has_is_refused_rather_than_found_nowhere(
     result = call(handle.home, *command, option, "sucess")
     assert result.exit_code == 2
     assert "'sucess' is not one of" in result.output
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_an_episode_that_was_requested_can_be_cancelled(
+    handle: RunHandle, tmp_path: Path, *, started: bool
+) -> None:
+    requested = [told for told in FACTS if isinstance(told.fact, EpisodeRequested)]
+    facts = FACTS if started else requested[:1]
+    asyncio.run(make_home(tmp_path / "home", facts))
+    asked = call(tmp_path / "home", "ctl", "cancel", requested[0].fact.episode, "--json")
+    assert asked.exit_code == 0, asked.output
+    assert json.loads(asked.stdout)["position"] == len(facts) + 1
 
 
 # --- the read model
