@@ -25,6 +25,20 @@ async def measure():
 with taking_children_along():
     asyncio.run(measure())
 """
+IN_PEACE = """
+import asyncio, os, signal
+from contextlib import suppress
+from app.cli.bench.stopping import taking_children_along
+
+async def measure():
+    asyncio.get_running_loop().call_soon(os.kill, os.getpid(), signal.SIGTERM)
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+
+with taking_children_along():
+    asyncio.run(measure())
+print("measured")
+"""
 ENDS_S = 120
 
 
@@ -40,3 +54,16 @@ def test_stopped_while_it_serves_a_site(number: signal.Signals) -> None:
     assert said == "left\n"
     assert complained == ""
     assert process.returncode == 128 + number
+
+
+def test_what_is_stopped_is_no_measurement_though_nothing_failed() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", IN_PEACE],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=ENDS_S,
+        check=False,
+    )
+    assert (ended.stdout, ended.stderr) == ("", "")
+    assert ended.returncode == 128 + signal.SIGTERM

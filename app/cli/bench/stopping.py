@@ -48,6 +48,8 @@ def taking_children_along() -> Iterator[None]:
     os.environ[STARTER] = str(os.getpid())
     try:
         yield
+        if asked:  # the cancelled part ended in peace: what came out is no measurement
+            raise SystemExit(128 + asked[0])
     except BaseException:
         if asked:  # whatever it is, it came of what the signal ended
             raise SystemExit(128 + asked[0]) from None
