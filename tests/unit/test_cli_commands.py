@@ -257,10 +257,11 @@ def test_a_word_that_no_episode_has_is_refused_rather_than_found_nowhere(
 def test_an_episode_that_was_requested_can_be_cancelled(
     handle: RunHandle, tmp_path: Path, *, started: bool
 ) -> None:
-    requested = [told for told in FACTS if isinstance(told.fact, EpisodeRequested)]
-    facts = FACTS if started else requested[:1]
+    first, fact = next((told, told.fact) for told in FACTS if isinstance(told.fact, EpisodeRequested))
+    assert isinstance(fact, EpisodeRequested)
+    facts = FACTS if started else [first]
     asyncio.run(make_home(tmp_path / "home", facts))
-    asked = call(tmp_path / "home", "ctl", "cancel", requested[0].fact.episode, "--json")
+    asked = call(tmp_path / "home", "ctl", "cancel", fact.episode, "--json")
     assert asked.exit_code == 0, asked.output
     assert json.loads(asked.stdout)["position"] == len(facts) + 1
 
