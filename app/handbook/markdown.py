@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 _CODE = re.compile(r"(`+.*?`+)")
-_LINK = re.compile(r"\[([^\]]+)\]\(([^)\s]+)\)")
+_LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -29,14 +29,16 @@ def relink(text: str, places: dict[str, str]) -> str:
     """Links of a repository's page as links of a site's page.
 
     places: target as the page writes it, without what follows `#` -> target on the site. What has no place on the site
-    (a source file) becomes its name alone.
+    (a source file) becomes its name alone, a picture nothing.
     """
 
     def place(found: re.Match[str]) -> str:
-        words, target = found.groups()
+        picture, words, target = found.groups()
         path, mark, part = target.partition("#")
         if "://" in target or not path:
             return found.group()
-        return f"[{words}]({places[path]}{mark}{part})" if path in places else words
+        if path in places:
+            return f"{picture}[{words}]({places[path]}{mark}{part})"
+        return "" if picture else words
 
     return _LINK.sub(place, text)

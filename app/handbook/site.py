@@ -55,7 +55,8 @@ def sources() -> dict[Path, str]:
 def _moved(source: Path, place: str, pictures: Collection[str]) -> str:
     """A page's text with links and pictures as its new place needs them."""
     depth = "../" * place.count("/")
-    places = {}
+    # those of the repository give way to those that were made on the spot
+    places = {f"docs/pictures/{name}.png": f"{depth}pictures/{name}.png" for name in pictures}
     for other, where in sources().items():
         for written in {_relative(other, source), other.relative_to(ROOT).as_posix()}:
             places[written] = depth + where

@@ -80,6 +80,14 @@ def test_links_follow_a_page_to_its_place_and_files_become_words() -> None:
     )
 
 
+def test_a_picture_of_the_readme_becomes_that_of_the_site_or_nothing() -> None:
+    text = "before ![A page](docs/pictures/overview.png) after"
+    assert relink(text, {"docs/pictures/overview.png": "pictures/overview.png"}) == (
+        "before ![A page](pictures/overview.png) after"
+    )
+    assert relink(text, {}) == "before  after"
+
+
 def test_every_page_is_on_the_site_in_its_navigation_and_every_link_leads_to_one(tmp_path: Path) -> None:
     picture = tmp_path / "overview.png"
     picture.write_bytes(b"png")
