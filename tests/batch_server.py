@@ -20,6 +20,7 @@ class BatchServer(ChatServer):
         """Whether batches have ended when they are looked at."""
         self.forgets_to_say = False
         """Whether the connection is lost in the moment in which a batch is begun."""
+        self.takes_key = True
         self.refuses = ""
         """Why batches are not begun; empty: they are."""
 
@@ -39,6 +40,8 @@ class BatchServer(ChatServer):
             writer.close()
 
     def _said(self, method: str, path: str, content: bytes) -> Response | None:
+        if not self.takes_key:
+            return Response(b'{"error": {"message": "no such key"}}', 401)
         match (method, path.strip("/").split("/")):
             case ("POST", ["files"]):
                 name = f"file-{len(self.files)}"

@@ -55,9 +55,11 @@ logger = structlog.get_logger(__name__)
 class NotAnswered(Exception):
     """There is no answer to the questions of a batch, or to one of them."""
 
-    def __init__(self, trouble: Trouble, reason: str) -> None:
+    def __init__(self, trouble: Trouble, reason: str, *, settled: bool) -> None:
+        """`settled`: there never will be one; else a batch may be under way, and paid for, that answers later."""
         super().__init__(reason)
         self.trouble: Trouble = trouble
+        self.settled = settled
 
 
 class Kept(msgspec.Struct, kw_only=True):
@@ -103,6 +105,8 @@ class Batches:
         self._waiting: dict[str, _Waiting] = {}
         self._gathered: dict[str, Mapping[str, Any]] = {}
         self._full = asyncio.Event()
+        self._settling = asyncio.Lock()
+        """Many answers of one batch are settled at once, and all of them change its file."""
         self._followed: set[str] = set()
         self._answers: dict[str, Line] = {}
 
@@ -143,10 +147,16 @@ class Batches:
         if kept is None:
             return
         kept.questions.remove(question)
-        if not kept.questions:
-            await asyncio.to_thread(self._place(kept).unlink, missing_ok=True)
-        elif not remembered:
-            await asyncio.to_thread(self._write, kept)
+        async with self._settling:
+            try:
+                if not kept.questions:
+                    await asyncio.to_thread(self._place(kept).unlink, missing_ok=True)
+                elif not remembered:
+                    await asyncio.to_thread(self._write, kept)
+            except (
+                OSError
+            ) as error:  # the answer is worth more: a later process looks at this batch once more
+                logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
 
     def _start(self, work: Any) -> None:
         task = self._tasks.create_task(work, context=Context())  # whoever asks first has limits of its own
@@ -155,18 +165,20 @@ class Batches:
 
     def _gather(self, question: str, body: Mapping[str, Any]) -> None:
         if not self._gathered:
-            self._full.clear()
-            self._start(self._send())
+            self._gathered, self._full = {}, asyncio.Event()
+            self._start(self._send(self._gathered, self._full))
         self._gathered[question] = body
         if len(self._gathered) >= self._settings.batch_questions:
             self._full.set()
+            self._gathered = {}  # what is asked before the full one is on its way goes into the next
 
-    async def _send(self) -> None:
+    async def _send(self, asked: Mapping[str, Mapping[str, Any]], full: asyncio.Event) -> None:
         """Wait for what else is asked, and begin a batch of it all."""
-        waiting = asyncio.ensure_future(self._full.wait())
+        waiting = asyncio.ensure_future(full.wait())
         await asyncio.wait({waiting}, timeout=self._settings.batch_gather_s)
         waiting.cancel()
-        asked, self._gathered = self._gathered, {}
+        if self._gathered is asked:
+            self._gathered = {}
         questions = sorted(asked)
         key = digest_hex(msgspec.json.encode([self._settings.base_url, questions]))
         kept = Kept(key=key, base_url=self._settings.base_url, questions=questions)
@@ -242,11 +254,14 @@ class Batches:
                 break
             if batch.status == FAILED:
                 why = msgspec.json.encode(batch.errors).decode()[:300]
-                raise NotAnswered("rejected", f"the server does not take batch {kept.batch}: {why}")
+                raise NotAnswered(
+                    "rejected", f"the server does not take batch {kept.batch}: {why}", settled=True
+                )
             if clock() > until:
                 raise NotAnswered(
                     "outage",
                     f"batch {kept.batch} is {batch.status} after {settings.batch_wait_s:g} s (endpoint.batch_wait_s)",
+                    settled=False,
                 )
             await self._sleep(settings.batch_poll_s)
         found: dict[str, Line] = {}
@@ -256,7 +271,7 @@ class Batches:
                 try:
                     found |= read_lines(content)
                 except Unreadable as error:
-                    raise NotAnswered("outage", str(error)) from None
+                    raise NotAnswered("outage", str(error), settled=False) from None
         return found
 
     async def _asked(self, request: Callable[[], Awaitable[Any]], kind: type[Read]) -> Read:
@@ -264,19 +279,25 @@ class Batches:
         try:
             return msgspec.json.decode(content, type=kind)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-            raise NotAnswered("outage", f"the server's Batch API sent no {kind.__name__}: {error}") from None
+            raise NotAnswered(
+                "outage", f"the server's Batch API sent no {kind.__name__}: {error}", settled=False
+            ) from None
 
     async def _give_up(self, kept: Kept, error: Exception) -> None:
-        """Tell whoever waits. What the server does not take is let go of; after an outage the batch is looked for again."""
+        """Tell whoever waits. What the server does not take is let go of; after an outage, or a key that it does not
+        take, the batch is looked for again."""
         self._followed.discard(kept.key)
-        failure = error if isinstance(error, NotAnswered) else NotAnswered("outage", str(error))
+        failure = (
+            error if isinstance(error, NotAnswered) else NotAnswered("outage", str(error), settled=False)
+        )
         logger.warning("a batch came to nothing", batch=kept.batch, reason=str(failure))
         asked = list(kept.questions)
-        if failure.trouble == "rejected":
+        if failure.settled:
             await self._forget(kept)
         for question in asked:
             if (waiting := self._waiting.pop(question, None)) is not None and not waiting.line.done():
-                waiting.line.set_exception(NotAnswered(failure.trouble, str(failure)))
+                again = NotAnswered(failure.trouble, str(failure), settled=failure.settled)
+                waiting.line.set_exception(again)
 
     async def _forget(self, kept: Kept) -> None:
         for question in kept.questions:

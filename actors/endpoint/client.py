@@ -278,7 +278,7 @@ class Endpoint:
             with uncounted():  # a day is no slowness of whoever asks
                 line = await batches.answer(question, body)
         except NotAnswered as error:
-            raise _Failed(error.trouble, str(error), settled=error.trouble == "rejected") from None
+            raise _Failed(error.trouble, str(error), settled=error.settled) from None
         return self._said_in_batch(line)
 
     def _said_in_batch(self, line: Line) -> Completion:
@@ -292,7 +292,10 @@ class Endpoint:
             if status == OK:
                 return read_completion(content)
             said = said_in(content)
-            raise self._status_means(status, said.code, said.message or "", wait_s=None)
+            failed = self._status_means(status, said.code, said.message or "", wait_s=None)
+            if isinstance(failed, _Failed):
+                failed.settled = True  # it is said of this question, by a batch that has ended
+            raise failed
         except (Unreadable, _Passing) as error:
             raise _Failed("outage", f"in a batch: {error}") from None
 
@@ -312,7 +315,8 @@ class Endpoint:
         try:
             return await self._tried(asked)
         except _Failed as failed:
-            raise NotAnswered(failed.trouble, str(failed)) from None
+            settled = failed.settled and failed.trouble == "rejected"
+            raise NotAnswered(failed.trouble, str(failed), settled=settled) from None
 
     async def _tried(self, asked: Callable[[], Awaitable[Value]]) -> Value:
         """What comes of a request, tried again while that may help. Raises _Failed, and what else `asked` raises but _Passing."""
@@ -378,6 +382,7 @@ class Endpoint:
                 "rejected",
                 f"{self.settings.base_url} does not take the key in {self.settings.key_variable} (status {status}; "
                 "endpoint.key_variable)",
+                settled=False,  # with the right key a batch that is under way answers
             )
         if (status in PASSING and code != QUOTA) or status >= 500:
             return _Passing(words, wait_s=wait_s)

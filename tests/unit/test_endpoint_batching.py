@@ -210,6 +210,37 @@ async def test_a_batch_that_takes_too_long_is_an_outage_and_stays_waited_for(tmp
     assert len(server.batches) == 1
 
 
+async def test_a_key_that_is_not_taken_gives_no_batch_up_that_is_under_way(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        await interrupted(server, tmp_path, 1, 2)
+        server.takes_key = False
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1, 2)) == ["rejected", "rejected"]
+        server.takes_key = server.finish = True
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1, 2)) == [1, 2]
+    assert len(server.batches) == 1, "it is paid for once"
+    assert kept(tmp_path) == []
+
+
+async def test_a_batch_of_which_nothing_came_troubles_nobody_who_asked(tmp_path: Path) -> None:
+    with serving(BatchServer(lambda _: Drops())) as server:
+        async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=200) as endpoint:
+            answers = await ask(endpoint, *range(200))
+    assert set(values(answers)) == {"outage"}
+    assert kept(tmp_path) == []
+
+
+async def test_no_batch_has_more_questions_than_the_settings_say(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        async with endpoint_of(server, tmp_path, batch_questions=3) as endpoint:
+            assert values(await ask(endpoint, *range(40))) == list(range(40))
+        sizes = [len(file.splitlines()) for name, file in server.files.items() if name.startswith("file-")]
+    assert max(sizes) == 3
+    assert sum(sizes) == 40
+
+
 def test_batches_need_a_place_that_outlives_the_process() -> None:
     endpoint: list[Any] = ["endpoint.base_url=http://h/v1", "endpoint.model=m", "endpoint.remembered=false"]
     with pytest.raises(SettingsError, match=r"endpoint\.remembered = true"):
