@@ -219,4 +219,4 @@ def _read_without_pictures(raw: Raw) -> Raw:
 @step("checkpoint.saved", since=1)
 def _saved_in_one_piece(raw: Raw) -> Raw:
     """Version 2 names what each process of a learner wrote; before it one process wrote all."""
-    return raw | {"shards": ()}
+    return raw | {"shards": []}
