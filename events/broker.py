@@ -5,7 +5,6 @@ the first start and lie in files that only their owner can read; they never stan
 """
 
 import json
-import os
 import secrets
 import shutil
 import socket
@@ -18,6 +17,7 @@ import msgspec
 
 import events.catalogue  # noqa: F401  # fills the registry
 from core.errors import BrokerUnreachable, HindcastError
+from events.disk import Disk
 from events.registry import BY_NAME
 
 HOST = "127.0.0.1"
@@ -210,10 +210,5 @@ def _secret(path: Path) -> str:
 
 
 def write_private(path: Path, content: str) -> None:
-    """Readable by the owner from its first moment; complete or not there."""
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
+    """Readable by the owner from its first moment; complete and durable, or not there."""
+    Disk().replace(path, content.encode(), mine=secrets.token_hex(4))

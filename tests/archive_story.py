@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from core.settings import LogSettings
-from events.archive.disk import Disk
 from events.archive.log import ArchiveLog
 from events.archive.reading import ArchiveReader
 from events.archive.writer import ArchiveWriter
 from events.catalogue import WaitExceeded
 from events.continual import ContinualStream
+from events.disk import Disk
 from events.envelope import Record, Stored
 from events.jetstream import JetStreamLog
 from events.log import Expectation, LogIdentity

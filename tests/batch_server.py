@@ -14,6 +14,7 @@ class BatchServer(ChatServer):
     def __init__(self, rule: Rule) -> None:
         super().__init__(rule)
         self.files: dict[str, bytes] = {}
+        """By name; what answers stand in has another kind of name than what was sent."""
         self.batches: dict[str, dict[str, Any]] = {}
         self.polled = threading.Event()
         self.finish = True
@@ -21,8 +22,17 @@ class BatchServer(ChatServer):
         self.forgets_to_say = False
         """Whether the connection is lost in the moment in which a batch is begun."""
         self.takes_key = True
+        self.down_for = 0
+        """Looks at batches and files that come to nothing before one does not."""
+        self.written = json.dumps
+        """How a line of a file of answers is written."""
         self.refuses = ""
         """Why batches are not begun; empty: they are."""
+
+    def sent(self) -> list[list[str]]:
+        """What was asked in each file that came in."""
+        files = [content.splitlines() for name, content in self.files.items() if name.startswith("file-")]
+        return [[json.loads(line)["body"]["messages"][-1]["content"] for line in lines] for lines in files]
 
     async def _talk(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -42,6 +52,9 @@ class BatchServer(ChatServer):
     def _said(self, method: str, path: str, content: bytes) -> Response | None:
         if not self.takes_key:
             return Response(b'{"error": {"message": "no such key"}}', 401)
+        if method == "GET" and self.down_for:
+            self.down_for -= 1
+            return None if self.down_for % 2 else _json({"error": {"message": "down"}}, 503)
         match (method, path.strip("/").split("/")):
             case ("POST", ["files"]):
                 name = f"file-{len(self.files)}"
@@ -76,7 +89,7 @@ class BatchServer(ChatServer):
                 question = json.loads(line)
                 self.asked.append(question["body"])
                 answer = _line(question["custom_id"], self.rule(question["body"]))
-                (good if answer["error"] is None else bad).append(json.dumps(answer))
+                (good if answer["error"] is None else bad).append(self.written(answer))
             for kind, lines in (("output_file_id", good), ("error_file_id", bad)):
                 if lines:
                     batch[kind] = f"{kind}-{name}"
@@ -91,8 +104,8 @@ def _line(name: str, reaction: Reaction) -> dict[str, Any]:
     return {"custom_id": name, "response": response, "error": None}
 
 
-def _json(value: Any) -> Response:
-    return Response(json.dumps(value).encode())
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(json.dumps(value).encode(), status)
 
 
 def _none(name: str) -> Response:

@@ -61,6 +61,10 @@ class Line(msgspec.Struct):
     error: LineError | None = None
 
 
+class _Question(msgspec.Struct):
+    custom_id: str
+
+
 class _Error(msgspec.Struct):
     error: LineError = msgspec.field(default_factory=LineError)
 
@@ -72,12 +76,33 @@ def question_line(question: str, body: Mapping[str, Any]) -> bytes:
 
 
 def read_lines(content: bytes) -> dict[str, Line]:
-    """The answers of a file by question. Raises Unreadable."""
+    """The answers of a file by question; one that cannot be read is an error of its question alone.
+
+    Raises:
+        Unreadable: there is content, and no line of it names a question.
+
+    """
+    found, unreadable = {}, ""
+    for line in filter(bytes.strip, content.splitlines()):
+        try:
+            read = msgspec.json.decode(line, type=Line)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            unreadable = str(error)
+            if (name := _question_of(line)) is None:
+                continue
+            read = Line(custom_id=name, error=LineError(code="unreadable", message=unreadable))
+        found[read.custom_id] = read
+    if unreadable and not found:
+        raise Unreadable(f"a batch's file holds no line that is an answer: {unreadable}")
+    return found
+
+
+def _question_of(line: bytes) -> str | None:
+    """Whose answer a line is that cannot be read as one; None: it does not say."""
     try:
-        lines = [msgspec.json.decode(line, type=Line) for line in content.splitlines() if line.strip()]
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Unreadable(f"a batch's file holds a line that is no answer: {error}") from None
-    return {line.custom_id: line for line in lines}
+        return msgspec.json.decode(line, type=_Question).custom_id
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return None
 
 
 def said_in(body: bytes) -> LineError:

@@ -4,17 +4,17 @@
        │        (kept in a file before the batch is begun, with its id as soon as there is one)
        └── a kept batch holds the question ──> that batch is waited for
 
-A question that a kept batch holds is not sent again, also by a process that starts later: a batch whose id was not written
-down before the end is found again among the server's by the key in its metadata. A batch is let go of when each of its answers is
-remembered, or was handed out and is none.
+A question that a kept batch holds is not sent again, also by a process that starts later or works beside this one
+(`actors.endpoint.batch_keeping`): a batch whose id was not written down before the end is found again among the server's by the
+key in its metadata. A batch is let go of when each of its answers is remembered, or was handed out and is none.
 
-Waits for more questions (`endpoint.batch_gather_s`, or until there are `endpoint.batch_questions`), then for the batch
-(`endpoint.batch_wait_s`, looked at every `endpoint.batch_poll_s`). One event loop.
+Waits for more questions (`endpoint.batch_gather_s`, or until there are `endpoint.batch_questions`), for another process that
+is about to begin a batch (`HELD_LOOK_S` between two looks), then for the batch (`endpoint.batch_wait_s`, looked at every
+`endpoint.batch_poll_s`), through outages of the server, too. One event loop.
 """
 
 import asyncio
-import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextvars import Context
 from pathlib import Path
 from types import TracebackType
@@ -23,7 +23,8 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 import structlog
 
-from actors.endpoint.asking import Trouble
+from actors.endpoint.asking import Completion, Trouble
+from actors.endpoint.batch_keeping import BatchFiles, Kept
 from actors.endpoint.batch_wire import (
     COMPLETIONS,
     ENDED,
@@ -38,12 +39,12 @@ from actors.endpoint.batch_wire import (
 from actors.endpoint.remembering import Memory
 from actors.endpoint.wire import Unreadable
 from core.endpoint import EndpointSettings
-from core.ids import digest_hex
 
 KEY = "hindcast"
 """Of a batch's metadata: the name that it is kept under here."""
 LISTED = 100
 """Batches of the server that are looked through for one whose id was not written down."""
+HELD_LOOK_S = 1.0
 
 Read = TypeVar("Read")
 Call = Callable[[Callable[[], Awaitable[bytes]]], Awaitable[bytes]]
@@ -62,20 +63,9 @@ class NotAnswered(Exception):
         self.settled = settled
 
 
-class Kept(msgspec.Struct, kw_only=True):
-    """A batch as it is kept in a file."""
-
-    key: str
-    base_url: str
-    questions: list[str]
-    """sha256 of each, whose answer is neither remembered nor known to be none."""
-    batch: str = ""
-    """The server's name for it; empty: it may not have come to be."""
-
-
 class _Waiting(NamedTuple):
     body: Mapping[str, Any]
-    line: asyncio.Future[Line]
+    said: asyncio.Future[Line | Completion]
 
 
 class Batches:
@@ -94,14 +84,17 @@ class Batches:
         """`client`: an AsyncOpenAI; `folder`: where batches are kept."""
         self._client = client
         self._settings = settings
-        self._folder = folder
-        self._memory = memory
+        self._files = BatchFiles(folder, base_url=settings.base_url, memory=memory)
         self._call = call
         self._sleep = sleep
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
         self._kept: dict[str, Kept] = {}
         """By question."""
+        self._own: set[str] = set()
+        """Keys of all that this process has kept or waited for."""
+        self._written: dict[str, int] = {}
+        """By key: how many questions its file was last written with."""
         self._waiting: dict[str, _Waiting] = {}
         self._gathered: dict[str, Mapping[str, Any]] = {}
         self._full = asyncio.Event()
@@ -112,8 +105,8 @@ class Batches:
 
     async def __aenter__(self) -> Self:
         """With what earlier processes left."""
-        for kept in await asyncio.to_thread(self._left):
-            self._kept |= dict.fromkeys(kept.questions, kept)
+        for kept in await asyncio.to_thread(self._files.left):
+            self._know(kept, kept.questions)
         await self._tasks.__aenter__()
         return self
 
@@ -125,8 +118,8 @@ class Batches:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)  # an error of whoever asked is theirs, and in no group
 
-    async def answer(self, question: str, body: Mapping[str, Any]) -> Line:
-        """What came of a question, by its digest. Raises NotAnswered."""
+    async def answer(self, question: str, body: Mapping[str, Any]) -> Line | Completion:
+        """What came of a question, by its digest; a completion: another process has asked it meanwhile. Raises NotAnswered."""
         if question in self._answers:
             return self._answers[question]
         if question not in self._waiting:
@@ -135,10 +128,9 @@ class Batches:
             kept = self._kept.get(question)
             if kept is None:
                 self._gather(question, body)
-            elif kept.key not in self._followed:
-                self._followed.add(kept.key)
-                self._start(self._follow(kept))
-        return await asyncio.shield(self._waiting[question].line)
+            else:
+                self._begin_following(kept)
+        return await asyncio.shield(self._waiting[question].said)
 
     async def settle(self, question: str, *, remembered: bool) -> None:
         """Nobody will ask for this answer again: it is `remembered`, or is none."""
@@ -148,15 +140,26 @@ class Batches:
             return
         kept.questions.remove(question)
         async with self._settling:
+            left = len(kept.questions)
             try:
-                if not kept.questions:
-                    await asyncio.to_thread(self._place(kept).unlink, missing_ok=True)
-                elif not remembered:
-                    await asyncio.to_thread(self._write, kept)
+                if not left:
+                    await asyncio.to_thread(self._files.drop, kept.key)
+                elif not remembered and self._written.get(kept.key) != left:  # else one write for many
+                    await asyncio.to_thread(self._files.write, kept)
+                    self._written[kept.key] = left
             except (
                 OSError
             ) as error:  # the answer is worth more: a later process looks at this batch once more
                 logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
+
+    def _know(self, kept: Kept, questions: Iterable[str]) -> None:
+        self._kept |= dict.fromkeys(questions, kept)
+        self._own.add(kept.key)
+
+    def _begin_following(self, kept: Kept) -> None:
+        if kept.key not in self._followed:
+            self._followed.add(kept.key)
+            self._start(self._follow(kept))
 
     def _start(self, work: Any) -> None:
         task = self._tasks.create_task(work, context=Context())  # whoever asks first has limits of its own
@@ -179,18 +182,27 @@ class Batches:
         waiting.cancel()
         if self._gathered is asked:
             self._gathered = {}
-        questions = sorted(asked)
-        key = digest_hex(msgspec.json.encode([self._settings.base_url, questions]))
-        kept = Kept(key=key, base_url=self._settings.base_url, questions=questions)
-        self._kept |= dict.fromkeys(questions, kept)
-        self._followed.add(key)
+        kept = self._files.new(sorted(asked))
         try:
-            await asyncio.to_thread(self._write, kept)
-            await self._begin(kept, b"".join(question_line(name, asked[name]) for name in questions))
+            with self._files.held(kept.key):
+                claimed = await asyncio.to_thread(self._files.claim, kept, own=frozenset(self._own))
+                for question, said in claimed.remembered.items():
+                    self._hand_out(question, said)
+                for question, other in claimed.elsewhere.items():
+                    self._know(other, [question])
+                for other in {other.key: other for other in claimed.elsewhere.values()}.values():
+                    self._begin_following(other)
+                if kept.questions:
+                    self._know(kept, kept.questions)
+                    self._followed.add(kept.key)
+                    await self._begin(
+                        kept, b"".join(question_line(name, asked[name]) for name in kept.questions)
+                    )
         except (NotAnswered, OSError) as error:
             await self._give_up(kept, error)
             return
-        await self._follow(kept)
+        if kept.questions:
+            await self._follow(kept)
 
     async def _begin(self, kept: Kept, lines: bytes) -> None:
         files, batches = self._client.files.with_raw_response, self._client.batches.with_raw_response
@@ -207,19 +219,19 @@ class Batches:
             Batch,
         )
         kept.batch = begun.id
-        await asyncio.to_thread(self._write, kept)
+        await asyncio.to_thread(self._files.write, kept)
         logger.info("batch begun", batch=kept.batch, questions=len(kept.questions))
 
     async def _follow(self, kept: Kept) -> None:
         """Wait for a batch, and hand out its answers."""
         asked = list(kept.questions)
+        until = asyncio.get_running_loop().time() + self._settings.batch_wait_s
         try:
-            if not kept.batch and not await self._found(kept):
-                await self._forget(kept)
+            if not kept.batch and not await self._stands(kept, until):
                 for question in set(asked) & self._waiting.keys():
                     self._gather(question, self._waiting[question].body)
                 return
-            lines = await self._lines(kept)
+            lines = await self._lines(kept, until)
         except (NotAnswered, OSError) as error:
             await self._give_up(kept, error)
             return
@@ -229,27 +241,51 @@ class Batches:
         for question in asked:
             line = lines.get(question, Line(custom_id=question))
             self._answers[question] = line
-            if (waiting := self._waiting.pop(question, None)) is not None and not waiting.line.done():
-                waiting.line.set_result(line)
+            self._hand_out(question, line)
 
-    async def _found(self, kept: Kept) -> bool:
-        """Whether the server has a batch of this key, whose id was not written down."""
+    def _hand_out(self, question: str, said: Line | Completion) -> None:
+        if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
+            waiting.said.set_result(said)
+
+    async def _stands(self, kept: Kept, until: float) -> bool:
+        """Whether a batch without a name was begun after all; it is let go of if not. Raises NotAnswered."""
+        while True:
+            with self._files.held(kept.key) as ours:
+                if ours:
+                    if await self._was_begun(kept, until):
+                        return True
+                    await self._forget(kept)
+                    return False
+            if asyncio.get_running_loop().time() > until:
+                raise NotAnswered("outage", "another process is beginning this batch", settled=False)
+            await self._sleep(HELD_LOOK_S)
+
+    async def _was_begun(self, kept: Kept, until: float) -> bool:
+        """While nobody else looks: its name is in its file by now, or the server has a batch of its key."""
+        standing = await asyncio.to_thread(self._files.read, kept.key)
+        if standing is None:
+            return False
+        if standing.batch:
+            kept.batch = standing.batch
+            return True
         batches = self._client.batches.with_raw_response
-        listed = await self._asked(lambda: batches.list(limit=LISTED), BatchList)
-        for batch in listed.data:
-            if (batch.metadata or {}).get(KEY) == kept.key:
-                kept.batch = batch.id
-                await asyncio.to_thread(self._write, kept)
-                return True
-        return False
+        listed = await self._patiently(
+            lambda: self._asked(lambda: batches.list(limit=LISTED), BatchList), until
+        )
+        found = [one.id for one in listed.data if (one.metadata or {}).get(KEY) == kept.key]
+        if found:
+            kept.batch = found[0]
+            await asyncio.to_thread(self._files.write, kept)
+        return bool(found)
 
-    async def _lines(self, kept: Kept) -> dict[str, Line]:
+    async def _lines(self, kept: Kept, until: float) -> dict[str, Line]:
         """The answers of a batch once it has ended. Raises NotAnswered."""
         settings, clock = self._settings, asyncio.get_running_loop().time
-        batches, files = self._client.batches.with_raw_response, self._client.files.with_raw_response
-        until = clock() + settings.batch_wait_s
+        batches = self._client.batches.with_raw_response
         while True:
-            batch = await self._asked(lambda: batches.retrieve(kept.batch), Batch)
+            batch = await self._patiently(
+                lambda: self._asked(lambda: batches.retrieve(kept.batch), Batch), until
+            )
             if batch.status in ENDED:
                 break
             if batch.status == FAILED:
@@ -267,12 +303,38 @@ class Batches:
         found: dict[str, Line] = {}
         for name in (batch.error_file_id, batch.output_file_id):
             if name:
-                content = await self._call(lambda name=name: _content(files.content(name)))  # type: ignore[misc]
-                try:
-                    found |= read_lines(content)
-                except Unreadable as error:
-                    raise NotAnswered("outage", str(error), settled=False) from None
+                found |= await self._patiently(lambda name=name: self._lines_of(name), until)  # type: ignore[misc]
         return found
+
+    async def _lines_of(self, name: str) -> dict[str, Line]:
+        """The lines of a file by question. Raises NotAnswered."""
+        files = self._client.files.with_raw_response
+        content = await self._call(lambda: _content(files.content(name)))
+        try:
+            return read_lines(content)
+        except Unreadable as error:
+            raise NotAnswered("outage", str(error), settled=False) from None
+
+    async def _patiently(self, look: Callable[[], Awaitable[Read]], until: float) -> Read:
+        """What a look at a batch shows. It is paid for, so that an outage ends no wait for it. Raises NotAnswered."""
+        outage = False
+        while True:
+            try:
+                found = await look()
+            except NotAnswered as error:
+                if error.settled or error.trouble != "outage":
+                    raise
+                if asyncio.get_running_loop().time() > until:
+                    waited = f"{self._settings.batch_wait_s:g} s (endpoint.batch_wait_s)"
+                    raise NotAnswered("outage", f"{error}; so after {waited}", settled=False) from None
+                if not outage:
+                    outage = True
+                    logger.warning("batches cannot be looked at: trying further", reason=str(error))
+            else:
+                if outage:
+                    logger.info("batches can be looked at again")
+                return found
+            await self._sleep(self._settings.batch_poll_s)
 
     async def _asked(self, request: Callable[[], Awaitable[Any]], kind: type[Read]) -> Read:
         content = await self._call(lambda: _content(request()))
@@ -295,41 +357,15 @@ class Batches:
         if failure.settled:
             await self._forget(kept)
         for question in asked:
-            if (waiting := self._waiting.pop(question, None)) is not None and not waiting.line.done():
+            if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
                 again = NotAnswered(failure.trouble, str(failure), settled=failure.settled)
-                waiting.line.set_exception(again)
+                waiting.said.set_exception(again)
 
     async def _forget(self, kept: Kept) -> None:
         for question in kept.questions:
-            self._kept.pop(question, None)
-        await asyncio.to_thread(self._place(kept).unlink, missing_ok=True)
-
-    def _left(self) -> list[Kept]:
-        """What is kept of this server's batches, less what is remembered by now."""
-        found = []
-        for place in sorted(self._folder.glob("*.json")):
-            try:
-                kept = msgspec.json.decode(place.read_bytes(), type=Kept)
-            except (OSError, msgspec.DecodeError):
-                continue  # another process is done with it, or it was damaged: its questions are asked again
-            if kept.base_url != self._settings.base_url:
-                continue
-            kept.questions = [name for name in kept.questions if self._memory.find(name) is None]
-            if kept.questions:
-                found.append(kept)
-            else:
-                place.unlink(missing_ok=True)
-        return found
-
-    def _write(self, kept: Kept) -> None:
-        place = self._place(kept)
-        place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        mine = place.with_suffix(f".{os.getpid()}")
-        mine.write_bytes(msgspec.json.encode(kept))
-        mine.replace(place)
-
-    def _place(self, kept: Kept) -> Path:
-        return self._folder / f"{kept.key}.json"
+            if self._kept.get(question) is kept:
+                del self._kept[question]
+        await asyncio.to_thread(self._files.drop, kept.key)
 
 
 async def _content(response: Awaitable[Any]) -> bytes:

@@ -30,13 +30,13 @@ from actors.endpoint.asking import (
     Message,
     Read,
     Schema,
-    Trouble,
     Unanswered,
     Value,
     request_digest,
 )
 from actors.endpoint.batch_wire import Line, said_in
 from actors.endpoint.batching import Batches, NotAnswered
+from actors.endpoint.failing import Failed, Passing
 from actors.endpoint.pace import LONGEST_HOLD_S, Pace
 from actors.endpoint.remembering import Memory
 from actors.endpoint.spans import request_span
@@ -60,25 +60,6 @@ BATCHES = "batches"
 """Folder of the memory that holds the batches under way."""
 
 logger = structlog.get_logger(__name__)
-
-
-class _Passing(Exception):
-    """A request came to nothing, and a later one may not."""
-
-    def __init__(self, reason: str, *, wait_s: float | None = None) -> None:
-        super().__init__(reason)
-        self.wait_s = wait_s
-        """As the server asked; None: it did not."""
-
-
-class _Failed(Exception):
-    """A question came to nothing."""
-
-    def __init__(self, trouble: Trouble, reason: str, *, settled: bool = True) -> None:
-        super().__init__(reason)
-        self.trouble: Trouble = trouble
-        self.settled = settled
-        """False: a batch is still under way that may answer after all."""
 
 
 class Endpoint:
@@ -185,13 +166,13 @@ class Endpoint:
         bill = Bill(self.settings, request=digest, share=share)
         remembered = await asyncio.to_thread(self._memory.find, digest)
         if remembered is not None:
-            with suppress(_Failed):  # kept by another version that read it otherwise: it is asked again
+            with suppress(Failed):  # kept by another version that read it otherwise: it is asked again
                 value = _read(remembered, read)
                 bill.add(remembered)
                 return Answered(value=value, consulted=bill.total())
         try:
             completion, value = await self._answer(body, read, bill)
-        except _Failed as failed:
+        except Failed as failed:
             logger.warning("the endpoint gave no answer", trouble=failed.trouble, reason=str(failed))
             if failed.settled:
                 await self._settle(bill, remembered=False)
@@ -234,13 +215,13 @@ class Endpoint:
     async def _answer(
         self, body: Mapping[str, Any], read: Read[Value], bill: Bill
     ) -> tuple[Completion, Value]:
-        """An answer in the form asked for. Raises _Failed."""
+        """An answer in the form asked for. Raises Failed."""
         asked = dict(body)
         for repair in range(REPAIRS + 1):
             completion = await self._completion(asked, bill)
             try:
                 return completion, _read(completion, read)
-            except _Failed as failed:
+            except Failed as failed:
                 if repair == REPAIRS:
                     raise
                 said = {"role": "assistant", "content": completion.text or "-"}
@@ -252,7 +233,7 @@ class Endpoint:
         raise AssertionError("the last repair returns or raises")
 
     async def _completion(self, body: Mapping[str, Any], bill: Bill) -> Completion:
-        """What the server says to one request, alone or in a batch. Raises _Failed."""
+        """What the server says to one request, alone or in a batch. Raises Failed."""
 
         async def asked() -> Completion:
             bill.tries += 1
@@ -265,39 +246,42 @@ class Endpoint:
                 completion = await self._tried(asked)
         except Refused as refused:
             bill.add(refused.completion)
-            raise _Failed("refusal", str(refused)) from None
+            raise Failed("refusal", str(refused)) from None
         bill.add(completion)
         return completion
 
     async def _batched(self, batches: Batches, body: Mapping[str, Any], bill: Bill) -> Completion:
-        """What a batch says to one request. Raises _Failed, Refused."""
+        """What a batch says to one request. Raises Failed, Refused."""
         question = request_digest(self.settings.base_url, body)
         bill.batched.append(question)
         bill.tries += 1
         try:
             with uncounted():  # a day is no slowness of whoever asks
-                line = await batches.answer(question, body)
+                said = await batches.answer(question, body)
         except NotAnswered as error:
-            raise _Failed(error.trouble, str(error), settled=error.settled) from None
-        return self._said_in_batch(line)
+            raise Failed(error.trouble, str(error), settled=error.settled) from None
+        if isinstance(said, Completion):
+            bill.tries -= 1  # of another process, which has paid
+            return said
+        return self._said_in_batch(said)
 
     def _said_in_batch(self, line: Line) -> Completion:
-        """Raises _Failed, Refused."""
+        """Raises Failed, Refused."""
         if line.response is None:
             error = line.error
             why = "nothing" if error is None else f"{error.code or ''} {error.message or ''}".strip()
-            raise _Failed("outage", f"the batch ended without an answer to this question ({why})")
+            raise Failed("outage", f"the batch ended without an answer to this question ({why})")
         status, content = line.response.status_code, bytes(line.response.body)
         try:
             if status == OK:
                 return read_completion(content)
             said = said_in(content)
             failed = self._status_means(status, said.code, said.message or "", wait_s=None)
-            if isinstance(failed, _Failed):
+            if isinstance(failed, Failed):
                 failed.settled = True  # it is said of this question, by a batch that has ended
             raise failed
-        except (Unreadable, _Passing) as error:
-            raise _Failed("outage", f"in a batch: {error}") from None
+        except (Unreadable, Passing) as error:
+            raise Failed("outage", f"in a batch: {error}") from None
 
     async def _called(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
         """A request of the Batch API. Raises NotAnswered."""
@@ -308,25 +292,25 @@ class Endpoint:
                 async with asyncio.timeout(self.settings.timeout_s):
                     return await request()
             except (TimeoutError, openai.APIConnectionError) as error:
-                raise _Passing(f"no answer of its Batch API ({error.__cause__ or error})") from None
+                raise Passing(f"no answer of its Batch API ({error.__cause__ or error})") from None
             except openai.APIStatusError as error:
                 raise self._said_no(error) from None
 
         try:
             return await self._tried(asked)
-        except _Failed as failed:
+        except Failed as failed:
             settled = failed.settled and failed.trouble == "rejected"
             raise NotAnswered(failed.trouble, str(failed), settled=settled) from None
 
     async def _tried(self, asked: Callable[[], Awaitable[Value]]) -> Value:
-        """What comes of a request, tried again while that may help. Raises _Failed, and what else `asked` raises but _Passing."""
+        """What comes of a request, tried again while that may help. Raises Failed, and what else `asked` raises but Passing."""
         assert self._pace is not None, "the endpoint is not open"
         settings = self.settings
         for further in range(settings.retries + 1):
             try:
                 async with self._pace.turn():
                     return await asked()
-            except _Passing as passing:
+            except Passing as passing:
                 reason, wait_s = str(passing), passing.wait_s
             if further == settings.retries or (wait_s is not None and wait_s > LONGEST_HOLD_S):
                 break
@@ -334,12 +318,12 @@ class Endpoint:
                 self._pace.hold(wait_s)
             else:  # also where the server says that it may be asked at once: it was, in vain
                 await self._sleep(settings.backoff_s * 2**further * self._random.uniform(0.5, 1.0))
-        raise _Failed(
+        raise Failed(
             "outage", f"{settings.base_url} was asked {further + 1} times in vain, at last: {reason}"
         )
 
     async def _request(self, body: Mapping[str, Any]) -> Completion:
-        """One request. Raises _Passing, Refused, _Failed."""
+        """One request. Raises Passing, Refused, Failed."""
         import openai
 
         settings = self.settings
@@ -357,11 +341,11 @@ class Endpoint:
                 answered(completion)
                 return completion
         except (TimeoutError, openai.APITimeoutError):
-            raise _Passing(f"no answer within {settings.timeout_s:g} s (endpoint.timeout_s)") from None
+            raise Passing(f"no answer within {settings.timeout_s:g} s (endpoint.timeout_s)") from None
         except openai.APIConnectionError as error:
-            raise _Passing(f"it is out of reach ({error.__cause__ or error})") from None
+            raise Passing(f"it is out of reach ({error.__cause__ or error})") from None
         except Unreadable as error:
-            raise _Passing(str(error)) from None
+            raise Passing(str(error)) from None
         except openai.APIStatusError as error:
             raise self._said_no(error) from None
 
@@ -376,23 +360,23 @@ class Endpoint:
             said = said.replace(self._key, "…")
         words = f"{status}: {said[:MOST_SHOWN]}"
         if code == REFUSING:
-            return _Failed("refusal", f"the provider's filter held the question back ({words})")
+            return Failed("refusal", f"the provider's filter held the question back ({words})")
         if status in (401, 403):
-            return _Failed(
+            return Failed(
                 "rejected",
                 f"{self.settings.base_url} does not take the key in {self.settings.key_variable} (status {status}; "
                 "endpoint.key_variable)",
                 settled=False,  # with the right key a batch that is under way answers
             )
         if (status in PASSING and code != QUOTA) or status >= 500:
-            return _Passing(words, wait_s=wait_s)
-        return _Failed("outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}")
+            return Passing(words, wait_s=wait_s)
+        return Failed("outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}")
 
 
 def _read(completion: Completion, read: Read[Value]) -> Value:
-    """Raises _Failed where the text means nothing."""
+    """Raises Failed where the text means nothing."""
     try:
         return read(completion.text)
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         cut = ", cut at its greatest length (endpoint.max_tokens)" if completion.finish == "length" else ""
-        raise _Failed("malformed", f"That is no answer{cut}: {error}") from None
+        raise Failed("malformed", f"That is no answer{cut}: {error}") from None

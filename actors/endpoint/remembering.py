@@ -1,18 +1,18 @@
 """Answers kept by the digest of their question: an equal question is not asked, and not paid for, again.
 
-A file is written whole or not at all, and is checked when it is read: one that is damaged is as if it were not there. What
+A file is written whole and durably or not at all, since the batch that an answer came in is let go of then, and is checked when
+it is read: one that is damaged is as if it were not there. What
 a model said stands in the fact that rests on it, so that these files can be deleted at any time.
 """
 
-import os
 import secrets
-from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 import structlog
 
 from actors.endpoint.asking import Completion
+from events.disk import Disk
 
 logger = structlog.get_logger(__name__)
 
@@ -38,16 +38,11 @@ class Memory:
         if self._folder is None:
             return
         place = self._place(self._folder, digest)
-        mine = place.with_name(f".{place.name}.{secrets.token_hex(4)}")
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                file.write(msgspec.json.encode(completion))
-            mine.rename(place)
+            Disk().replace(place, msgspec.json.encode(completion), mine=secrets.token_hex(4))
         except OSError as error:  # what was answered is worth more than that it is remembered
             logger.warning("an answer is not remembered", reason=str(error))
-            with suppress(OSError):
-                mine.unlink()
 
     @staticmethod
     def _place(folder: Path, digest: str) -> Path:

@@ -1,7 +1,8 @@
 """Model folders for servers: a policy's configuration and tokenizer beside the weights of one version.
 
 A server loads whole folders, and the learner publishes weights alone. Each version has a folder of its own name, complete
-from the moment that it can be seen, so that a server never reads half of one version and half of another.
+and durable from the moment that it can be seen, so that a server never reads half of one version and half of another, and what
+a power cut left is not taken for a version.
 """
 
 import os
@@ -12,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 
 from core.errors import ModelFileError
+from events.disk import Disk
 
 WEIGHTS = "model.safetensors"
 KEPT = 2
@@ -56,7 +58,10 @@ class VersionFolders:
                 for file in self._files():
                     shutil.copyfile(file, partial / file.name)
                 _link_or_copy(weights, partial / WEIGHTS)
-                partial.rename(folder)
+                disk = Disk()
+                disk.sync_tree(partial)
+                disk.rename(partial, folder)
+                disk.sync_folder(self._root)
             except OSError as error:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise ModelFileError(

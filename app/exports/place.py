@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import HindcastError
+from events.disk import Disk
 
 PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,120}")
 """Names that are files of the folder they are meant for: a log may come from anybody."""
@@ -42,14 +43,14 @@ def whole_folder(folder: Path) -> Iterator[Path]:
             f"{folder} is there already and not empty: an export is never mixed with what was there. Name another folder "
             "with --to, or delete it"
         )
-    unfinished = folder.with_name(f".{folder.name}.unfinished")
+    unfinished, disk = folder.with_name(f".{folder.name}.unfinished"), Disk()
     try:
         held = _claim(unfinished)
         try:
             yield unfinished
-            _sync_all(unfinished)
+            disk.sync_tree(unfinished)
             unfinished.rename(folder)
-            _sync(folder.parent)
+            disk.sync_folder(folder.parent)
         except BaseException:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise
@@ -76,22 +77,6 @@ def _claim(unfinished: Path) -> int:
             f"another export into the same folder is at work in {unfinished}: wait for it, or name another folder with --to"
         ) from error
     return held
-
-
-def _sync_all(folder: Path) -> None:
-    """Return once everything in a folder is durable."""
-    for place, _, names in os.walk(folder):
-        for name in names:
-            _sync(Path(place, name))
-        _sync(Path(place))
-
-
-def _sync(place: Path) -> None:
-    descriptor = os.open(place, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def file_name(episode: str, suffix: str) -> str:

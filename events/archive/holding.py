@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 
 from core.errors import ForeignLog
-from events.archive.disk import PRIVATE_FILE
 from events.archive.errors import ArchiveBusy
 from events.archive.manifest import NAME, SEGMENTS
+from events.disk import PRIVATE_FILE
 
 LOCK = "archive.lock"
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from events.archive.disk import Disk
 from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnknown
 from events.archive.format import FORMAT, START
+from events.disk import Disk
 from events.envelope import BlobRef
 from events.log import Ancestor
 

@@ -18,7 +18,6 @@ import msgspec
 import structlog
 
 from core.errors import DiskFull, ForeignLog
-from events.archive.disk import Disk
 from events.archive.format import FORMAT, START, Header, decode_frame, encode_frame, encode_header, split
 from events.archive.holding import hold, require_empty
 from events.archive.index import encode_index, hash_of, index_path, is_indexed
@@ -35,6 +34,7 @@ from events.archive.manifest import (
 )
 from events.archive.reading import ArchiveReader, look_at_open, refuse_open
 from events.chain import RollingDigest
+from events.disk import Disk
 from events.envelope import Stored
 from events.log import Ancestor
 from events.subjects import family_of

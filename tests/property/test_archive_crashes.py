@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from events.archive.checking import check_archive
-from events.archive.disk import Disk
 from events.archive.manifest import is_archive
 from events.archive.writer import ArchiveWriter
+from events.disk import Disk
 from events.envelope import Stored
 
 EVENTS = asyncio.run(small_log(60)).events

@@ -1,6 +1,8 @@
 """Questions that go through a server's Batch API: asked together, waited for across restarts, each with its own trouble."""
 
 import asyncio
+import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,9 @@ from batch_server import BatchServer
 from chat_server import Body, Drops, Reaction, fails, says, serving
 
 from actors.endpoint.asking import Answered, Message, Unanswered
+from actors.endpoint.batch_keeping import BatchFiles
 from actors.endpoint.client import BATCHES, Endpoint
+from actors.endpoint.remembering import Memory
 from actors.patience import limited
 from app.configuration import resolve
 from core.endpoint import EndpointSettings
@@ -35,7 +39,9 @@ def number_rule(body: Body) -> Reaction:
     return says(said)
 
 
-def endpoint_of(server: BatchServer, home: Path, **own: Any) -> Endpoint:
+def endpoint_of(
+    server: BatchServer, home: Path, *, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep, **own: Any
+) -> Endpoint:
     quick: dict[str, Any] = {
         "batch": True,
         "batch_gather_s": 0.05,
@@ -46,7 +52,7 @@ def endpoint_of(server: BatchServer, home: Path, **own: Any) -> Endpoint:
         "price_answer": 10.0,
     }
     settings = EndpointSettings(base_url=server.base_url, model="asked-for", **(quick | own))
-    return Endpoint(settings, memory=home, environment={})
+    return Endpoint(settings, memory=home, environment={}, sleep=sleep)
 
 
 async def ask(endpoint: Endpoint, *numbers: int) -> list[Answer]:
@@ -224,6 +230,123 @@ async def test_a_key_that_is_not_taken_gives_no_batch_up_that_is_under_way(tmp_p
     assert kept(tmp_path) == []
 
 
+@pytest.mark.parametrize("begun", ["in this process", "before a restart", "and its name lost"])
+async def test_an_outage_ends_no_wait_for_a_batch(tmp_path: Path, begun: str) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        if begun == "before a restart":
+            server.finish = False
+            await interrupted(server, tmp_path, 1)
+            server.finish = True
+        elif begun == "and its name lost":
+            server.forgets_to_say = True
+            async with endpoint_of(server, tmp_path, retries=0) as endpoint:
+                await ask(endpoint, 1)
+            server.forgets_to_say = False
+        server.down_for = 25
+        async with endpoint_of(server, tmp_path, retries=1) as endpoint:
+            assert values(await ask(endpoint, 1)) == [1]
+    assert server.down_for == 0
+    assert server.sent() == [["1"]], "it is paid for once"
+    assert kept(tmp_path) == []
+
+
+async def test_an_outage_that_outlasts_the_wait_says_so_and_the_batch_stays_kept(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.down_for = 1_000_000
+        async with endpoint_of(server, tmp_path, batch_wait_s=0.01) as endpoint:
+            (late,) = await ask(endpoint, 1)
+            assert values([late]) == ["outage"]
+            assert "so after 0.01 s (endpoint.batch_wait_s)" in late.reason  # type: ignore[union-attr]
+            server.down_for = 0
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1)) == [1]
+    assert server.sent() == [["1"]]
+
+
+async def test_an_answer_that_cannot_be_read_harms_its_own_question_alone(tmp_path: Path) -> None:
+    def written(answer: Any) -> str:
+        said = json.loads(answer["response"]["body"]["choices"][0]["message"]["content"])
+        if said == 2:
+            return json.dumps(answer | {"response": "none"})
+        return json.dumps(answer)[: 40 if said == 3 else None]
+
+    with serving(BatchServer(number_rule)) as server:
+        server.written = written
+        async with endpoint_of(server, tmp_path, batch_questions=3, batch_gather_s=600) as endpoint:
+            answers = await ask(endpoint, 1, 2, 3)
+        server.written = json.dumps
+        assert values(answers) == [1, "outage", "outage"]
+        assert "unreadable" in answers[1].reason  # type: ignore[union-attr]
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1, 2, 3)) == [1, 2, 3]
+        assert [sorted(asked) for asked in server.sent()] == [["1", "2", "3"], ["2", "3"]]
+    assert kept(tmp_path) == []
+
+
+async def test_two_processes_that_ask_at_once_send_each_question_once(tmp_path: Path) -> None:
+    """Locks are of open files: two endpoints of one process are to each other as those of two."""
+    with serving(BatchServer(number_rule)) as server:
+        async with endpoint_of(server, tmp_path) as one, endpoint_of(server, tmp_path) as other:
+            answers = await asyncio.gather(ask(one, 1, 2, 3), ask(other, 2, 3, 4))
+        assert [values(said) for said in answers] == [[1, 2, 3], [2, 3, 4]]
+        assert sorted(number for asked in server.sent() for number in asked) == ["1", "2", "3", "4"]
+    assert kept(tmp_path) == []
+
+
+async def test_what_another_process_was_answered_meanwhile_is_not_sent(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        async with (
+            endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=2) as slow,
+            endpoint_of(server, tmp_path) as quick,
+        ):
+            waiting = asyncio.ensure_future(ask(slow, 1))
+            while not asked_of(slow):  # noqa: ASYNC110 - nobody is told that a question waits
+                await asyncio.sleep(0.001)
+            assert values(await ask(quick, 1)) == [1]
+            first, second = await asyncio.gather(waiting, ask(slow, 2))
+        assert values(first + second) == [1, 2]
+        assert (first[0].consulted.tries, first[0].consulted.cost_usd) == (0, 0.0), "the other one paid"
+        assert server.sent() == [["1"], ["2"]]
+    assert kept(tmp_path) == []
+
+
+def asked_of(endpoint: Endpoint) -> int:
+    """How many questions wait for a batch."""
+    assert endpoint._batches is not None
+    return len(endpoint._batches._waiting)
+
+
+async def test_who_finds_a_batch_that_another_process_is_beginning_waits_for_it(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.forgets_to_say = True  # kept, begun, and its name not written down yet
+        async with endpoint_of(server, tmp_path, retries=0) as first:
+            await ask(first, 1)
+        server.forgets_to_say = False
+        (place,) = kept(tmp_path)
+        begun, server.batches = server.batches, {}  # nor does the server show it yet
+        files = BatchFiles(place.parent, base_url=server.base_url, memory=Memory(None))
+        looked = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            looked.set()
+            await asyncio.sleep(min(seconds, 0.01))
+
+        async with endpoint_of(server, tmp_path, sleep=sleep) as second:
+            with files.held(place.stem) as ours:
+                assert ours
+                waiting = asyncio.ensure_future(ask(second, 1))
+                await asyncio.wait_for(looked.wait(), 60)
+                server.batches = begun
+                standing = files.read(place.stem)
+                assert standing is not None
+                standing.batch = next(iter(begun))
+                files.write(standing)
+                assert not waiting.done()
+            assert values(await waiting) == [1]
+        assert server.sent() == [["1"]]
+    assert kept(tmp_path) == []
+
+
 async def test_a_batch_of_which_nothing_came_troubles_nobody_who_asked(tmp_path: Path) -> None:
     with serving(BatchServer(lambda _: Drops())) as server:
         async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=200) as endpoint:
@@ -236,7 +359,7 @@ async def test_no_batch_has_more_questions_than_the_settings_say(tmp_path: Path)
     with serving(BatchServer(number_rule)) as server:
         async with endpoint_of(server, tmp_path, batch_questions=3) as endpoint:
             assert values(await ask(endpoint, *range(40))) == list(range(40))
-        sizes = [len(file.splitlines()) for name, file in server.files.items() if name.startswith("file-")]
+        sizes = [len(asked) for asked in server.sent()]
     assert max(sizes) == 3
     assert sum(sizes) == 40
 

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ from core.allowed import Allowed, unpack_allowed
 from core.errors import ModelFileError, SettingsError
 from core.sampling import Sampling
 from core.settings import Settings
+from events.disk import Disk
 
 END = 3
 WARM = Sampling(temperature=1.0, max_tokens=8, seed=5)
@@ -181,6 +183,32 @@ def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tm
     with pytest.raises(ModelFileError, match="version 11"):
         folders.put(11, f"{11:064x}", tmp_path / "no such blob")
     assert sorted((tmp_path / "versions").iterdir()) == made[1:]
+
+
+def test_a_versions_folder_is_durable_before_it_takes_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    sync, rename = os.fsync, Disk.rename
+
+    def synced(descriptor: int) -> None:
+        done.append(Path(os.readlink(f"/proc/self/fd/{descriptor}")).name)
+        sync(descriptor)
+
+    def renamed(disk: Disk, temporary: Path, place: Path) -> None:
+        done.append("renamed")
+        rename(disk, temporary, place)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(Disk, "rename", renamed)
+    (tmp_path / "blob").write_bytes(b"weights")
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"))
+    made = folders.put(1, f"{1:064x}", tmp_path / "blob")
+    before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
+    assert sorted(before) == sorted(
+        [f".{made.name}.partial", "config.json", "model.safetensors", "tokenizer.json"]
+    )
+    assert after == ["versions"]
 
 
 def test_servers_that_want_a_version_at_once_get_the_same_folder(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The few things a writer does to a disk, in the order that durability asks for.
+"""The few things a writer does to a disk, in the order that durability asks for: the one place that replaces files durably.
 
 A file that has been replaced is the old one or the new one after any crash: written under another name, synced, renamed,
 and its folder synced, since a rename alone may still be lost. Tests put a disk here that dies at any of these steps.
@@ -42,16 +42,34 @@ class Disk:
         os.ftruncate(file, size_bytes)
         self.sync(file)
 
-    def replace(self, place: Path, content: bytes) -> None:
-        """A whole file, durable under its name when this returns. An unfinished one is overwritten by the next."""
-        temporary = place.with_name(f".{place.name}.new")
+    def sync_tree(self, folder: Path) -> None:
+        """Return once everything in a folder is durable."""
+        for place, _, names in os.walk(folder):
+            for name in names:
+                file = os.open(Path(place, name), os.O_RDONLY)
+                try:
+                    self.sync(file)
+                finally:
+                    os.close(file)
+            self.sync_folder(Path(place))
+
+    def replace(self, place: Path, content: bytes, *, mine: str = "new") -> None:
+        """A whole file, durable under its name when this returns. An unfinished one is overwritten by the next.
+
+        `mine`: ends the name that it is written under; one of its own for each writer where several may write it at once.
+        """
+        temporary = place.with_name(f".{place.name}.{mine}")
         file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE)
         try:
-            self.write(file, content)
-            self.sync(file)
-        finally:
-            os.close(file)
-        self.rename(temporary, place)
+            try:
+                self.write(file, content)
+                self.sync(file)
+            finally:
+                os.close(file)
+            self.rename(temporary, place)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
         self.sync_folder(place.parent)
 
     def make_folder(self, folder: Path) -> None:
