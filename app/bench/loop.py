@@ -19,7 +19,7 @@ import msgspec
 from actors.environments.base import TaskSource
 from app.bench.command import hindcast
 from app.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
-from app.runs import RunHandle, open_run
+from app.runs import RunHandle, list_runs, open_run
 from core.errors import HindcastError
 from core.models.folders import policy_folder
 from core.settings import Settings
@@ -183,16 +183,14 @@ def train(
 ) -> RunHandle:
     """`hindcast start --until minutes=M` as a user would type it; what it says goes to `<home>/start.log`.
 
-    With `updates` it ends after so many, if that is sooner.
+    With `updates` it ends after so many, if that is sooner. A run that stands in `home` already goes on.
 
     Raises:
         LoopFailed: it ended with another status, or not in time.
 
     """
     home.mkdir(parents=True, exist_ok=True)
-    command = hindcast("start", "--run", name, "--recipe", recipe, "--until", f"minutes={minutes:g}")
-    command += [] if updates is None else ["--until", f"updates={updates}"]
-    command += [part for override in overrides for part in ("--set", override)]
+    command = start_command(name, overrides, recipe=recipe, minutes=minutes, updates=updates, home=home)
     with (home / "start.log").open("ab") as output:
         try:
             status = subprocess.run(
@@ -210,6 +208,17 @@ def train(
     if status != 0:
         raise LoopFailed(f"hindcast start ended with status {status}; see {home / 'start.log'}")
     return open_run(name, home=home)
+
+
+def start_command(
+    name: str, overrides: Sequence[str], *, recipe: str, minutes: float, updates: int | None, home: Path
+) -> list[str]:
+    """What begins the run, or goes on with it: then with nothing that its first event has fixed."""
+    command = hindcast("start", "--run", name, "--until", f"minutes={minutes:g}")
+    command += [] if updates is None else ["--until", f"updates={updates}"]
+    if name in list_runs(home):
+        return command
+    return [*command, "--recipe", recipe, *(part for override in overrides for part in ("--set", override))]
 
 
 async def read_story(handle: RunHandle) -> Story:

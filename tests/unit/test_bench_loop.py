@@ -1,7 +1,12 @@
-"""The learning benchmark's own rules: which versions are measured, and when a difference counts."""
+"""The learning benchmark's own rules: how a run is begun and gone on with, which versions are measured, and when a
+difference counts."""
 
-from app.bench.loop import Point, SeedReport, Version, choose_points
+from pathlib import Path
+
+from app.bench.loop import Point, SeedReport, Version, choose_points, start_command
+from app.configuration import resolve
 from app.evaluation import EvaluationReport
+from app.runs import create_run
 from core.statistics import wilson
 from events.envelope import BlobRef
 
@@ -55,6 +60,19 @@ def seed_report(before: EvaluationReport, *points: tuple[float, EvaluationReport
         events=1,
         log_digest="",
     )
+
+
+def test_a_training_that_was_cut_off_goes_on_under_the_settings_that_its_run_began_with(
+    tmp_path: Path,
+) -> None:
+    def command() -> list[str]:
+        return start_command("row", ["run.seed=3"], recipe="arpo", minutes=1.0, updates=2, home=tmp_path)
+
+    begun = command()
+    assert begun[begun.index("--recipe") + 1] == "arpo"
+    assert begun[begun.index("--set") + 1] == "run.seed=3"
+    create_run(resolve(recipe="arpo", overrides=["run.seed=3"]), name="row", home=tmp_path)
+    assert command() == [word for word in begun if word not in ("--recipe", "arpo", "--set", "run.seed=3")]
 
 
 def test_points_are_spread_over_time_and_end_with_the_last_version() -> None:
