@@ -187,7 +187,7 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
     from actors.relabel.role import run_relabeler
     from app.relabelers import open_relabeler
     from core.models.folders import policy_folder
-    from core.models.policy import load_tokenizer
+    from core.models.tokenizer import load_tokenizer
 
     async with opened("relabeler", name) as (handle, log, publisher):
         tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(handle.settings.policy.base))

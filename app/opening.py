@@ -15,7 +15,6 @@ from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
 from core.framing import chat_frame
 from core.models.folders import policy_folder
-from core.models.policy import encode_weights, load_policy
 from core.operation import is_operational
 from core.settings import ActorSettings, Settings
 from events.beginning import beginning
@@ -81,6 +80,9 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 
 
 def _started(handle: RunHandle) -> RunStarted:
+    # it loads transformers, which a run that goes on is spared
+    from core.models.policy import encode_weights, load_policy
+
     settings = handle.settings
     folder = policy_folder(settings.policy.base)
     policy = load_policy(folder)

@@ -32,7 +32,7 @@ from app.runs import RunHandle
 from app.sites import login_states
 from core.evidence import Evidence
 from core.models.folders import policy_folder
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.settings import Settings
 
 NAME = "recorder"

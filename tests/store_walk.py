@@ -14,7 +14,7 @@ from core.arrays import pack_floats, pack_ids
 from core.evidence import Evidence
 from core.grammar import format_answer
 from core.models.folders import base_policy_folder
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.observation import Page
 from core.prompt import encode_answer
 from core.sampling import Sampling

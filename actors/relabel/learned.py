@@ -32,7 +32,7 @@ from core.achievements import (
 )
 from core.arrays import pack_ids
 from core.errors import RelabelerFailed, SettingsError
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.models.writing import WritingModel
 from core.observation import Page
 from core.prompt import Prompt, encode_answer

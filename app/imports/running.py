@@ -22,7 +22,7 @@ from app.imports.playing import SOURCE, play, request_of
 from app.imports.reading import Format, ImportRefused, Read, Wrong, read_documents, refused
 from app.runs import RunHandle
 from core.models.folders import policy_folder
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.settings import Settings
 
 NAME = "importer"

@@ -18,9 +18,10 @@ from core.framing import STAND_IN, chat_frame, encode_text, render_chat, turns_o
 from core.models.chatting import GENERATION, context_length, stop_tokens, text_config
 from core.models.checking_pictures import check_pictures
 from core.models.files import CONFIG, misfits, read_config_file, require_files, weight_files
-from core.models.policy import load_tokenizer, model_class, weights_of
+from core.models.policy import model_class, weights_of
 from core.models.sample_page import EXAMPLE, PAGE
 from core.models.seeing import KINDS, name_in_model
+from core.models.tokenizer import load_tokenizer
 from core.prompt import build_prompt
 from core.rendering import RENDERERS
 from core.settings import Settings

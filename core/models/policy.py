@@ -11,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save
 from torch.overrides import TorchFunctionMode
-from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageTextToText
 from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
@@ -20,6 +20,7 @@ from core.models.chatting import stop_tokens
 from core.models.files import WEIGHTS as WEIGHTS
 from core.models.files import misfits, require_files, weight_files
 from core.models.seeing import KINDS, name_in_model
+from core.models.tokenizer import load_tokenizer
 from core.models.whole import whole
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
@@ -133,21 +134,6 @@ def make_deterministic() -> None:
     """
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
-
-
-def load_tokenizer(folder: Path) -> Any:
-    """A policy's tokenizer alone. Raises ModelFileError."""
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # tokenizers raises bare Exception on a damaged file
-        raise ModelFileError(f"{folder / 'tokenizer.json'} cannot be read as a tokenizer: {error}") from error
-    if not tokenizer.is_fast or tokenizer.eos_token_id is None or not tokenizer.chat_template:
-        raise ModelFileError(
-            f"the tokenizer in {folder} cannot be used: it needs tokenizer.json, an end token (eos_token in "
-            "tokenizer_config.json) and a chat template (chat_template there, or chat_template.jinja), which base models often "
-            "lack: take the template of the instruction-tuned model of the same family"
-        )
-    return tokenizer
 
 
 def _read_weights(folder: Path, kind: str) -> dict[str, torch.Tensor]:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import torch
 from PIL import Image, UnidentifiedImageError
 from transformers import AutoConfig
-from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
 from core.errors import ModelFileError, PictureUnreadable
 
@@ -51,6 +50,9 @@ class Eyes:
                 f"the model in {folder} ({config.model_type}) reads no pictures. Those that do and are known here: "
                 f"{', '.join(KINDS)}. Use one of them, or set actors.screenshot_observation = 'off'."
             )
+        # what only these models need is loaded with them alone
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
         try:
             self._processor = Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
         except (OSError, ValueError, TypeError, KeyError) as error:

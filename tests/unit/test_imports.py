@@ -22,7 +22,7 @@ from app.system import StartFailed, check_home_is_free
 from core.arrays import unpack_floats, unpack_ids
 from core.grammar import parse_answer
 from core.models.folders import policy_folder
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.settings import Settings
 
 PLAIN = resolve(environment={}).settings

@@ -5,13 +5,14 @@ import msgspec
 import pytest
 import torch
 from tiny_policy import write_tiny_policy
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from core.action import Action
 from core.grammar import format_answer, parse_answer
 from core.models.folders import base_policy_folder
 from core.models.policy import load_policy
 from core.models.state import state_digest
+from core.models.tokenizer import load_tokenizer
 from core.observation import Page
 from core.rendering import RENDERERS
 from learner.base_policy.batches import STRIDE, collate
@@ -29,6 +30,15 @@ from learner.base_policy.training import Plan, train
 def tokenizer() -> PreTrainedTokenizerFast:
     loaded: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
     return loaded
+
+
+def test_the_shipped_tokenizer_is_what_its_folder_asks_for() -> None:
+    """It is loaded without asking which class that is: asking takes torch."""
+    folder = base_policy_folder()
+    ours, asked = load_tokenizer(folder), AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    assert type(ours) is type(asked)
+    assert ours.init_kwargs == asked.init_kwargs
+    assert ours.get_vocab() == asked.get_vocab()
 
 
 def _named(page: Page, number: int | None) -> str:

@@ -14,7 +14,7 @@ import pytest
 
 from core.errors import ModelFileError
 from core.framing import encode_text
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.prompt import build_prompt, encode_answer
 
 ANSWERS = (

@@ -41,7 +41,7 @@ from actors.engines.vllm.wire import (
 from actors.engines.vocabulary import Vocabulary
 from core.errors import EngineFailed
 from core.models.chatting import stop_tokens, text_config
-from core.models.policy import load_tokenizer
+from core.models.tokenizer import load_tokenizer
 from core.sampling import Sampling
 from core.vllm import VllmSettings
 
