@@ -5,21 +5,23 @@ of a metric the lowest, highest and last value of the stretch are drawn. A gap i
 """
 
 from collections.abc import Sequence
-from math import ceil, log10
+from math import ceil
 
 import msgspec
 from markupsafe import Markup
 
+from app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labels
 from core.statistics import wilson
 from storage.readmodel.answers import MetricColumn
 
-WIDE, SMALL = (1080, 260), (360, 150)
-"""Width and height of a success curve and of a metric, in the pixels that they are shown with."""
-LEFT, RIGHT, TOP, BOTTOM = 44, 12, 10, 24
+TALL, SMALL = 236, 122
+"""Pixels from the top to the foot of a success curve's plane and of a metric's, without the labels below it."""
 MOST_POINTS = 120
 """Of a success curve: six pixels each."""
 MOST_COLUMNS = 300
 """Of a metric: two pixels each."""
+TICKS_DOWN = 4
+"""About how many labels a metric has."""
 
 
 class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,33 +98,43 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
     """
     if not points:
         return Markup("")
-    place = _Plane(WIDE, points[0].first, points[-1].last, 0.0, 1.0)
-    parts = [_frame(place, [0.0, 0.25, 0.5, 0.75, 1.0], percent=True, below="policy version")]
+    plane = Plane(TALL, points[0].first, points[-1].last, 0.0, 1.0)
+    shares = [0.0, 0.25, 0.5, 0.75, 1.0]
+    parts = [frame(plane, shares, [f"{share:.0%}" for share in shares], below="policy version")]
+    lines = []
     for stretch in _unbroken(points):
-        above = [place.at(_middle(p), p.high) for p in stretch]
-        under = [place.at(_middle(p), p.low) for p in reversed(stretch)]
+        above = [plane.at(_middle(p), p.high) for p in stretch]
+        under = [plane.at(_middle(p), p.low) for p in reversed(stretch)]
         if len(stretch) > 1:
-            parts.append(Markup('<polygon class="band" points="{}"/>').format(" ".join(above + under)))
-            line = " ".join(place.at(_middle(p), p.rate) for p in stretch)
-            parts.append(Markup('<polyline class="line" points="{}"/>').format(line))
+            lines.append(Markup('<polygon class="band" points="{}"/>').format(" ".join(above + under)))
+            line = " ".join(plane.at(_middle(p), p.rate) for p in stretch)
+            lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
+    parts.append(drawn_out(plane, lines))
+    # the strip round a point that belongs to it, so that it is found without aiming
+    reach = 50 / len(points)
     for point in points:
-        x, y = place.x(_middle(point)), place.y(point.rate)
+        x = plane.x(_middle(point))
         parts.append(
             Markup(
-                '<a href="{href}"><line class="whisker" x1="{x}" x2="{x}" y1="{high}" y2="{low}"/>'
-                '<circle class="dot" cx="{x}" cy="{y}" r="3.5"><title>{title}</title></circle></a>'
+                '<a href="{href}"><title>{title}</title>'
+                '<rect class="reach" x="{left}%" y="0" width="{wide}%" height="{tall}"/>'
+                '<line class="whisker" x1="{x}%" x2="{x}%" y1="{high}" y2="{low}"/>'
+                '<circle class="dot" cx="{x}%" cy="{y}" r="3.5"/></a>'
             ).format(
                 href=link.format(
                     version=point.first if point.first == point.last else f"{point.first}-{point.last}"
                 ),
-                x=f"{x:.1f}",
-                y=f"{y:.1f}",
-                high=f"{place.y(point.high):.1f}",
-                low=f"{place.y(point.low):.1f}",
                 title=f"{_versions(point)}: {point.rate:.0%} [{point.low:.0%}, {point.high:.0%}] n={point.judged}",
+                left=f"{x - reach:.2f}",
+                wide=f"{2 * reach:.2f}",
+                tall=plane.tall,
+                x=f"{x:.2f}",
+                y=f"{plane.y(point.rate):.1f}",
+                high=f"{plane.y(point.high):.1f}",
+                low=f"{plane.y(point.low):.1f}",
             )
         )
-    return svg(parts, label, place.size)
+    return svg(parts, label, tall=plane.tall)
 
 
 def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:
@@ -130,93 +142,24 @@ def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:
     if not columns:
         return Markup("")
     low, high = min(c.low for c in columns), max(c.high for c in columns)
-    ticks = _ticks(low, high, most=4)
-    place = _Plane(SMALL, columns[0].first, columns[-1].last, min(low, ticks[0]), max(high, ticks[-1]))
-    parts = [_frame(place, ticks, percent=False, below="update")]
+    ticks = round_values(low, high, most=TICKS_DOWN)
+    plane = Plane(SMALL, columns[0].first, columns[-1].last, min(low, ticks[0]), max(high, ticks[-1]))
+    lines = []
     bars = "".join(
-        f"M{place.x(c.last):.1f} {place.y(c.low):.1f}V{place.y(c.high):.1f}"
+        f"M{plane.across(c.last):.1f} {plane.y(c.low):.1f}V{plane.y(c.high):.1f}"
         for c in columns
         if c.first != c.last
     )
     if bars:
-        parts.append(Markup('<path class="bars" d="{}"/>').format(bars))
-    line = " ".join(place.at(c.last, c.value) for c in columns)
-    parts.append(Markup('<polyline class="line" points="{}"/>').format(line))
+        lines.append(Markup('<path class="bars" d="{}"/>').format(bars))
+    line = " ".join(plane.at(c.last, c.value) for c in columns)
+    lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
     last = columns[-1]
-    parts.append(
-        Markup('<circle class="dot" cx="{}" cy="{}" r="3"><title>{}</title></circle>').format(
-            f"{place.x(last.last):.1f}",
-            f"{place.y(last.value):.1f}",
-            f"update {last.last}: {last.value:.4g}",
-        )
+    dot = Markup('<circle class="dot" cx="{}%" cy="{}" r="3"><title>{}</title></circle>').format(
+        f"{plane.x(last.last):.2f}", f"{plane.y(last.value):.1f}", f"update {last.last}: {last.value:.4g}"
     )
-    return svg(parts, label, place.size)
-
-
-class _Plane:
-    """From values to pixels."""
-
-    def __init__(self, size: tuple[int, int], left: float, right: float, bottom: float, top: float) -> None:
-        self.size = size
-        self.left, self.right, self.bottom, self.top = left, right, bottom, top
-
-    def x(self, value: float) -> float:
-        wide = self.size[0] - LEFT - RIGHT
-        if self.right == self.left:
-            return LEFT + wide / 2
-        return LEFT + wide * (value - self.left) / (self.right - self.left)
-
-    def y(self, value: float) -> float:
-        tall = self.size[1] - TOP - BOTTOM
-        if self.top == self.bottom:
-            return TOP + tall / 2
-        return TOP + tall * (self.top - value) / (self.top - self.bottom)
-
-    def at(self, x: float, y: float) -> str:
-        return f"{self.x(x):.1f},{self.y(y):.1f}"
-
-
-def _frame(place: _Plane, ticks: Sequence[float], *, percent: bool, below: str) -> Markup:
-    """Grid lines with their values, and what the horizontal axis counts."""
-    parts = [
-        Markup(
-            '<path class="grid" d="M{} {}H{}"/><text class="tick" x="{}" y="{}" text-anchor="end">{}</text>'
-        ).format(
-            LEFT,
-            f"{place.y(tick):.1f}",
-            place.size[0] - RIGHT,
-            LEFT - 6,
-            f"{place.y(tick) + 4:.1f}",
-            f"{tick:.0%}" if percent else f"{tick:.3g}",
-        )
-        for tick in ticks
-    ]
-    wholes = sorted(
-        {round(tick) for tick in _ticks(place.left, place.right) if place.left <= tick <= place.right}
-    )
-    parts += [
-        Markup('<text class="tick" x="{}" y="{}" text-anchor="middle">{}</text>').format(
-            f"{place.x(tick):.1f}", place.size[1] - 6, tick
-        )
-        for tick in wholes
-    ]
-    parts.append(
-        Markup('<text class="axis" x="{}" y="{}" text-anchor="end">{}</text>').format(
-            place.size[0] - RIGHT, place.size[1] - BOTTOM - 6, below
-        )
-    )
-    return Markup("").join(parts)
-
-
-def _ticks(low: float, high: float, *, most: int = 8) -> list[float]:
-    """About `most` round values from at or below `low` to at or above `high`."""
-    span = high - low or abs(high) or 1.0
-    rough = span / (most - 1)
-    size = 10.0 ** int(log10(rough) // 1)
-    step = next(size * factor for factor in (1, 2, 5, 10) if size * factor >= rough)
-    first = int(low // step)
-    count = ceil(high / step) - first
-    return [step * (first + number) for number in range(count + 1)]
+    axes = frame(plane, ticks, tick_labels(ticks), below="update")
+    return svg([axes, drawn_out(plane, lines), dot], label, tall=plane.tall)
 
 
 def _unbroken(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:
@@ -236,10 +179,3 @@ def _middle(point: CurvePoint) -> float:
 
 def _versions(point: CurvePoint) -> str:
     return f"policy {point.first}" if point.first == point.last else f"policies {point.first} to {point.last}"
-
-
-def svg(parts: Sequence[Markup], label: str, size: tuple[int, int]) -> Markup:
-    """A picture that grows with its place; `label` for those who do not see it."""
-    return Markup('<svg class="chart" viewBox="0 0 {} {}" role="group" aria-label="{}">{}</svg>').format(
-        *size, label, Markup("").join(parts)
-    )

@@ -4,12 +4,15 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from app.page.charts import svg
+from app.page.plane import svg
 from app.page.views.timeline import Bar, Timeline
 
-WIDTH = 1120
-LEFT, RIGHT, TOP = 84, 20, 22
+TOP = 22
 ROW, GAP, BAR = 12, 12, 9
+SHAPES = {"failure": (4, 5), "open": (3, 3)}
+"""Pixels below a row's top and height of the bars that are not whole: colour never tells them apart alone."""
+THINNEST = 0.1
+"""Percent of the width that a bar has at least: about a pixel."""
 STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 MOST_MARKS = 12
 
@@ -23,19 +26,20 @@ def lanes(told: Timeline, *, base: str, as_of: int | None) -> Markup:
         height += rows * ROW + GAP
     parts = [_marks(told, height)]
     for lane, top in tops.items():
-        parts.append(Markup('<text class="lane" x="4" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane))
+        parts.append(Markup('<text class="lane" x="-80" y="{}">{}</text>').format(f"{top + BAR:.0f}", lane))
     for bar in told.bars:
         begin, end = _x(told, max(0.0, bar.begin_s)), _x(told, min(told.window_s, bar.end_s))
+        below, tall = SHAPES.get(bar.kind, (0, BAR))
         parts.append(
             Markup(
-                '<a href="{}"><rect class="bar {}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect></a>'
+                '<a href="{}"><rect class="bar {}" x="{}%" y="{}" width="{}%" height="{}"><title>{}</title></rect></a>'
             ).format(
                 _link(base, bar, as_of),
                 bar.kind,
-                f"{begin:.1f}",
-                f"{tops[bar.lane] + bar.row * ROW:.1f}",
-                f"{max(1.0, end - begin):.1f}",
-                BAR,
+                f"{begin:.2f}",
+                f"{tops[bar.lane] + bar.row * ROW + below:.0f}",
+                f"{max(THINNEST, end - begin):.2f}",
+                tall,
                 bar.title,
             )
         )
@@ -43,7 +47,7 @@ def lanes(told: Timeline, *, base: str, as_of: int | None) -> Markup:
         _arrow(told, tops, height, one.version, one.at_s, one.first_lane, one.first_s)
         for one in told.published
     ]
-    return svg(parts, "Timeline", (WIDTH, round(height + 6)))
+    return svg(parts, "Timeline", tall=round(height + 6), kind="lanes")
 
 
 def _link(base: str, bar: Bar, as_of: int | None) -> str:
@@ -52,7 +56,8 @@ def _link(base: str, bar: Bar, as_of: int | None) -> str:
 
 
 def _x(told: Timeline, at_s: float) -> float:
-    return LEFT + (WIDTH - LEFT - RIGHT) * at_s / told.window_s
+    """Percent from the left."""
+    return 100 * at_s / told.window_s
 
 
 def _marks(told: Timeline, height: float) -> Markup:
@@ -63,12 +68,13 @@ def _marks(told: Timeline, height: float) -> Markup:
         x = _x(told, told.window_s - number * step)
         parts.append(
             Markup(
-                '<path class="grid" d="M{x} {top}V{bottom}"/><text class="tick" x="{x}" y="12" text-anchor="middle">{s}</text>'
+                '<line class="grid" x1="{x}%" x2="{x}%" y1="{top}" y2="{bottom}"/>'
+                '<text class="tick" x="{x}%" y="12" text-anchor="middle">{s}</text>'
             ).format(
-                x=f"{x:.1f}",
+                x=f"{x:.2f}",
                 top=TOP - 6,
                 bottom=f"{height:.0f}",
-                s=f"-{number * step} s" if number else "end",
+                s=f"−{number * step} s" if number else "end",
             )
         )
     return Markup("").join(parts)
@@ -85,12 +91,11 @@ def _arrow(
 ) -> Markup:
     """From a version's publication, at the foot, to the first episode that began with it."""
     x = _x(told, at_s)
-    mark = Markup('<path class="published" d="M{} {}v-6"><title>policy {} published</title></path>').format(
-        f"{x:.1f}", f"{height:.0f}", version
-    )
+    mark = Markup(
+        '<line class="published" x1="{x}%" x2="{x}%" y1="{foot}" y2="{top}"><title>policy {version} published</title></line>'
+    ).format(x=f"{x:.2f}", foot=f"{height:.0f}", top=f"{height - 6:.0f}", version=version)
     if lane not in tops or first_s is None or first_s > told.window_s:
         return mark
-    end = _x(told, first_s)
-    return mark + Markup('<path class="leads" d="M{} {}L{} {}"><title>policy {}</title></path>').format(
-        f"{x:.1f}", f"{height - 6:.0f}", f"{end:.1f}", f"{tops[lane]:.0f}", version
-    )
+    return mark + Markup(
+        '<line class="leads" x1="{}%" y1="{}" x2="{}%" y2="{}"><title>policy {}</title></line>'
+    ).format(f"{x:.2f}", f"{height - 6:.0f}", f"{_x(told, first_s):.2f}", f"{tops[lane]:.0f}", version)

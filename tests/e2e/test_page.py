@@ -194,6 +194,27 @@ async def test_nobody_is_kept_out_of_any_page(shown: Shown, page: Page) -> None:
             assert await serious(page) == [], scheme
 
 
+async def test_a_phone_shows_every_page_without_scrolling_aside_and_charts_with_readable_labels(
+    shown: Shown, page: Page
+) -> None:
+    await page.set_viewport_size({"width": 390, "height": 844})
+    for path in (
+        *PAGES,
+        f"compare?with={OTHER}",
+        f"episodes/{EPISODE}",
+        f"lineage/episode/{EPISODE}",
+        "lineage/update/1",
+    ):
+        await page.goto(f"{shown.base}/{path}")
+        assert await page.evaluate("document.documentElement.scrollWidth") <= 390, path
+        sizes = await page.eval_on_selector_all(
+            ".chart text",
+            "all => all.map(one => parseFloat(getComputedStyle(one).fontSize) * one.getScreenCTM().a)",
+        )
+        assert min(sizes, default=10) >= 10, path
+        assert sizes or path not in ("", "timeline", f"compare?with={OTHER}")
+
+
 async def test_a_run_may_have_any_name(shown: Shown) -> None:
     status, _, text = await asyncio.to_thread(
         Shown(open_run(OTHER, home=shown.handle.home), shown.base.rpartition("/")[0]).fetch, "/"
@@ -237,7 +258,7 @@ async def test_the_pages_numbers_are_the_databases(shown: Shown, page: Page) -> 
         (p.version, p.success.successes, p.success.judged) for p in sorted(online, key=lambda p: p.version)
     ]
     await page.goto(f"{shown.base}/")
-    titles = await page.locator(".chart .dot title").all_text_contents()
+    titles = await page.locator(".chart a title").all_text_contents()
     for point in online:
         share = point.success
         assert (

@@ -1,4 +1,4 @@
-"""Charts of the page: nothing is sampled, gaps are gaps, and whatever is written in them is text."""
+"""Charts of the page: nothing is sampled, gaps are gaps, labels are readable at any width, what is written is text."""
 
 import re
 from collections.abc import Iterable
@@ -8,13 +8,37 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.page.charts import metric_chart, pool_metric, pool_versions, success_chart
+from app.page.charts import SMALL, TALL, metric_chart, pool_metric, pool_versions, success_chart
+from app.page.lanes import lanes
+from app.page.plane import DRAWN_OUT, round_values, tick_labels
+from app.page.rendering import FOLDER
+from app.page.views.timeline import Bar, Published, Timeline
 from storage.readmodel.answers import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
     lambda pairs: [(version, min(won, judged), judged) for version, (won, judged) in enumerate(pairs)]
 )
 numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+
+GLYPH = 7.0
+"""Pixels that a digit takes at most at the size of labels."""
+TIMELINE = Timeline(
+    until_ns=0,
+    window_s=60.0,
+    rows={"actor.1": 5, "learner": 1},
+    bars=[
+        Bar(lane="actor.1", row=row, begin_s=10.0, end_s=30.0, name=f"ep_{kind}", kind=kind, title=kind)
+        for row, kind in enumerate(("success", "failure", "undecided", "open", "abandoned"))
+    ],
+    published=[Published(version=3, at_s=5.0, first_lane="actor.1", first_s=10.0)],
+    cut=False,
+)
+
+
+def texts(drawn: str, kind: str) -> list[ElementTree.Element]:
+    """Written parts of a picture."""
+    return [one for one in ElementTree.fromstring(drawn).iter("text") if one.get("class") == kind]
 
 
 def each(values: Iterable[float], first: int = 1) -> list[MetricColumn]:
@@ -57,8 +81,10 @@ def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> Non
     ElementTree.fromstring(drawn)
     assert "nan" not in drawn
     for x, y in re.findall(r"(-?[\d.]+),(-?[\d.]+)", drawn):
-        assert 0 <= float(x) <= 360
-        assert 0 <= float(y) <= 150
+        assert 0 <= float(x) <= DRAWN_OUT
+        assert 0 <= float(y) <= SMALL
+    labels = [text.text for text in texts(drawn, "tick") if text.attrib["text-anchor"] == "end"]
+    assert len(set(labels)) == len(labels) > 0
 
 
 def test_a_version_without_verdicts_is_a_gap_in_the_line() -> None:
@@ -74,6 +100,79 @@ def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> N
     drawn = str(success_chart(points, link="/r/episodes?policy={version}", label="success"))
     assert 'href="/r/episodes?policy=3-4"' in drawn
     assert 'href="/r/episodes?policy=5"' in drawn
+
+
+def test_a_negative_label_has_its_sign_and_room_for_it() -> None:
+    drawn = str(metric_chart(each([-0.00009, 0.0, 0.0005]), label="kl"))
+    labels = [text.text or "" for text in texts(drawn, "tick") if text.attrib["text-anchor"] == "end"]
+    assert labels == ["−0.0002", "0", "0.0002", "0.0004", "0.0006"]
+    margin = re.search(r"[.]chart [{] --left: ([0-9]+)px", (FOLDER / "static" / "page.css").read_text())
+    assert margin is not None
+    assert max(map(len, labels)) * GLYPH + 3 <= float(margin[1])
+
+
+def test_a_value_a_hair_below_zero_makes_no_label_below_zero() -> None:
+    assert round_values(-1e-9, 0.0006, most=4) == pytest.approx([0.0, 0.0002, 0.0004, 0.0006])
+
+
+@pytest.mark.parametrize(
+    ("ticks", "labels"),
+    [
+        ([0.0, 0.5, 1.0], ["0", "0.5", "1.0"]),
+        ([12.34, 12.345, 12.35], ["12.340", "12.345", "12.350"]),
+        ([0.0, 2e-7, 4e-7], ["0", "2e-7", "4e-7"]),
+        ([-2e6, 0.0, 2e6], ["−2e6", "0", "2e6"]),
+        ([1.5], ["1.5"]),
+    ],
+)
+def test_labels_have_the_decimals_that_tell_them_apart(ticks: list[float], labels: list[str]) -> None:
+    assert tick_labels(ticks) == labels
+
+
+@pytest.mark.parametrize(
+    "drawn",
+    [
+        str(metric_chart(each([1.0, 0.0, 2.0]), label="a metric")),
+        str(success_chart(pool_versions([(0, 1, 2), (1, 2, 2)]), link="/{version}", label="success")),
+        str(lanes(TIMELINE, base="/run", as_of=None)),
+    ],
+)
+def test_nothing_that_is_read_shrinks_with_the_picture(drawn: str) -> None:
+    """Only lines are drawn out to the width that there is: text, dots and bars keep their size on a phone."""
+    picture = ElementTree.fromstring(drawn)
+    assert "viewBox" not in picture.attrib
+    scaled = [part.tag for one in picture.iter("svg") if "viewBox" in one.attrib for part in one.iter()]
+    assert set(scaled) <= {"svg", "polygon", "polyline", "path"}
+    across = [
+        part.attrib[name] for part in picture.iter() for name in ("x", "cx", "x1") if name in part.attrib
+    ]
+    assert all(place.endswith("%") or float(place) <= 0 for place in across)
+
+
+def test_what_an_axis_counts_stands_below_everything_that_is_drawn() -> None:
+    for drawn, tall in (
+        (str(metric_chart(each([1.0, 0.0, 2.0]), label="a metric")), SMALL),
+        (str(success_chart(pool_versions([(0, 1, 2), (1, 2, 2)]), link="/{version}", label="success")), TALL),
+    ):
+        (axis,) = texts(drawn, "axis")
+        numbers = [float(text.attrib["y"]) for text in texts(drawn, "tick")]
+        assert float(axis.attrib["y"]) > max(numbers) + 10 > tall
+
+
+def test_the_timelines_bars_differ_in_more_than_their_colour() -> None:
+    drawn = str(lanes(TIMELINE, base="/run", as_of=7))
+    bars = list(ElementTree.fromstring(drawn).iter("rect"))
+    css = (FOLDER / "static" / "page.css").read_text().splitlines()
+
+    def said(kind: str, what: str) -> bool:
+        """Whether the style says so of bars of a kind."""
+        return any(re.search(rf"[.]bar[.]{kind}\b", line) and what in line for line in css)
+
+    kinds = {one.attrib["class"].removeprefix("bar "): one.attrib["height"] for one in bars}
+    looks = {(tall, said(kind, "fill: var(--paper)"), said(kind, "dash")) for kind, tall in kinds.items()}
+    assert len(looks) == len(bars) == 5
+    assert drawn.count("as_of=7") == 5
+    assert ElementTree.fromstring(drawn).find("line[@class='leads']") is not None
 
 
 @pytest.mark.parametrize("label", ["<script>x</script>", '" onload="x'])
