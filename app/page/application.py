@@ -24,6 +24,7 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app.exports.one import EpisodeAsFile, episode_as_file
+from app.going_on import works_on
 from app.page.asking import Ask
 from app.page.guard import Guard
 from app.page.live import LIVE_POLL_S, Looks
@@ -211,6 +212,7 @@ class Pages:
             "position": place.position,
             "reached": place.reached,
             "as_of": place.position if place.chosen else None,
+            "going_on": works_on(open_run.handle),
             "base": f"/{name}",
             "form": self._saying.word,
         }

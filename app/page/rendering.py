@@ -10,6 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from app.cli.output import moment, rate, show
 from app.page.charts import metric_chart, success_chart
 from app.page.lanes import lanes
+from storage.readmodel.answers import Stretch
+from storage.readmodel.forgetting import WATCHED
 
 FOLDER = Path(__file__).parent
 DIGEST = 40
@@ -28,7 +30,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters.update(show=show, rate=rate, moment=moment, seconds=_seconds, percent=_percent, brief=_brief)
+    made.filters.update(show=show, rate=rate, moment=moment)
+    made.filters.update(seconds=_seconds, percent=_percent, brief=_brief, versions=_versions)
     made.globals.update(
         success_chart=success_chart,
         metric_chart=metric_chart,
@@ -36,6 +39,7 @@ def environment() -> Environment:
         address=address,
         shade=shade,
         exp=exp,
+        watched=WATCHED,
     )
     return made
 
@@ -68,3 +72,8 @@ def _seconds(milliseconds: float | None) -> str:
 
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.0%}"
+
+
+def _versions(stretch: Stretch) -> str:
+    first, last = stretch.first_version, stretch.last_version
+    return str(first) if first == last else f"{first} to {last}"

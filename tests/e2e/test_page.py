@@ -496,7 +496,7 @@ async def test_a_visitor_resumes_and_pauses_the_run(shown: Shown, page: Page) ->
     await page.get_by_role("button", name="Resume").click()
     await page.get_by_role("button", name="Resume").wait_for(state="detached")
     assert (await shown.twin("/overview.json"))["summary"]["pauses"] == {}
-    await page.get_by_text("Pause or drain").click()
+    await page.locator(".control summary").click()
     await page.fill(".control input[name=reason]", "dinner")
     await page.get_by_role("button", name="Pause").click()
     await page.get_by_role("button", name="Resume").wait_for()

@@ -52,6 +52,7 @@ async function renew() {
   }
   main().replaceChildren(...fresh.getElementById("main").childNodes);
   document.querySelector("footer").replaceWith(fresh.querySelector("footer"));
+  document.querySelector(".now")?.replaceWith(fresh.querySelector(".now") ?? "");
   const range = document.querySelector("input[name=as_of]");
   const now = fresh.querySelector("input[name=as_of]");
   if (range && document.activeElement !== range) {
