@@ -87,11 +87,12 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
     settings = handle.settings
     base = policy_folder(settings.policy.base)
     run = await log_name(log)
+    folders = await asyncio.to_thread(folders_for, settings, base, handle.home, run=run)
     keeper = Keeper(
         run=run,
         publisher=publisher,
         blobs=handle.blobs,
-        folders=folders_for(settings, base, handle.home, run=run),
+        folders=folders,
         settings=settings,
     )
     wanted = Wanted()

@@ -24,6 +24,10 @@ class PolicyStandIn:
         self.folder = ""
         """Of the weights that were loaded last."""
         self.cannot_load = False
+        self.hangs = False
+        """Whether whoever looks at its label waits for ever."""
+        self.says: dict[str, Any] = {}
+        """By path: what it answers, whatever it should."""
         self.looks = 0
         """How often its label was asked for."""
         self.asked: list[list[int]] = []
@@ -43,10 +47,12 @@ class PolicyStandIn:
         async with self.changed:
             found = self._change(path, body)
             self.changed.notify_all()
+        if path == "/weight_info" and self.hangs:
+            await asyncio.Event().wait()
         if path == "/inference/v1/generate":
             await self._going.wait()
             return 200, self._drawn()
-        return found
+        return (200, self.says[path]) if path in self.says else found
 
     def _change(self, path: str, body: Any) -> tuple[int, Any]:
         match path:

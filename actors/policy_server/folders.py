@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from threading import Lock
 
@@ -21,7 +22,9 @@ KEPT = 2
 
 
 _OURS = re.compile(r"\d{8,}-[0-9a-f]{12}")
-"""Names of versions' folders: nothing else is ever removed, for the folder round them may be a user's own."""
+_PARTIAL = re.compile(rf"\.{_OURS.pattern}\.partial")
+"""Names of versions' folders, and of those that are not whole: nothing else is ever removed, for the folder round them may be a
+user's own."""
 
 
 class VersionFolders:
@@ -52,7 +55,8 @@ class VersionFolders:
         folder = self._root / f"{version:08d}-{digest[:12]}"
         if not folder.is_dir():
             partial = folder.with_name(f".{folder.name}.partial")
-            shutil.rmtree(partial, ignore_errors=True)
+            for left in self._named(_PARTIAL):  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
             try:
                 partial.mkdir(parents=True)
                 for file in self._files():
@@ -67,10 +71,23 @@ class VersionFolders:
                 raise ModelFileError(
                     f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror or error}"
                 ) from error
-        whole = sorted(each for each in self._root.iterdir() if _OURS.fullmatch(each.name))
+        whole = self._named(_OURS)
         for old in whole[: max(0, whole.index(folder) + 1 - KEPT)]:
             shutil.rmtree(old, ignore_errors=True)
         return folder
+
+    def drop(self) -> None:
+        """Remove every version, and the folder itself where nothing of anybody else's is in it. No server may ask for them."""
+        for each in (*self._named(_OURS), *self._named(_PARTIAL)):
+            shutil.rmtree(each, ignore_errors=True)
+        with suppress(OSError):
+            self._root.rmdir()
+
+    def _named(self, names: re.Pattern[str]) -> list[Path]:
+        """Oldest version first."""
+        if not self._root.is_dir():
+            return []
+        return sorted(each for each in self._root.iterdir() if names.fullmatch(each.name))
 
     def _files(self) -> Iterable[Path]:
         """All but weights."""

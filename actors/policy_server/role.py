@@ -181,7 +181,16 @@ async def follow_published(log: EventLog, wanted: Wanted, *, after: int) -> None
 
 
 def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> VersionFolders:
-    """Where a run's versions lie for the servers: in `vllm.weights_folder`, or the home. Runs that share it stay apart."""
+    """Where a run's versions lie for the servers: in `vllm.weights_folder`, or the home. Runs that share it stay apart.
+
+    Those of a home's other runs are removed there: one system works in a home at a time, so that no server asks for them any
+    more. In `vllm.weights_folder` they stay: it may be shared with homes that are at work.
+    """
     chosen = settings.vllm.weights_folder
-    root = Path(chosen).expanduser() if chosen else home / "policy-server" / "versions"
+    if chosen:
+        return VersionFolders(Path(chosen).expanduser() / run, base)
+    root = home / "policy-server" / "versions"
+    for other in root.iterdir() if root.is_dir() else ():
+        if other.name != run and other.is_dir():
+            VersionFolders(other, base).drop()
     return VersionFolders(root / run, base)

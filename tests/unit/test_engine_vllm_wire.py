@@ -238,6 +238,35 @@ def test_only_folders_of_versions_are_ever_removed(tmp_path: Path) -> None:
     assert len(list((tmp_path / "versions").iterdir())) == 3
 
 
+def test_what_a_killed_process_laid_out_in_part_goes(tmp_path: Path) -> None:
+    left = tmp_path / "versions" / f".{1:08d}-{'a' * 12}.partial"
+    left.mkdir(parents=True)
+    (tmp_path / "blob").write_bytes(b"weights")
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"))
+    made = folders.put(2, f"{2:064x}", tmp_path / "blob")
+    assert list((tmp_path / "versions").iterdir()) == [made]
+
+
+def test_a_homes_versions_of_other_runs_go_with_the_next_run_and_nothing_else(tmp_path: Path) -> None:
+    base = write_base(tmp_path / "base")
+    (tmp_path / "blob").write_bytes(b"weights")
+    for run in ("run-1.a", "run-2.b", "run-3.c"):
+        made = folders_for(Settings(), base, tmp_path, run=run).put(1, f"{1:064x}", tmp_path / "blob")
+        if run == "run-1.a":
+            (made.parent / "notes").write_text("the user's")
+    left = sorted(
+        one.relative_to(tmp_path / "policy-server" / "versions") for one in tmp_path.rglob("*/*/*/*")
+    )
+    own = Path("run-3.c") / made.name
+    assert left == sorted(
+        [
+            Path("run-1.a/notes"),
+            own,
+            *(own / name for name in ("config.json", "model.safetensors", "tokenizer.json")),
+        ]
+    )
+
+
 def test_runs_that_share_a_folder_keep_apart(tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
     blob = tmp_path / "blob"

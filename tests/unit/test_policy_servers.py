@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import shutil
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,10 @@ from policy_stand_in import PolicyStandIn, standing_in
 from synthetic_run import a_run, record
 from tiny_policy import write_tiny_policy
 
+import actors.engines.vllm.engine as engine_module
 from actors.engines.routing import preferred, routed_by
 from actors.engines.vllm.engine import VllmEngine
-from actors.engines.vllm.server import VllmServer
+from actors.engines.vllm.server import ServerTroubled, VllmServer
 from actors.engines.vllm.wire import label_of
 from actors.policy_server.folders import VersionFolders
 from actors.policy_server.role import Keeper, Wanted
@@ -147,6 +148,62 @@ async def test_a_server_that_stays_behind_holds_nobody_up_and_comes_back_with_th
         await found.ask(key, [8])
         assert [8] in behind.asked
     assert len(told) == 1
+
+
+async def test_a_server_that_hangs_holds_up_no_look_at_another_and_is_waited_for_once(
+    policy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine_module, "LOOK_S", 3600.0)
+    told: list[PolicyServerTroubled] = []
+    async with asking(policy, told, straggler_timeout_s=1.0) as found, asyncio.timeout(60):
+        sound, hung = found.servers
+        hung.hangs = True
+        sound.label = label_of(RUN, 1)
+        await found.engine.adopt(1, policy)
+        assert [(fact.server, fact.trouble) for fact in told] == [(hung.address, "unreachable")]
+        for number in range(5, 25):  # in between it is looked at in vain
+            assert await found.ask(found.key_of(hung), [number]) == [1, 1], "the other one answers"
+        sound.label = label_of(RUN, 2)
+        await found.engine.adopt(2, policy)
+    assert len(told) == 1
+
+
+async def test_what_is_held_back_goes_on_after_everything_else_of_an_adoption(policy: Path) -> None:
+    """A step of new weights comes after the fact that they were adopted, though a server is left aside and that is told."""
+    told: list[PolicyServerTroubled] = []
+    order: list[str] = []
+
+    class Slow(list[PolicyServerTroubled]):
+        def append(self, fact: PolicyServerTroubled) -> None:
+            told.append(fact)
+            order.append(f"told while the engine has {found.engine.version}")
+
+    async with asking(policy, Slow(), straggler_timeout_s=0.1) as found, asyncio.timeout(60):
+        ahead, _ = found.servers
+        ahead.label = label_of(RUN, 1)
+        held = asyncio.ensure_future(found.ask(found.key_of(ahead), [5]))
+        held.add_done_callback(lambda _: order.append("a step"))
+        await ahead.seen(lambda: [5] in ahead.asked)
+        await found.engine.adopt(1, policy)
+        order.append("adopted")
+        assert await held == [1, 1]
+    assert order == ["told while the engine has 0", "adopted", "a step"]
+    assert [fact.trouble for fact in told] == ["behind"]
+
+
+async def test_an_answer_that_is_none_of_vllms_is_a_trouble_in_words() -> None:
+    async with standing_in() as server, VllmServer(server.address) as asked:
+        looks: dict[str, Callable[[], Awaitable[object]]] = {
+            "/weight_info": lambda: asked.label(timeout_s=60),
+            "/is_paused": lambda: asked.is_paused(timeout_s=60),
+            "/reset_prefix_cache": lambda: asked.forget_prompts(timeout_s=60),
+        }
+        for path, look in looks.items():
+            for answer in ({}, [], {"weight_version": 3, "is_paused": "no", "success": None}):
+                server.says = {path: answer}
+                with pytest.raises(ServerTroubled, match="did not answer as vLLM does") as raised:
+                    await look()
+                assert raised.value.trouble == "unusable"
 
 
 async def test_a_server_of_another_homes_run_of_the_same_name_is_not_believed(policy: Path) -> None:

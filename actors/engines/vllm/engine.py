@@ -18,9 +18,9 @@ The seed makes a server repeat itself; it does not draw what the engine in proce
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeGuard
 
 from transformers import AutoConfig
 
@@ -29,6 +29,7 @@ from actors.engines.guiding import FormGuide, Guide, RecordedGuide
 from actors.engines.routing import routing_key
 from actors.engines.vllm.fleet import Fleet, Tell
 from actors.engines.vllm.guided import sample_guided
+from actors.engines.vllm.looking import POLL_S, Looks, Shown
 from actors.engines.vllm.server import ServerTroubled, VllmServer
 from actors.engines.vllm.wire import (
     Unusable,
@@ -45,10 +46,8 @@ from core.models.tokenizer import load_tokenizer
 from core.sampling import Sampling
 from core.vllm import VllmSettings
 
-POLL_S = 0.2
-"""Between two looks at which weights a server has."""
 LOOK_S = 10.0
-"""One such look."""
+"""One look at which weights a server has."""
 
 
 class VllmEngine:
@@ -78,7 +77,7 @@ class VllmEngine:
         self._run = run
         self._settings = settings
         self._answer_timeout_s = answer_timeout_s
-        self._fleet = Fleet(addresses, backoff_s=settings.backoff_s, tell=tell)
+        self._fleet = Fleet(addresses, backoff_s=settings.backoff_s, look=self._assert_has, tell=tell)
         self._version = -1
         self._changed = asyncio.Condition()
         self._vocabulary: Vocabulary | None = None
@@ -91,15 +90,20 @@ class VllmEngine:
 
     async def __aenter__(self) -> Self:
         """Ready to answer: some server has weights of this run. Raises EngineFailed when none has them in time."""
-        await self._reach(0)
+        await self._fleet.__aenter__()
+        try:
+            await self._reach(0)
+        except BaseException:
+            await self.close()
+            raise
         return self
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._fleet.close()
+        """Look at no server any more, and close the connections."""
+        await self._fleet.__aexit__()
 
     async def adopt(self, version: int, weights: Path) -> None:
         """Wait until the servers sample from this version; see `PolicyEngine.adopt`.
@@ -156,8 +160,6 @@ class VllmEngine:
             )
             try:
                 async with self._fleet.asking(server):
-                    if not self._fleet.is_sound(server):
-                        await self._assert_has(server, expected)
                     content = await server.generate(body, timeout_s=self._answer_timeout_s)
                 generation = self._checked(content, server, expected)
             except ServerTroubled as trouble:
@@ -193,57 +195,57 @@ class VllmEngine:
         All that are in reach and in no trouble are waited for, but once one has it, no longer than `straggler_timeout_s`.
         """
         limit_s = self._settings.start_timeout_s + self._settings.sync_timeout_s
-        clock = asyncio.get_running_loop().time
-        first_at: float | None = None
         try:
-            async with asyncio.timeout(limit_s):
-                while True:
-                    found = await self._versions()
-                    ready = [one for one in found.values() if one >= version]
-                    if ready:
-                        late = [server for server, one in found.items() if one < version]
-                        first_at = clock() if first_at is None else first_at
-                        waited_s = clock() - first_at
-                        if waited_s >= self._settings.straggler_timeout_s or not any(
-                            map(self._fleet.is_sound, late)
-                        ):
-                            break
-                    await asyncio.sleep(POLL_S)  # servers tell nobody
+            async with asyncio.timeout(limit_s), Looks(self._fleet.servers, self._shown_by) as looks:
+                shown = await self._due(looks, version)
         except TimeoutError:
             raise EngineFailed(
                 f"no policy server serves version {version} of run {self._run} within {limit_s:g} s "
                 "(vllm.start_timeout_s and vllm.sync_timeout_s). See what policy_server.1 says, or hindcast doctor."
             ) from None
+        ready = [one for one in shown.values() if _has(one, version)]
+        late = {server: one for server, one in shown.items() if not _has(one, version)}
+        await asyncio.gather(
+            *(
+                self._fleet.leave_aside(server, self._late(server, one, version))
+                for server, one in late.items()
+            )
+        )
+        # last of all: whoever holds an answer back goes on with this, and its step comes after what our caller appends now
         async with self._changed:
             self._version = max(self._version, min(ready))
             self._changed.notify_all()
-        for server in late:
-            await self._fleet.leave_aside(server, self._behind(server, found[server], version))
 
-    async def _versions(self) -> dict[VllmServer, int]:
-        """What each server in reach serves; -1: weights that are not this run's."""
-        servers = self._fleet.servers()
-        found = await asyncio.gather(*map(self._served_by, servers))
-        return {
-            server: version for server, version in zip(servers, found, strict=True) if version is not None
-        }
-
-    async def _served_by(self, server: VllmServer) -> int | None:
-        try:
-            return await self._shown_by(server)
-        except ServerTroubled:
-            return None
+    async def _due(self, looks: Looks, version: int) -> Mapping[VllmServer, Shown]:
+        """What the servers show when nobody is waited for any more, and one has the version."""
+        clock = asyncio.get_running_loop().time
+        first_at: float | None = None
+        while True:
+            shown = await looks.turn()
+            if any(_has(one, version) for one in shown.values()):
+                first_at = clock() if first_at is None else first_at
+                if clock() - first_at >= self._settings.straggler_timeout_s or not any(
+                    not _has(one, version)
+                    and not isinstance(one, ServerTroubled)
+                    and self._fleet.is_sound(server)
+                    for server, one in shown.items()
+                ):
+                    return shown
+            await asyncio.sleep(POLL_S)  # servers tell nobody
 
     async def _shown_by(self, server: VllmServer) -> int:
         """Raises ServerTroubled."""
-        version = version_in(await server.label(timeout_s=LOOK_S), self._run)
+        try:
+            version = version_in(await server.label(timeout_s=LOOK_S), self._run)
+        except EngineFailed as error:  # a look that no server refuses: it is none of ours
+            raise ServerTroubled("refused", str(error)) from None
         return -1 if version is None else version
 
-    async def _assert_has(self, server: VllmServer, expected: int) -> None:
+    async def _assert_has(self, server: VllmServer) -> None:
         """Raises ServerTroubled: it has not the weights that this engine samples from."""
         shown = await self._shown_by(server)
-        if shown < expected:
-            raise self._behind(server, shown, expected)
+        if shown < self._version:
+            raise self._behind(server, shown, self._version)
 
     def _behind(self, server: VllmServer, shown: int, expected: int) -> ServerTroubled:
         has = "no weights of this run" if shown < 0 else f"version {shown}"
@@ -252,9 +254,27 @@ class VllmEngine:
             f"{server.address} has {has} where version {expected} is due: it is asked nothing until it has that",
         )
 
+    def _late(self, server: VllmServer, shown: Shown, expected: int) -> ServerTroubled:
+        """Why a server is left aside when others have new weights."""
+        match shown:
+            case ServerTroubled():
+                return shown
+            case int():
+                return self._behind(server, shown, expected)
+            case None:
+                return ServerTroubled(
+                    "unreachable",
+                    f"{server.address} does not say which weights it has where version {expected} is due: it is asked "
+                    "nothing until it does",
+                )
+
     def _guide(self, constraint: Constraint, max_tokens: int) -> Guide:
         if self._vocabulary is None:
             self._vocabulary = Vocabulary(self.tokenizer, size=self._vocabulary_size, ends=self._stops)
         if isinstance(constraint, bytes):
             return RecordedGuide(constraint, self._vocabulary)
         return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
+
+
+def _has(shown: Shown, version: int) -> TypeGuard[int]:
+    return isinstance(shown, int) and shown >= version

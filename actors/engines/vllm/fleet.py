@@ -2,6 +2,9 @@
 
     sound ──failed──> alone for a while, longer each time ──> shows its weights ──> asked again ──answered──> sound
 
+A server that is left alone is looked at beside the questions, which go to the others: one that hangs holds none of them up.
+Waits between two looks at it (`backoff_s`, doubled each time, `LONGEST_BACKOFF_S` at most).
+
 Of each stretch of trouble of a server one fact is recorded, when it begins; it is over with the next answer. A server that
 stays behind with its weights may hold what it was asked for ever, paused as it is: those questions are taken back and go to
 the others.
@@ -10,7 +13,9 @@ the others.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from contextvars import Context
 from random import Random
+from typing import Self
 
 import structlog
 
@@ -20,6 +25,8 @@ from events.catalogue import PolicyServerTroubled
 
 LONGEST_BACKOFF_S = 10.0
 
+Look = Callable[[VllmServer], Awaitable[None]]
+"""Returns where a server has weights that may be sampled from; raises ServerTroubled."""
 Tell = Callable[[PolicyServerTroubled], Awaitable[None]]
 
 logger = structlog.get_logger(__name__)
@@ -33,31 +40,45 @@ class _Member:
         self.failures = 0
         """In a row."""
         self.free_at = 0.0
-        """When it may be asked again, by the loop's clock."""
+        """When it may be looked at again, by the loop's clock."""
+        self.alone = False
+        """Whether it is asked nothing until it shows its weights."""
         self.under_way: set[asyncio.Timeout] = set()
         """What it is asked at present; each ends when its time is up."""
 
 
 class Fleet:
-    """Servers by their addresses, which may change while it is used."""
+    """Servers by their addresses, which may change while it is used; an async context manager."""
 
     def __init__(
         self,
         addresses: Callable[[], Sequence[str]],
         *,
         backoff_s: float,
+        look: Look,
         tell: Tell,
         random: Random | None = None,
     ) -> None:
-        """`addresses`: where servers are now; `random` spreads the tries of several askers."""
+        """`addresses`: where servers are now; `random` spreads the looks of several askers."""
         self._addresses = addresses
         self._backoff_s = backoff_s
+        self._look = look
         self._tell = tell
         self._random = random or Random()
         self._members: dict[str, _Member] = {}
 
-    async def close(self) -> None:
+        self._looking = asyncio.TaskGroup()
+        self._looks: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        await self._looking.__aenter__()
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
         """Close all connections."""
+        for task in self._looks:
+            task.cancel()
+        await self._looking.__aexit__(None, None, None)  # an error of whoever asks is theirs, and in no group
         for member in self._members.values():
             await member.server.close()
         self._members.clear()
@@ -69,16 +90,13 @@ class Fleet:
     async def next_for(self, key: str) -> VllmServer:
         """The server to ask for this key; waits while all are left alone."""
         while True:
-            now = asyncio.get_running_loop().time()
-            members = [self._member(address) for address in preferred(key, self._addresses())]
-            for member in members:
-                if member.free_at <= now:
+            for address in preferred(key, self._addresses()):
+                if not (member := self._member(address)).alone:
                     return member.server
-            soonest = min((member.free_at for member in members), default=now + self._backoff_s)
-            await asyncio.sleep(soonest - now)
+            await asyncio.sleep(self._backoff_s)
 
     def is_sound(self, server: VllmServer) -> bool:
-        """Whether it is in no stretch of trouble. One that is must show its weights before it is asked again."""
+        """Whether it is in no stretch of trouble."""
         return self._member(server.address).failures == 0
 
     @asynccontextmanager
@@ -109,23 +127,39 @@ class Fleet:
 
     def served(self, server: VllmServer) -> None:
         """It gave an answer that could be used."""
-        member = self._member(server.address)
-        member.failures, member.free_at = 0, 0.0
+        self._member(server.address).failures = 0
 
     async def failed(self, server: VllmServer, trouble: ServerTroubled) -> None:
-        """It gave none: leave it alone for a while, longer each time in a row."""
+        """It gave none: leave it alone for a while, longer each time in a row, and until it shows its weights."""
         member = self._member(server.address)
-        now = asyncio.get_running_loop().time()
-        if now < member.free_at:
+        if member.alone:
             return  # asked before it was left alone: the same failure
-        pause_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2 ** min(member.failures, 16))
-        member.failures += 1
-        member.free_at = now + pause_s * self._random.uniform(0.5, 1.0)
+        member.alone = True
+        self._put_off(member)
+        task = self._looking.create_task(self._win_back(member), context=Context())
+        self._looks.add(task)
+        task.add_done_callback(self._looks.discard)
         if member.failures == 1:
             logger.warning("a policy server is in trouble", trouble=trouble.trouble, detail=str(trouble))
             await self._tell(
                 PolicyServerTroubled(server=server.address, trouble=trouble.trouble, detail=str(trouble))
             )
+
+    def _put_off(self, member: _Member) -> None:
+        pause_s = min(LONGEST_BACKOFF_S, self._backoff_s * 2 ** min(member.failures, 16))
+        member.failures += 1
+        member.free_at = asyncio.get_running_loop().time() + pause_s * self._random.uniform(0.5, 1.0)
+
+    async def _win_back(self, member: _Member) -> None:
+        """Look at a server that is left alone until it may be asked again."""
+        while member.alone:
+            await asyncio.sleep(member.free_at - asyncio.get_running_loop().time())
+            try:
+                await self._look(member.server)
+            except ServerTroubled:
+                self._put_off(member)
+            else:
+                member.alone = False
 
     def _member(self, address: str) -> _Member:
         known = self._members.get(address)

@@ -5,7 +5,7 @@ that no server would take.
 """
 
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -18,6 +18,8 @@ MOST_SHOWN = 300
 Trouble = Literal["unreachable", "refused", "unusable", "wrong_version", "behind", "no_weights", "ended"]
 """`refused`: it answers with an error; `unusable`: with what is no answer; `behind`: others have new weights, and it has not;
 `no_weights`: they could not be laid out for it; `ended`: its process is gone."""
+
+Told = TypeVar("Told")
 
 
 class ServerTroubled(HindcastError):
@@ -66,11 +68,11 @@ class VllmServer:
 
     async def label(self, *, timeout_s: float) -> str:
         """What the weights it has now are called; `default`: nobody has named them."""
-        return str((await self._json("GET", "/weight_info", timeout_s=timeout_s))["weight_version"])
+        return await self._told("GET", "/weight_info", "weight_version", str, timeout_s=timeout_s)
 
     async def is_paused(self, *, timeout_s: float) -> bool:
         """Whether it samples nothing at present."""
-        return bool((await self._json("GET", "/is_paused", timeout_s=timeout_s))["is_paused"])
+        return await self._told("GET", "/is_paused", "is_paused", bool, timeout_s=timeout_s)
 
     async def pause(self, mode: str, *, timeout_s: float) -> None:
         """Sample nothing more until `resume`. `mode`: what becomes of answers under way (`vllm.pause`)."""
@@ -87,23 +89,24 @@ class VllmServer:
 
     async def forget_prompts(self, *, timeout_s: float) -> None:
         """Drop what was computed of prompts and answers, also of those under way: they are read again."""
-        answer = await self._json(
-            "POST", "/reset_prefix_cache?reset_running_requests=true", timeout_s=timeout_s
-        )
-        if not answer["success"]:
+        path = "/reset_prefix_cache?reset_running_requests=true"
+        if not await self._told("POST", path, "success", bool, timeout_s=timeout_s):
             raise ServerTroubled("refused", f"{self.address} did not forget the prompts it had read")
 
     async def name_weights(self, label: str, *, timeout_s: float) -> None:
         """Call the weights it has now so, on every token sampled from them."""
         await self._request("POST", "/update_weight_version", {"new_version": label}, timeout_s=timeout_s)
 
-    async def _json(self, method: str, path: str, *, timeout_s: float) -> dict[str, Any]:
+    async def _told(self, method: str, path: str, name: str, kind: type[Told], *, timeout_s: float) -> Told:
+        """One field of an answer. Raises ServerTroubled, EngineFailed."""
         content = await self._request(method, path, timeout_s=timeout_s)
         try:
-            return msgspec.json.decode(content, type=dict[str, Any])
-        except msgspec.DecodeError as error:
+            answer = msgspec.json.decode(content, type=dict[str, Any])
+            return msgspec.convert(answer[name], type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, KeyError) as error:
+            why = f"it has no {name!r}" if isinstance(error, KeyError) else str(error)
             raise ServerTroubled(
-                "unusable", f"{self.address}{path} answered with no JSON object: {error}"
+                "unusable", f"{self.address}{path} did not answer as vLLM does: {why}"
             ) from None
 
     async def _request(

@@ -1,0 +1,60 @@
+"""Which weights servers have, looked at side by side: one that hangs holds up no look at another.
+
+Waits up to `POLL_S` for the looks of a turn; one that takes longer goes on beside the turns that follow.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from actors.engines.vllm.server import ServerTroubled, VllmServer
+
+POLL_S = 0.2
+"""Between two looks at which weights a server has."""
+
+Shown = int | ServerTroubled | None
+"""A version, -1: weights that are not this run's; why a server shows none; None: its first look is under way."""
+
+
+class Looks:
+    """Looks again and again; an async context manager, which takes the looks back that are under way at its end."""
+
+    def __init__(
+        self, servers: Callable[[], Sequence[VllmServer]], look: Callable[[VllmServer], Awaitable[int]]
+    ) -> None:
+        """`look` raises ServerTroubled."""
+        self._servers = servers
+        self._look = look
+        self._tasks = asyncio.TaskGroup()
+        self._under_way: dict[VllmServer, asyncio.Task[None]] = {}
+        self._shown: dict[VllmServer, Shown] = {}
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for task in self._under_way.values():
+            task.cancel()
+        await self._tasks.__aexit__(None, None, None)  # an error of whoever looks is theirs, and in no group
+
+    async def turn(self) -> dict[VllmServer, Shown]:
+        """What each server showed last, after a look at all that no look is under way at."""
+        servers = self._servers()
+        for server in servers:
+            if server not in self._under_way:
+                self._under_way[server] = self._tasks.create_task(self._note(server))
+        if self._under_way:
+            await asyncio.wait(self._under_way.values(), timeout=POLL_S)
+        return {server: self._shown.get(server) for server in servers}
+
+    async def _note(self, server: VllmServer) -> None:
+        try:
+            self._shown[server] = await self._look(server)
+        except ServerTroubled as trouble:
+            self._shown[server] = trouble
+        finally:
+            del self._under_way[server]
