@@ -13,26 +13,82 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from shutil import copyfile
+from typing import NamedTuple
 
 import torch
 
+from actors.engines.base import Generation, PolicyEngine
 from actors.engines.in_process import InProcessEngine
-from app.bench.engine_calls import Episode
+from app.bench.engine_calls import Call, Episode
+from core.framing import end_of_answer
+from core.models.chatting import GENERATION
 from core.models.policy import LoadedPolicy, load_policy
+from core.models.tokenizer import load_tokenizer
 from core.sampling import Sampling
 from core.settings import PolicySettings
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
+CONFIG = "config.json"
+TEMPLATE = "chat_template.jinja"
+TEMPERATURE = 1.0
+
+
+class Asked(NamedTuple):
+    """A question and what came of it."""
+
+    call: Call
+    answer: Generation
 
 
 def write_endless(policy: Path, folder: Path) -> Path:
-    """A copy of a policy that never ends an answer: its end token is the padding, which it has never seen."""
+    """A copy of a policy that never ends an answer: its end token is the padding, which it has never seen.
+
+    All that says otherwise is overruled: both configurations, and the template, whose turns end with the padding, too.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     for path in policy.iterdir():
         copyfile(path, folder / path.name)
+    tokenizer = load_tokenizer(policy)
+    end = tokenizer.convert_ids_to_tokens(end_of_answer(tokenizer))
+    pad = tokenizer.pad_token
     config = json.loads((policy / TOKENIZER_CONFIG).read_text())
-    (folder / TOKENIZER_CONFIG).write_text(json.dumps(config | {"eos_token": config["pad_token"]}))
+    template = tokenizer.chat_template.replace(end, pad)
+    (folder / TEMPLATE).unlink(missing_ok=True)  # where there is one, it is read in place of what stands here
+    (folder / TOKENIZER_CONFIG).write_text(json.dumps(config | {"eos_token": pad, "chat_template": template}))
+    for name in (CONFIG, GENERATION):
+        if (policy / name).is_file():
+            content = json.loads((policy / name).read_text())
+            (folder / name).write_text(json.dumps(content | {"eos_token_id": tokenizer.pad_token_id}))
     return folder
+
+
+async def ask_all(engine: PolicyEngine, episodes: Sequence[Episode], *, contexts: int) -> list[Asked]:
+    """Every call once, `contexts` episodes at a time; each call has a seed of its own, the same each time."""
+    found: list[Asked] = []
+    waiting = iter(enumerate(episodes))
+
+    async def context() -> None:
+        for number, episode in waiting:
+            for step, call in enumerate(episode):
+                sampling = Sampling(
+                    temperature=TEMPERATURE, max_tokens=call.answer_tokens, seed=1000 * number + step
+                )
+                found.append(Asked(call, await engine.generate(call.prompt_ids, sampling)))
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(contexts):
+            tasks.create_task(context())
+    return found
+
+
+async def warm_up(engine: PolicyEngine) -> None:
+    """One short answer, for whatever an engine does but once."""
+    await engine.generate([5], Sampling(temperature=TEMPERATURE, max_tokens=2, seed=0))
+
+
+def tokens_of(asked: Sequence[Asked]) -> int:
+    """How many were drawn."""
+    return sum(len(one.answer.token_ids) for one in asked)
 
 
 class Answering:
@@ -49,25 +105,10 @@ class Answering:
 
     async def ours(self, episodes: Sequence[Episode]) -> float:
         """Output tokens per second of processor time; `contexts` episodes at a time, a fresh engine."""
-        tokens = 0
-        waiting = iter(enumerate(episodes))
-
-        async def context(engine: InProcessEngine) -> None:
-            nonlocal tokens
-            for number, episode in waiting:
-                for step, call in enumerate(episode):
-                    sampling = Sampling(
-                        temperature=1.0, max_tokens=call.answer_tokens, seed=1000 * number + step
-                    )
-                    answer = await engine.generate(call.prompt_ids, sampling)
-                    tokens += len(answer.token_ids)
-
         async with InProcessEngine(self._folder, self._settings) as engine:
-            await engine.generate([5], Sampling(temperature=1.0, max_tokens=2, seed=0))
+            await warm_up(engine)
             began = time.process_time()
-            async with asyncio.TaskGroup() as tasks:
-                for _ in range(self._contexts):
-                    tasks.create_task(context(engine))
+            tokens = tokens_of(await ask_all(engine, episodes, contexts=self._contexts))
             seconds = time.process_time() - began
         self.drawn["ours"] += tokens
         return tokens / seconds
@@ -91,7 +132,7 @@ class Answering:
                 attention_mask=torch.ones(1, len(prompt_ids), dtype=torch.long),
                 max_new_tokens=answer_tokens,
                 do_sample=True,
-                temperature=1.0,
+                temperature=TEMPERATURE,
                 top_k=0,
                 eos_token_id=self._policy.tokenizer.eos_token_id,
                 pad_token_id=self._policy.tokenizer.pad_token_id,

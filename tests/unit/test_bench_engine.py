@@ -4,9 +4,13 @@ from pathlib import Path
 
 from tiny_policy import write_tiny_policy
 
-from app.bench.engine import Answering, write_endless
+from actors.engines.in_process import InProcessEngine
+from app.bench.engine import Answering, ask_all, tokens_of, write_endless
 from app.bench.engine_calls import Call, different_pages, episodes_of, groups, recorded_episodes, shapes_of
+from app.bench.engine_vllm import mismatch_of
 from core.models.policy import load_policy
+from core.models.tokenizer import load_tokenizer
+from core.settings import PolicySettings
 
 
 def test_recorded_calls_keep_lengths_and_what_their_prompts_share() -> None:
@@ -32,8 +36,9 @@ def test_the_recording_that_ships_holds_whole_groups_that_begin_with_one_page() 
 
 async def test_both_answer_every_call_at_full_length(tmp_path: Path) -> None:
     folder = write_endless(write_tiny_policy(tmp_path / "tiny"), tmp_path / "endless")
-    tokenizer = load_policy(folder).tokenizer
-    assert tokenizer.eos_token_id == tokenizer.pad_token_id
+    policy = load_policy(folder)
+    tokenizer = policy.tokenizer
+    assert tuple(policy.stops) == (tokenizer.pad_token_id,), "nothing that was ever seen ends an answer"
     grouped = groups(tokenizer, contexts=8, steps=2, answer_tokens=4)
     assert len({episode[0] for episode in grouped}) == 1
     assert len({episode[1] for episode in grouped}) == 8
@@ -42,3 +47,18 @@ async def test_both_answer_every_call_at_full_length(tmp_path: Path) -> None:
     assert await answering.ours(episodes) > 0
     assert await answering.one_at_a_time(episodes) > 0
     assert answering.drawn == {"ours": 6, "generate": 6}
+
+
+async def test_answers_are_held_against_what_the_learner_computes_from_the_weights_given(
+    tmp_path: Path,
+) -> None:
+    folder, other = (write_tiny_policy(tmp_path / f"tiny-{seed}", seed=seed) for seed in (1, 2))
+    episodes = different_pages(load_tokenizer(folder), contexts=3, steps=1, answer_tokens=5)
+    async with InProcessEngine(folder, PolicySettings(threads=1)) as engine:
+        asked = await ask_all(engine, episodes, contexts=2)
+    own, foreign = (mismatch_of(weights, "in process", asked) for weights in (folder, other))
+    assert own.tokens == foreign.tokens == tokens_of(asked) > 0
+    assert 0 <= own.mismatch_kl < 1e-6
+    assert own.largest < 1e-3
+    assert foreign.mismatch_kl > 0.01
+    assert foreign.largest > 0.1

@@ -4,71 +4,148 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
+import msgspec
 import typer
 
 from app.bench.comparison import Comparison, compare
-from app.cli.bench.printing import print_comparisons
+from app.cli.bench.printing import machine, print_comparisons
 from app.cli.options import Json
-from app.cli.output import say
+from app.cli.output import print_json, print_text, say
+
+if TYPE_CHECKING:
+    from app.bench.engine_calls import Episode  # loads torch
 
 GOAL = 5.0
 LENGTHS = (12, 24, 40)
 """Answers of the base policy are 6 to 16 tokens long, of policies that explain themselves longer."""
+UNTIED = "untied"
 
 app = typer.Typer()
 
 
 @app.command("engine")
 def engine(
+    beside: Annotated[
+        Literal["generate", "vllm"],
+        typer.Option(
+            help="Transformers' `generate()`, or a vLLM server that is started for it (`make vllm`)."
+        ),
+    ] = "generate",
     repeats: Annotated[int, typer.Option(min=1, help="Pairs of measurements.")] = 5,
     contexts: Annotated[int, typer.Option(min=1, help="Calls under way at the same time.")] = 16,
     episodes: Annotated[int, typer.Option(min=1, help="Recorded episodes to ask.")] = 48,
     steps: Annotated[int, typer.Option(min=2, help="Calls of each made-up episode.")] = 4,
     threads: Annotated[int, typer.Option(min=1, help="Threads of both.")] = 1,
     policy: Annotated[
-        str, typer.Option(help="`base`, or the folder of a Hugging Face causal model.")
-    ] = "base",
+        str | None,
+        typer.Option(
+            help="`base`, `untied` (a Llama of the same size with random weights, which vLLM's build for CPUs computes as "
+            "we do), or the folder of a Hugging Face causal model. Default: base, beside vllm untied."
+        ),
+    ] = None,
+    python: Annotated[
+        str,
+        typer.Option(
+            help="Beside vllm: Python of the environment that has it. Default: that of `make vllm`."
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
-    """Output tokens per second of the policy engine, beside one `generate()` after the other.
+    """Output tokens per second of the policy engine, beside one `generate()` after the other or a vLLM server.
+
+    Beside a server also how far each engine's log-probabilities are from the learner's (mismatch_kl).
 
     Example: hindcast bench engine --repeats 5
     """
+    from app.bench.engine import write_endless
+    from app.bench.untied import write_untied
+    from core.models.folders import policy_folder
+
+    chosen = policy or (UNTIED if beside == "vllm" else "base")
     with TemporaryDirectory(prefix="hindcast-engine-") as scratch:
-        found = asyncio.run(
-            _measure(
-                policy,
-                Path(scratch),
+        root = Path(scratch)
+        source = write_untied(root / UNTIED, seed=0) if chosen == UNTIED else policy_folder(chosen)
+        folder = write_endless(source, root / "endless")
+        mixtures = _mixtures(folder, contexts=contexts, episodes=episodes, steps=steps)
+        if beside == "vllm":
+            _beside_vllm(
+                folder,
+                root,
+                mixtures,
                 repeats=repeats,
                 contexts=contexts,
-                episodes=episodes,
-                steps=steps,
                 threads=threads,
+                python=python,
+                as_json=as_json,
             )
+            return
+        found = asyncio.run(
+            _beside_generate(folder, mixtures, repeats=repeats, contexts=contexts, threads=threads)
         )
     print_comparisons(found, as_json=as_json)
 
 
-async def _measure(
-    policy: str, scratch: Path, *, repeats: int, contexts: int, episodes: int, steps: int, threads: int
-) -> Sequence[Comparison]:
-    from app.bench.engine import Answering, write_endless
-    from app.bench.engine_calls import Episode, describe, different_pages, groups, recorded_episodes
-    from core.models.folders import policy_folder
-    from core.models.policy import load_policy
+def _mixtures(folder: Path, *, contexts: int, episodes: int, steps: int) -> "dict[str, list[Episode]]":
+    from app.bench.engine_calls import different_pages, groups, recorded_episodes
+    from core.models.tokenizer import load_tokenizer
 
-    folder = write_endless(policy_folder(policy), scratch)
-    tokenizer = load_policy(folder).tokenizer
-    mixtures: dict[str, list[Episode]] = {"as actors ask (recorded)": recorded_episodes(episodes)}
+    tokenizer = load_tokenizer(folder)
+    found = {"as actors ask (recorded)": recorded_episodes(episodes)}
     for length in LENGTHS:
-        mixtures[f"groups of 8, answers of {length}"] = groups(
+        found[f"groups of 8, answers of {length}"] = groups(
             tokenizer, contexts=contexts, steps=steps, answer_tokens=length
         )
-        mixtures[f"no page twice, answers of {length}"] = different_pages(
+        found[f"no page twice, answers of {length}"] = different_pages(
             tokenizer, contexts=contexts, steps=steps, answer_tokens=length
         )
+    return found
+
+
+def _beside_vllm(
+    folder: Path,
+    scratch: Path,
+    mixtures: "dict[str, list[Episode]]",
+    *,
+    repeats: int,
+    contexts: int,
+    threads: int,
+    python: str,
+    as_json: bool,
+) -> None:
+    from app.bench.engine_vllm import measure
+
+    found, mismatches = asyncio.run(
+        measure(
+            folder,
+            scratch,
+            mixtures,
+            repeats=repeats,
+            contexts=contexts,
+            threads=threads,
+            python=python,
+            said=say,
+        )
+    )
+    if as_json:
+        told = {"comparisons": found, "mismatch": mismatches}
+        print_json({"machine": machine(), **msgspec.to_builtins(told)})
+        return
+    print_comparisons(found, as_json=False)
+    for one in mismatches:
+        print_text(
+            f"{one.engine}: mismatch_kl {one.mismatch_kl:.2g} nats per token, largest difference of a log-probability "
+            f"{one.largest:.2g}, of {one.tokens:,} tokens"
+        )
+
+
+async def _beside_generate(
+    folder: Path, mixtures: "dict[str, list[Episode]]", *, repeats: int, contexts: int, threads: int
+) -> Sequence[Comparison]:
+    from app.bench.engine import Answering
+    from app.bench.engine_calls import describe
+
     answering = Answering(folder, contexts=contexts, threads=threads)
     found: list[Comparison] = []
     for figure, asked in mixtures.items():
