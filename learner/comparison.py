@@ -55,11 +55,6 @@ def update_differences(
     yield from _text("weights", recorded.after, again.after)
 
 
-def compare_plans(recorded: BatchPlanned, again: BatchPlanned | None) -> Difference | None:
-    """The first difference between a plan and the one that follows from the log."""
-    return next(plan_differences(recorded, again), None)
-
-
 def plan_differences(recorded: BatchPlanned, again: BatchPlanned | None) -> Iterator[Difference]:
     """A plan and the one that follows from the log up to its `as_of`: order, advantages, then the rest."""
     if again is None:

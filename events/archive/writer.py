@@ -222,12 +222,6 @@ class ArchiveWriter:
                 with self._worded():
                     self._store(changed)
 
-    def close_segment(self) -> None:
-        """Close the open segment before it has its size; an empty one stays."""
-        with self._guard:
-            if self._file is not None and self._last >= self._manifest.next:
-                self._close_segment()
-
     def close(self) -> None:
         """Let another process write. What was appended is durable already."""
         with self._guard:

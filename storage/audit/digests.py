@@ -76,11 +76,6 @@ class Digests:
         back = len(self._values) - 1 - (self._position - position)
         return back if 0 <= back < len(self._values) else None
 
-    def digest_at(self, position: int) -> bytes | None:
-        """sha256 of the event at a position; None where that is too long ago."""
-        back = self._back(position)
-        return None if back is None else self._leaves[back]
-
     def compare(self, noted: bytes, at: int, *, position: int, said_by: str, event: str = "") -> None:
         """Somebody, at `position`, noted the digest of the log up to position `at`."""
         if at < self._first and (self._first > 1 or noted == START):

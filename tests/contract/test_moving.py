@@ -203,9 +203,8 @@ class TestMoved:
         absent = Expectation(subject=subject, last=0)
         await data.append([once], expect=absent)
         position = (await data.identity()).last
-        writer = open_writer(made.folder, run=made.stream.run)
+        writer = open_writer(made.folder, run=made.stream.run, segment_bytes=1)
         writer.append(await data.read(after=writer.last, limit=500))
-        writer.close_segment()
         writer.close()
         await made.stream.purge(until=position)
         writing = ContinualStream(made.folder, data, first=1)

@@ -17,7 +17,7 @@ from events.catalogue import BatchPlanned, RunStarted, UpdateApplied
 from events.envelope import Recorded
 from events.reader import read
 from learner.buffer import ReplayBuffer
-from learner.comparison import Difference, compare_plans
+from learner.comparison import Difference, plan_differences
 from learner.planning import plan
 from learner.verify import VerifyReport, verify
 from storage.archive_check import check_whole
@@ -40,8 +40,8 @@ async def differing_plans(name: str) -> list[tuple[int, Difference]]:
     made, found = {}, []
     for recorded in events:
         if isinstance(recorded.fact, BatchPlanned):
-            difference = compare_plans(recorded.fact, made.pop(recorded.fact.as_of))
-            found += [] if difference is None else [(recorded.position, difference)]
+            again = made.pop(recorded.fact.as_of)
+            found += [(recorded.position, each) for each in plan_differences(recorded.fact, again)]
         state = buffer.apply(state, recorded)
         if recorded.position in points:
             made[recorded.position] = plan(state, state.settings)
