@@ -19,6 +19,7 @@ from app.cli.options import (
     OfState,
     RunOption,
     SourceOption,
+    site_and_family,
 )
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.cli.reading import asking, position_at
@@ -27,7 +28,9 @@ from app.disputing import dispute
 from app.runs import open_run
 from app.sources import open_source
 from storage.readmodel.answers import EpisodeDetail
+from storage.readmodel.matching import EpisodeFilter
 from storage.readmodel.queries import list_episodes, show_episode
+from storage.readmodel.unknown import refuse_unknown
 
 app = typer.Typer(name="episode", help="Episodes: attempts at tasks.", no_args_is_help=True)
 
@@ -56,10 +59,12 @@ def list_all(
 
     Example: hindcast episode list --outcome success --family find_price --limit 10
     """
+    environment, family = site_and_family(environment, family)
     with asking(run) as connection:
+        position = position_at(connection, as_of)
         found = list_episodes(
             connection,
-            as_of=position_at(connection, as_of),
+            as_of=position,
             state=state,
             environment=environment,
             family=family,
@@ -71,6 +76,9 @@ def list_all(
             before=before,
             limit=limit,
         )
+        if not found:
+            named = EpisodeFilter(environment=environment, family=family, task=task, policy=policy)
+            refuse_unknown(connection, named, group=group, as_of=position)
     more = found[-1].requested_position if len(found) == limit else None
     if as_json:
         print_json({"episodes": found, "before": more})

@@ -8,12 +8,23 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
-from app.cli.options import AsOf, Environment, Family, Json, OfOrigin, OfOutcome, OfState, SourceName
+from app.cli.options import (
+    AsOf,
+    Environment,
+    Family,
+    Json,
+    OfOrigin,
+    OfOutcome,
+    OfState,
+    SourceName,
+    site_and_family,
+)
 from app.cli.output import print_json, print_text
 from app.cli.reading import asking, position_at
 from app.exports.running import Format, export
 from app.sources import open_source
-from storage.readmodel.matching import EpisodeFilter
+from storage.readmodel.matching import EpisodeFilter, matching_episodes
+from storage.readmodel.unknown import refuse_unknown
 
 BAR_EVENTS = 500
 """How often the bar moves."""
@@ -44,6 +55,7 @@ def export_run(
 
     Example: hindcast export run-1 --to ./run-1-successes --format dataset --outcome success
     """
+    environment, family = site_and_family(environment, family)
     wanted = EpisodeFilter(
         state=state,
         outcome=outcome,
@@ -54,6 +66,9 @@ def export_run(
         policy=policy,
     )
     with asking(run) as connection, progress_bar(as_json=as_json) as bar:
+        position = position_at(connection, as_of)
+        if next(matching_episodes(connection, wanted, as_of=position), None) is None:
+            refuse_unknown(connection, wanted, as_of=position)
         writing = bar.add_task(f"writing {format_name}", total=None)
 
         def moved(position: int, last: int) -> None:
@@ -67,7 +82,7 @@ def export_run(
                 to,
                 format_name=format_name,
                 wanted=wanted,
-                as_of=position_at(connection, as_of),
+                as_of=position,
                 on_event=moved,
             )
         )

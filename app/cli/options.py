@@ -4,6 +4,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from core.errors import SettingsError
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunName = Annotated[
     str | None, typer.Argument(metavar="[RUN]", help="Which run; by default the one started last.")
@@ -21,7 +23,12 @@ SourceOption = Annotated[
 RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
-Family = Annotated[str | None, typer.Option("--family", help="Only this task family, such as find_price.")]
+Family = Annotated[
+    str | None,
+    typer.Option("--family", help="Only this task family, such as find_price or store/find_price."),
+]
+TaskState = Literal["proposed", "admitted", "rejected", "unlisted"]
+OfTaskState = Annotated[TaskState | None, typer.Option("--state", help="Only tasks in this state.")]
 EndpointValues = Annotated[
     list[str] | None,
     typer.Option(
@@ -43,3 +50,18 @@ PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]
+
+
+def site_and_family(environment: str | None, family: str | None) -> tuple[str | None, str | None]:
+    """What `--environment` and `--family` name together; a family may be written with its site, as lists print it.
+
+    Raises:
+        SettingsError: they name two sites.
+
+    """
+    site, slash, name = (family or "").partition("/")
+    if not slash:
+        return environment, family
+    if environment not in (None, site):
+        raise SettingsError(f"--environment {environment} and --family {family} name two sites: give one")
+    return site, name

@@ -11,11 +11,13 @@ import typer
 from rich.progress import Progress
 
 from app.cli.bars import progress_bar
-from app.cli.options import AsOf, Environment, Family, Json, Limit, SourceOption
+from app.cli.options import AsOf, Environment, Family, Json, Limit, OfTaskState, SourceOption, site_and_family
 from app.cli.output import print_json, print_table, print_text, rate, shorten
 from app.cli.reading import asking, position_at
 from app.configuration import resolve
+from storage.readmodel.matching import EpisodeFilter
 from storage.readmodel.queries import list_tasks
+from storage.readmodel.unknown import refuse_unknown
 
 app = typer.Typer(name="task", help="Tasks: what episodes attempt.", no_args_is_help=True)
 
@@ -27,7 +29,7 @@ def list_all(
     run: SourceOption = None,
     environment: Environment = None,
     family: Family = None,
-    state: Annotated[str | None, typer.Option(help="proposed, admitted, rejected or unlisted.")] = None,
+    state: OfTaskState = None,
     phase: Annotated[int | None, typer.Option(help="Only tasks made or admitted for this phase.")] = None,
     limit: Limit = 50,
     as_of: AsOf = None,
@@ -37,16 +39,21 @@ def list_all(
 
     Example: hindcast task list --environment store
     """
+    environment, family = site_and_family(environment, family)
     with asking(run) as connection:
+        position = position_at(connection, as_of)
         found = list_tasks(
             connection,
-            as_of=position_at(connection, as_of),
+            as_of=position,
             environment=environment,
             family=family,
             state=state,
             phase=phase,
             limit=limit,
         )
+        if not found:
+            named = EpisodeFilter(environment=environment, family=family)
+            refuse_unknown(connection, named, phase=phase, as_of=position)
     if as_json:
         print_json({"tasks": found})
         return

@@ -17,6 +17,8 @@ from core.toml import as_toml
 
 ROOT = Path(__file__).parents[2]
 CARD = "core/models/base/MODEL_CARD.md"
+KEPT = "docs/pictures"
+"""Pictures that are part of the repository, of runs that its words are about; they stand in the same place in the site."""
 REFERENCE = {
     "reference/commands.md": commands_page,
     "reference/settings.md": settings_page,
@@ -35,6 +37,7 @@ def write_pages(folder: Path, pictures: Mapping[str, Path]) -> dict[str, str]:
     (folder / "pictures").mkdir(parents=True, exist_ok=True)
     for name, path in pictures.items():
         shutil.copy(path, folder / "pictures" / f"{name}.png")
+    shutil.copytree(ROOT / KEPT, folder / KEPT, dirs_exist_ok=True)
     for source, place in sources().items():
         titles[place] = _write(folder, place, _moved(source, place, pictures))
     for place, page in REFERENCE.items():
@@ -55,9 +58,9 @@ def sources() -> dict[Path, str]:
 def _moved(source: Path, place: str, pictures: Collection[str]) -> str:
     """A page's text with links and pictures as its new place needs them."""
     depth = "../" * place.count("/")
-    # those of the repository give way to those that were made on the spot
-    places = {f"docs/pictures/{name}.png": f"{depth}pictures/{name}.png" for name in pictures}
-    for other, where in sources().items():
+    kept = {path: path.relative_to(ROOT).as_posix() for path in (ROOT / KEPT).iterdir()}
+    places: dict[str, str] = {}
+    for other, where in (sources() | kept).items():
         for written in {_relative(other, source), other.relative_to(ROOT).as_posix()}:
             places[written] = depth + where
     text = relink(source.read_text(encoding="utf-8"), places)

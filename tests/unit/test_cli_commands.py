@@ -23,9 +23,10 @@ from typer.testing import CliRunner, Result
 from app.broker import running_broker
 from app.cli import app
 from app.runs import RunHandle, open_run
-from core.errors import HindcastError
+from core.errors import HindcastError, SettingsError
 from events.catalogue import EpisodeRequested, StepTaken, WeightsPublished
 from events.envelope import Envelope
+from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.queries import list_episodes
 from storage.readmodel.tables import cursor
 
@@ -133,6 +134,49 @@ def test_the_tail_can_be_of_types_and_of_one_episode(handle: RunHandle) -> None:
         range(sum(told.entity == one and isinstance(told.fact, StepTaken) for told in FACTS))
     )
     assert {"episode.requested", "episode.started", "step.taken"} <= {event["type"] for event in events}
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        (("task", "list", "--family", "{family}x"), "near it: {family}"),
+        (("task", "list", "--family", "zzzz"), "there are: "),
+        (("task", "list", "--environment", "stroe"), "near it: store"),
+        (("task", "list", "--phase", "77"), "there is no phase 77"),
+        (("episode", "list", "--family", "store/{family}x"), "near it: {family}"),
+        (("episode", "list", "--task", "{task}"), "it may be "),
+        (("episode", "list", "--task", "nosuch"), "run: hindcast task list"),
+        (("episode", "list", "--group", "nosuch"), "there is no group 'nosuch'"),
+        (("episode", "list", "--policy", "999"), "the newest is "),
+        (("export", "--family", "{family}x", "--to", "nowhere"), "near it: {family}"),
+    ],
+)
+def test_a_filter_that_names_nothing_of_the_run_says_what_there_is(
+    handle: RunHandle, asked: tuple[str, ...], told: str
+) -> None:
+    task = next(told.fact.task for told in FACTS if isinstance(told.fact, EpisodeRequested))
+    words = {"family": task.family, "task": task.id[:-2]}
+    result = call(handle.home, *(part.format(**words) for part in asked))
+    assert told.format(**words) in str(result.exception)
+    assert isinstance(result.exception, NotInReadModel)
+    assert not Path("nowhere").exists()
+
+
+def test_what_is_there_but_not_together_is_an_empty_list(handle: RunHandle) -> None:
+    task = next(told.fact.task for told in FACTS if isinstance(told.fact, EpisodeRequested))
+    asked = ("--family", f"{task.environment}/{task.family}", "--before", "1")
+    assert document(handle, "episode", "list", *asked) == {"episodes": [], "before": None}
+
+
+def test_a_family_may_be_named_with_its_site(handle: RunHandle) -> None:
+    task = next(told.fact.task for told in FACTS if isinstance(told.fact, EpisodeRequested))
+    named = f"{task.environment}/{task.family}"
+    for noun in ("task", "episode"):
+        alone = document(handle, noun, "list", "--family", task.family)
+        assert document(handle, noun, "list", "--family", named) == alone
+        assert alone[f"{noun}s"]
+    two = call(handle.home, "task", "list", "--family", named, "--environment", "miniwob")
+    assert isinstance(two.exception, SettingsError)
 
 
 def test_the_tail_can_be_of_tasks_with_everything_about_their_episodes(handle: RunHandle) -> None:

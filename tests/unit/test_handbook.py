@@ -80,10 +80,10 @@ def test_links_follow_a_page_to_its_place_and_files_become_words() -> None:
     )
 
 
-def test_a_picture_of_the_readme_becomes_that_of_the_site_or_nothing() -> None:
-    text = "before ![A page](docs/pictures/overview.png) after"
-    assert relink(text, {"docs/pictures/overview.png": "pictures/overview.png"}) == (
-        "before ![A page](pictures/overview.png) after"
+def test_a_picture_follows_a_page_to_its_place_or_is_left_out() -> None:
+    text = "before ![A page](pictures/a.png) after"
+    assert relink(text, {"pictures/a.png": "docs/pictures/a.png"}) == (
+        "before ![A page](docs/pictures/a.png) after"
     )
     assert relink(text, {}) == "before  after"
 
@@ -98,6 +98,9 @@ def test_every_page_is_on_the_site_in_its_navigation_and_every_link_leads_to_one
         for target in LINK.findall(page.read_text()):
             assert "://" in target or (page.parent / target).exists(), f"{place} links to {target}"
     assert "pictures/overview.png" in (tmp_path / "pages" / "tour.md").read_text()
+    # the README's picture is of the run that its words are about, the tour's of one made on the spot
+    assert "](docs/pictures/overview.png)" in (tmp_path / "pages" / "index.md").read_text()
+    assert (tmp_path / "pages" / "docs" / "pictures" / "overview.png").read_bytes() != picture.read_bytes()
     nav = str(tomllib.loads(configuration(titles))["project"]["nav"])
     assert all(f"'{place}'" in nav for place in titles)
 
