@@ -15,11 +15,12 @@ from app.appending import ROLE, append_fact
 from app.going_on import works_on
 from app.runs import RunHandle
 from core.errors import SettingsError
-from events.catalogue import ControlRequested, EpisodeRequested, EpisodeStarted
+from events.catalogue import ControlRequested, EpisodeEnded, EpisodeRequested, EpisodeStarted
 from events.codec import decode
 from events.envelope import Recorded
 from events.log import EventLog
 from events.reader import skim
+from events.registry import BY_CLASS
 from events.subjects import family_wildcard, subject_of
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
@@ -47,7 +48,8 @@ async def ask_run(
     """Append the command.
 
     Raises:
-        SettingsError: it would change nothing, is about an episode that the log does not have, or there is nobody to do it.
+        SettingsError: it would change nothing, is about an episode that the log does not have or that is over, or there is
+            nobody to do it.
         BrokerUnreachable, LogFull: it could not be appended.
 
     """
@@ -64,6 +66,13 @@ async def ask_run(
     if command == "cancel":
         async with run.connect_log(ROLE) as log:
             known = await _was_requested(log, given["episode"])
+            end = await _end_of(log, given["episode"]) if known else None
+        if end is not None:
+            how = BY_CLASS[type(end.fact)].name.partition(".")[2]
+            raise SettingsError(
+                f"episode {given['episode']} of run {run.name} is over: it was {how} at position {end.position}. Nothing is "
+                f"left to cancel; see: hindcast episode show {given['episode']} --run {run.name}"
+            )
         if not known:
             raise SettingsError(
                 f"run {run.name} has no episode {given['episode']!r} to cancel. Which there are: "
@@ -109,6 +118,14 @@ async def _was_requested(log: EventLog, episode: str) -> bool:
             if isinstance(recorded.fact, EpisodeRequested) and recorded.fact.episode == episode:
                 return True
     return False
+
+
+async def _end_of(log: EventLog, episode: str) -> Recorded | None:
+    """The fact that an episode is over, whichever; None: it is not."""
+    if not _TOKEN.fullmatch(episode):
+        return None
+    stored = await log.last_under(subject_of(log.run, EpisodeEnded, key=episode))
+    return None if stored is None else decode(stored)
 
 
 def _require_change(run: str, command: str, pauses: dict[str, str], *, whose: str) -> None:

@@ -1,7 +1,8 @@
 """The alerts of a run in the terminal that started it: the watcher of `hindcast alerts`, beside the system.
 
 It keeps its place under a name of its own, so that `hindcast alerts` may watch the same run, and begins with the run, so that it
-knows what is usual for it. Whatever befalls it, the system goes on: it is tried again after `AGAIN_S`.
+knows what is usual for it; what was past when it first began is told to nobody. Whatever befalls it, the system goes on: it is
+tried again after `AGAIN_S`, unless there is nobody left to tell it to.
 """
 
 import asyncio
@@ -22,30 +23,51 @@ LEAVE_S = 5.0
 
 @asynccontextmanager
 async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> AsyncIterator[None]:
-    """Say every alert of the run until the end of the block. `say` is called in a thread."""
+    """Say every alert of the run until the end of the block. `say` is called in a thread.
+
+    What the block raises comes through as it is, and nothing of ours is added to it.
+    """
     session = Session()
-    async with asyncio.TaskGroup() as group:
-        watching = group.create_task(_tell(handle, say, session))
-        try:
-            yield
-        finally:
-            session.stop.set()
-            await asyncio.wait((watching,), timeout=LEAVE_S)
-            watching.cancel()
+    tasks = asyncio.TaskGroup()
+    await tasks.__aenter__()
+    watching = tasks.create_task(_tell(handle, say, session))
+    try:
+        yield
+    finally:
+        session.stop.set()
+        await asyncio.wait((watching,), timeout=LEAVE_S)
+        watching.cancel()
+        await tasks.__aexit__(None, None, None)  # an error of the block is no error of a group
 
 
 async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session) -> None:
+    loop = asyncio.get_running_loop()
+
+    def told(line: str) -> None:
+        try:
+            say(line)
+        except OSError:  # whoever read has gone, and hears of it at the next start
+            loop.call_soon_threadsafe(session.stop.set)
+            raise
+
     said = ""
     while not session.stop.is_set():
         try:
             await watch_alerts(
-                handle, Thresholds(), session, lambda message: say(message.line), name=NAME, begin="start"
+                handle,
+                Thresholds(),
+                session,
+                lambda message: told(message.line),
+                name=NAME,
+                begin="start",
+                only_new=True,
             )
-        except* Exception as group:  # of ours or not: training does not end because nobody watches it
-            trouble = _words(group)
+        except Exception as error:  # of ours or not: training does not end because nobody watches it
+            trouble = _words(error)
             if trouble != said and not session.stop.is_set():
                 said = trouble
-                say(f"alerts cannot be watched, trying further: {trouble}")
+                with suppress(OSError):
+                    told(f"alerts cannot be watched, trying further: {trouble}")
         with suppress(TimeoutError):
             await asyncio.wait_for(session.stop.wait(), AGAIN_S)
 

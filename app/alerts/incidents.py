@@ -13,6 +13,8 @@ from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, inser
 from app.alerts.rules import Incident
 from app.attach.store import Store
 
+NOTED = ("id", "kind", "position", "text", "over")
+
 metadata = MetaData()
 incidents = Table(
     "hindcast_incidents",
@@ -35,6 +37,14 @@ shown = Table(
     Column("over", Boolean, primary_key=True),
 )
 """Which beginnings and ends the terminal has shown, whoever else is still to be told."""
+
+passed_over = Table(
+    "hindcast_incidents_passed_over",
+    metadata,
+    Column("run", Text, primary_key=True),
+    Column("position", BigInteger, nullable=False),
+)
+"""Up to where beginnings and ends of incidents are noted, but told to nobody."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,26 +77,43 @@ class Incidents:
         with self._store.asking() as db:
             metadata.create_all(db)
 
-    def note(self, found: Iterable[Incident]) -> None:
-        """Take in incidents as they stand; what is noted already changes only by its end."""
+    def has_passed_over(self) -> bool:
+        """Whether it is known up to where nobody is told anything."""
         with self._store.asking() as db:
+            mine = passed_over.c.run == self._run
+            return db.execute(select(passed_over.c.position).where(mine)).first() is not None
+
+    def pass_over(self, until: int) -> None:
+        """Tell nobody of what began, or ended, by this position: it was past before anybody watched. Said once."""
+        with self._store.asking() as db:
+            db.execute(insert(passed_over).values(run=self._run, position=until))
+
+    def note(self, found: Iterable[Incident], *, folded: bool = False) -> None:
+        """Take in incidents as they stand; what is noted already changes only by its end.
+
+        `folded`: from the log, so that their positions say whether they are past.
+        """
+        with self._store.asking() as db:
+            mine = select(passed_over.c.position).where(passed_over.c.run == self._run)
+            past = (db.execute(mine).scalar() or 0) if folded else 0
             known = dict(
                 db.execute(select(incidents.c.id, incidents.c.over).where(incidents.c.run == self._run)).all()
             )
             for one in found:
                 if one.id not in known:
-                    values = msgspec.structs.asdict(one)
-                    db.execute(insert(incidents).values(run=self._run, told=False, over_told=False, **values))
+                    values = {name: getattr(one, name) for name in NOTED}
+                    told = {"told": one.position <= past, "over_told": 0 < one.over_at <= past}
+                    db.execute(insert(incidents).values(run=self._run, **told, **values))
                 elif one.over and not known[one.id]:
-                    mine = (incidents.c.run == self._run, incidents.c.id == one.id)
-                    db.execute(update(incidents).where(*mine).values(over=one.over))
+                    this = (incidents.c.run == self._run, incidents.c.id == one.id)
+                    told = {"over_told": 0 < one.over_at <= past}
+                    db.execute(update(incidents).where(*this).values(over=one.over, **told))
 
     def unfinished(self, kind: str) -> list[Incident]:
         """Those of a kind that are not over."""
         mine = (incidents.c.run == self._run, incidents.c.kind == kind, incidents.c.over == "")
-        names = Incident.__struct_fields__
         with self._store.asking() as db:
-            rows = db.execute(select(*(incidents.c[name] for name in names)).where(*mine)).mappings()
+            rows = db.execute(select(*(incidents.c[name] for name in NOTED)).where(*mine)).mappings()
             return [Incident(**row) for row in rows]
 
     def untold(self) -> list[Message]:

@@ -60,6 +60,8 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     text: str
     over: str = ""
     """How it ended; empty: it has not."""
+    over_at: int = 0
+    """Position at which it ended, where a fold tells it."""
 
 
 class Watched(msgspec.Struct, kw_only=True):
@@ -145,7 +147,7 @@ class AlertFold:
             interval = f"change {change.rate:+.0%} [{change.low:+.0%}, {change.high:+.0%}]"
             _begin(state, "success", position, f"success falls: {told}, {best}; {interval}")
         elif not fell:
-            _end(state, "success", f"success is back: {told}")
+            _end(state, "success", position, f"success is back: {told}")
 
     def _updated(self, state: Watched, value: float, position: int) -> None:
         state.mismatches = [*state.mismatches, value][-(UPDATES + EARLIER) :]
@@ -161,7 +163,7 @@ class AlertFold:
             _begin(state, "mismatch", position, f"mismatch rises: {told}, {before:.3g} before")
         elif mean <= limit and state.before is not None:
             state.before = None
-            _end(state, "mismatch", f"mismatch is down again: {told}")
+            _end(state, "mismatch", position, f"mismatch is down again: {told}")
 
 
 def _begin(state: Watched, kind: str, position: int, text: str) -> None:
@@ -169,9 +171,11 @@ def _begin(state: Watched, kind: str, position: int, text: str) -> None:
     state.incidents = [*state.incidents, incident][-KEPT:]
 
 
-def _end(state: Watched, kind: str, text: str) -> None:
+def _end(state: Watched, kind: str, position: int, text: str) -> None:
     state.incidents = [
-        msgspec.structs.replace(one, over=text) if one.kind == kind and not one.over else one
+        msgspec.structs.replace(one, over=text, over_at=position)
+        if one.kind == kind and not one.over
+        else one
         for one in state.incidents
     ]
 

@@ -18,7 +18,7 @@ from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
 from app.alerts.webhook import WebhookFailed, post
 from app.attach.listing import ConsumerRow, list_consumers
 from app.attach.running import Attachment, Session, attach, store_url
-from app.attach.store import Store
+from app.attach.store import Standing, Store
 from app.attach.target import Attached
 from app.going_on import works_on
 from app.runs import RunHandle
@@ -120,10 +120,13 @@ async def watch_alerts(
     *,
     name: str = NAME,
     begin: str = "live",
+    only_new: bool = False,
     webhook: str = "",
     look_s: float = LOOK_S,
 ) -> int:
     """Watch until the session is stopped; returns the position reached. `name`: what was told is known under it.
+
+    `only_new`: what the log holds when it is watched under this name for the first time is folded, but nobody is told of it.
 
     Raises:
         AlreadyAttached: somebody watches this run.
@@ -139,6 +142,10 @@ async def watch_alerts(
     attachment = Attachment(target=TARGET, name=name, begin=begin)
     over = asyncio.Event()
     try:
+        if only_new and not await asyncio.to_thread(_watched_before, store, incidents, handle.name, name):
+            async with handle.connect_log("reader") as log:
+                past = (await log.identity()).last
+            await asyncio.to_thread(incidents.pass_over, past)
         async with asyncio.TaskGroup() as group:
             group.create_task(looking.until(over, look_s))
             report = await attach(handle, attachment, session, loading=lambda target: Attached(target, fold))
@@ -189,7 +196,7 @@ class _Looking:
     async def once(self) -> None:
         """One look: note what is new, tell it."""
         state = await asyncio.to_thread(self._state)
-        found = list(state.incidents)
+        found: list[Incident] = []
         up = works_on(self._handle)
         last, lags = await self._reached(up=up)
         expected = up and not state.pauses and not state.finished
@@ -199,6 +206,7 @@ class _Looking:
         if lags is not None:
             slow = await asyncio.to_thread(self._incidents.unfinished, "lag")
             found += self._clock.lag(lags, standing=slow)
+        await asyncio.to_thread(self._incidents.note, state.incidents, folded=True)
         await asyncio.to_thread(self._incidents.note, found)
         await asyncio.to_thread(self._teller.tell, time.monotonic())
 
@@ -214,8 +222,16 @@ class _Looking:
 
 
 def _state(store: Store, run: str, name: str) -> Watched:
-    mine = [one for one in store.standings(run) if one.name == name]
+    mine = _standings(store, run, name)
     with suppress(msgspec.MsgspecError):
         if mine and mine[0].state is not None:
             return msgspec.msgpack.decode(mine[0].state, type=Watched)
     return Watched()
+
+
+def _standings(store: Store, run: str, name: str) -> list[Standing]:
+    return [one for one in store.standings(run) if one.name == name]
+
+
+def _watched_before(store: Store, incidents: Incidents, run: str, name: str) -> bool:
+    return incidents.has_passed_over() or bool(_standings(store, run, name))

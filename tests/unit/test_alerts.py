@@ -11,7 +11,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from recorded_home import make_home
+from recorded_home import make_home, tell
 from synthetic_run import Told
 
 from app.alerts.beside import NAME, telling_alerts
@@ -22,6 +22,7 @@ from app.alerts.webhook import WebhookFailed, post, require_webhook
 from app.attach.listing import ConsumerRow
 from app.attach.running import Session, detached
 from app.attach.store import Store
+from app.runs import RunHandle
 from core.errors import SettingsError
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -340,8 +341,8 @@ def test_a_webhook_that_does_not_speak_http_has_failed_like_any_other() -> None:
 
 
 def lived(outcomes: str) -> list[Told]:
-    """Episodes as roles record them."""
-    facts = []
+    """Episodes as roles record them, each role in one go: whatever is appended by turns is waited for each time."""
+    facts: list[list[Told]] = [[], [], [], []]
     for number, outcome in enumerate(outcomes):
         name = f"ep_{number}"
         started = EpisodeStarted(episode=name, actor="actor.1", instruction="", renderer="lines/1")
@@ -356,13 +357,18 @@ def lived(outcomes: str) -> list[Told]:
             policy_versions=(0, 0),
             duration_ms=1.0,
         )
-        facts += [
-            Told("curriculum.1", name, requested(name)),
-            Told("actor.1", name, started),
-            Told("actor.1", name, ended),
-            Told("judge.1", f"{name}.rules", judged(name, success=outcome == "+")),
-        ]
-    return facts
+        for kind, one in zip(
+            facts,
+            (
+                Told("curriculum.1", name, requested(name)),
+                Told("actor.1", name, started),
+                Told("actor.1", name, ended),
+                Told("judge.1", f"{name}.rules", judged(name, success=outcome == "+")),
+            ),
+            strict=True,
+        ):
+            kind.append(one)
+    return [one for kind in facts for one in kind]
 
 
 async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothing(
@@ -398,31 +404,94 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
     assert len(said) == len(receiver.got) == 1
 
 
-async def test_a_start_says_alerts_in_the_words_of_the_command_once_and_lives_without_them(
-    tmp_path: Path,
-) -> None:
-    handle = await make_home(tmp_path / "home", lived("+" * 200 + "-" * 20))
-    lines: list[str] = []
-    heard = asyncio.Event()
-    loop = asyncio.get_running_loop()
+class Heard:
+    """What was said, waited for."""
 
-    def say(line: str) -> None:
-        lines.append(line)
-        loop.call_soon_threadsafe(heard.set)
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._loop = asyncio.get_running_loop()
+        self._said = asyncio.Event()
 
+    def say(self, line: str) -> None:
+        self.lines.append(line)
+        self._loop.call_soon_threadsafe(self._said.set)
+
+    async def next(self) -> None:
+        async with asyncio.timeout(120):
+            await self._said.wait()
+        self._said.clear()
+
+
+async def live_on(handle: RunHandle, before: str, outcomes: str) -> None:
+    """More episodes in a run that had those before."""
+    known = {one.entity for one in lived(before)}
+    await tell(handle, [one for one in lived(before + outcomes) if one.entity not in known])
+
+
+async def begun(handle: RunHandle, heard: Heard) -> None:
+    """A start that has come to watch the run, and no further."""
     with detached(handle, NAME):
-        async with asyncio.timeout(120), telling_alerts(handle, say):
-            await heard.wait()
-    heard.clear()
-    async with asyncio.timeout(120), telling_alerts(handle, say):
-        await heard.wait()
-    async with asyncio.timeout(120), telling_alerts(handle, say):
-        pass
-    hindered, alert = lines
+        async with asyncio.timeout(120), telling_alerts(handle, heard.say):
+            await heard.next()
+    hindered = heard.lines.pop()
     assert hindered.startswith(
         f"alerts cannot be watched, trying further: a consumer called '{NAME}' is attached already"
     )
+
+
+OLD = "+" * 200 + "-" * 20 + "+" * 100
+"""A fall, and its end."""
+
+
+async def test_a_start_says_alerts_of_what_is_new_in_the_words_of_the_command_once(tmp_path: Path) -> None:
+    handle = await make_home(tmp_path / "home", lived(OLD))
+    heard = Heard()
+    await begun(handle, heard)
+    async with asyncio.timeout(120), telling_alerts(handle, heard.say):
+        await live_on(handle, OLD, "-" * 30)
+        await heard.next()
+    async with asyncio.timeout(120), telling_alerts(handle, heard.say):
+        pass
+    (alert,) = heard.lines
     assert alert.startswith("ALERT · success falls: ")
+
+
+async def test_a_fall_that_was_past_when_a_start_first_watched_is_told_to_nobody_but_its_end_is(
+    tmp_path: Path,
+) -> None:
+    handle = await make_home(tmp_path / "home", lived(OLD[:220]))
+    heard = Heard()
+    await begun(handle, heard)
+    async with asyncio.timeout(120), telling_alerts(handle, heard.say):
+        await live_on(handle, OLD[:220], "+" * 130)
+        await heard.next()
+    (line,) = heard.lines
+    assert line.startswith("over · success is back: ")
+
+
+async def test_whoever_cannot_be_told_ends_nothing_and_is_told_at_the_next_start(tmp_path: Path) -> None:
+    handle = await make_home(tmp_path / "home", lived(OLD[:200]))
+    heard = Heard()
+    await begun(handle, heard)
+
+    def gone(line: str) -> None:
+        heard.say(line)
+        raise BrokenPipeError(32, "Broken pipe")
+
+    async def failing() -> None:
+        async with telling_alerts(handle, gone):
+            await live_on(handle, OLD[:200], "-" * 30)
+            await heard.next()
+            raise KeyError("mine")
+
+    async with asyncio.timeout(120):
+        with pytest.raises(KeyError, match="mine"):
+            await failing()
+        async with telling_alerts(handle, heard.say):
+            await heard.next()
+    told, again = heard.lines
+    assert told == again
+    assert told.startswith("ALERT · success falls: ")
 
 
 async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(

@@ -24,7 +24,15 @@ from app.broker import running_broker
 from app.cli import app
 from app.runs import RunHandle, open_run
 from core.errors import HindcastError, SettingsError
-from events.catalogue import EpisodeRequested, StepTaken, WeightsPublished
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    StepTaken,
+    WeightsPublished,
+)
 from events.envelope import Envelope
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.queries import list_episodes
@@ -303,11 +311,32 @@ def test_an_episode_that_was_requested_can_be_cancelled(
 ) -> None:
     first, fact = next((told, told.fact) for told in FACTS if isinstance(told.fact, EpisodeRequested))
     assert isinstance(fact, EpisodeRequested)
-    facts = FACTS if started else [first]
+    begun = next(
+        number
+        for number, told in enumerate(FACTS)
+        if isinstance(told.fact, EpisodeStarted) and told.fact.episode == fact.episode
+    )
+    facts = FACTS[: begun + 1] if started else [first]
     asyncio.run(make_home(tmp_path / "home", facts))
     asked = call(tmp_path / "home", "ctl", "cancel", fact.episode, "--json")
     assert asked.exit_code == 0, asked.output
     assert json.loads(asked.stdout)["position"] == len(facts) + 1
+
+
+def test_an_episode_that_is_over_cannot_be_cancelled(handle: RunHandle) -> None:
+    over = {
+        type(told.fact): (told.fact.episode, position)
+        for position, told in enumerate(FACTS, 1)
+        if isinstance(told.fact, EpisodeEnded | EpisodeAbandoned | EpisodeCancelled)
+    }
+    assert EpisodeEnded in over
+    for kind, (episode, position) in over.items():
+        how = kind.__name__.removeprefix("Episode").lower()
+        asked = call(handle.home, "ctl", "cancel", episode)
+        assert isinstance(asked.exception, SettingsError)
+        assert f"episode {episode} of run tale is over: it was {how} at position {position}." in str(
+            asked.exception
+        )
 
 
 # --- the read model
