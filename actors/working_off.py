@@ -7,9 +7,9 @@ Waits for a delivery (`FETCH_S`). Whoever handles one acknowledges it once its r
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, Protocol
+from typing import Any
 
-from core.errors import BrokerUnreachable, ExpectationFailed
+from core.errors import ExpectationFailed
 from events.envelope import Fact
 from events.log import EventLog
 from events.publisher import Publisher
@@ -94,17 +94,3 @@ async def say_once(
     except ExpectationFailed:
         return False
     return True
-
-
-class Followed(Protocol):
-    """A memory that follows the log."""
-
-    position: int
-
-
-def stalled(memory: Followed, *, wanted: int, stalled_s: float) -> BrokerUnreachable:
-    """The error of a memory that is read no further."""
-    return BrokerUnreachable(
-        f"the log is known up to position {memory.position}, and nothing came for {stalled_s:g} s "
-        f"(log.append_timeout_s), though it goes on to {wanted}. Run: hindcast doctor"
-    )

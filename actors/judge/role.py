@@ -37,7 +37,7 @@ from actors.judge.judges import JUDGES
 from actors.judge.shelf import Shelf
 from actors.judge.tasks import TaskMemory
 from actors.spans import judged, judging
-from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, stalled, work_off
+from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, work_off
 from core.errors import SettingsError
 from core.evidence import Judgment
 from core.settings import Settings
@@ -206,7 +206,4 @@ class _JudgeRole:
 
     async def _task(self, recorded: Recorded, ended: EpisodeEnded) -> Task | None:
         stalled_s = self._settings.log.append_timeout_s
-        try:
-            return await self.tasks.find(ended.task_id, known_before=recorded.position, stalled_s=stalled_s)
-        except TimeoutError:
-            raise stalled(self.tasks, wanted=recorded.position, stalled_s=stalled_s) from None
+        return await self.tasks.find(ended.task_id, known_before=recorded.position, stalled_s=stalled_s)

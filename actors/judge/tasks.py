@@ -10,44 +10,24 @@ tasks that a judge meets and not with its episodes.
 """
 
 import asyncio
-from contextlib import aclosing
 
-from actors.following import follow, look_back
+from actors.following import look_back
+from actors.memory import Memory
 from core.task import Task
 from events.catalogue import EpisodeRequested
 from events.envelope import Recorded
 from events.log import EventLog
 
-FAMILY = "request"
+FAMILIES = frozenset({"request"})
 
 
-class TaskMemory:
+class TaskMemory(Memory):
     """Tasks by id: of all requests in a stretch of the log that grows at both ends."""
 
     def __init__(self, log: EventLog) -> None:
-        self.position = 0
-        """Requests up to here are known …"""
-        self._after = 0
-        """… from after here on."""
-        self._log = log
+        super().__init__(log, FAMILIES)
         self._tasks: dict[str, Task] = {}
-        self._grown = asyncio.Condition()
         self._looking_back = asyncio.Lock()
-
-    async def follow(self) -> None:
-        """Follow the log from its end now, for ever."""
-        self._after = (await self._log.identity()).last
-        await self._reach(self._after)
-        async with aclosing(follow(self._log, after=self._after, families={FAMILY})) as batches:
-            async for followed in batches:
-                for recorded in followed.recorded:
-                    self._take(recorded)
-                await self._reach(followed.position)
-
-    async def _reach(self, position: int) -> None:
-        async with self._grown:
-            self.position = position
-            self._grown.notify_all()
 
     def _take(self, recorded: Recorded) -> None:
         if isinstance(recorded.fact, EpisodeRequested):
@@ -55,16 +35,8 @@ class TaskMemory:
             self._tasks[task.id] = task
 
     async def find(self, task_id: str, *, known_before: int, stalled_s: float) -> Task | None:
-        """The task, or None when no request before position `known_before` has it.
-
-        Raises:
-            TimeoutError: the log was read no further for `stalled_s`, so nobody can tell.
-
-        """
-        while self.position < known_before - 1 and task_id not in self._tasks:
-            reached = self.position
-            async with asyncio.timeout(stalled_s), self._grown:
-                await self._grown.wait_for(lambda reached=reached: self.position > reached)  # type: ignore[misc]
+        """The task, or None when no request before position `known_before` has it. Raises BrokerUnreachable as `Memory`."""
+        await self._known_before(known_before, stalled_s=stalled_s, enough=lambda: task_id in self._tasks)
         async with self._looking_back:
             while task_id not in self._tasks and self._after > 0:
                 await self._look_back()
@@ -72,6 +44,6 @@ class TaskMemory:
 
     async def _look_back(self) -> None:
         """Take in the stretch before what is known."""
-        found, self._after = await look_back(self._log, until=self._after, families={FAMILY})
+        found, self._after = await look_back(self._log, until=self._after, families=FAMILIES)
         for recorded in found:
             self._take(recorded)

@@ -5,10 +5,8 @@ by itself and once, so that a start does not depend on the length of history. Wh
 what was not, since another relabeler takes it, the latest are kept (`ENDED_KEPT`).
 """
 
-import asyncio
-from contextlib import aclosing
-
-from actors.following import follow, look_back
+from actors.following import look_back
+from actors.memory import Memory
 from actors.relabel.base import PlayedEpisode
 from events.catalogue import (
     EpisodeAbandoned,
@@ -61,32 +59,14 @@ class _Gathered:
         )
 
 
-class EpisodeMemory:
+class EpisodeMemory(Memory):
     """Episodes by name: those requested since the start that have not been taken."""
 
     def __init__(self, log: EventLog) -> None:
-        self.position = 0
-        """The log is known up to here."""
-        self._log = log
+        super().__init__(log, FAMILIES)
         self._gathered: dict[str, _Gathered] = {}
         self._ended: dict[str, None] = {}
         """Those of them that ended, oldest first."""
-        self._grown = asyncio.Condition()
-
-    async def follow(self) -> None:
-        """Follow the log from its end now, for ever."""
-        after = (await self._log.identity()).last
-        await self._reach(after)
-        async with aclosing(follow(self._log, after=after, families=FAMILIES)) as batches:
-            async for followed in batches:
-                for recorded in followed.recorded:
-                    self._take(recorded)
-                await self._reach(followed.position)
-
-    async def _reach(self, position: int) -> None:
-        async with self._grown:
-            self.position = position
-            self._grown.notify_all()
 
     def _take(self, recorded: Recorded) -> None:
         match recorded.fact:
@@ -111,16 +91,8 @@ class EpisodeMemory:
         self._ended.pop(name, None)
 
     async def find(self, ended: EpisodeEnded, *, position: int, stalled_s: float) -> PlayedEpisode | None:
-        """The episode that ended at `position`, or None where the log lacks part of it.
-
-        Raises:
-            TimeoutError: the log was read no further for `stalled_s`, so nobody can tell.
-
-        """
-        while self.position < position - 1:
-            reached = self.position
-            async with asyncio.timeout(stalled_s), self._grown:
-                await self._grown.wait_for(lambda reached=reached: self.position > reached)  # type: ignore[misc]
+        """The episode that ended at `position`, or None where the log lacks part of it. Raises BrokerUnreachable as `Memory`."""
+        await self._known_before(position, stalled_s=stalled_s)
         gathered = self._gathered.get(ended.episode)
         if gathered is None:
             gathered = await self._look_back(ended.episode, before=position)

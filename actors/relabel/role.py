@@ -31,7 +31,7 @@ from actors.relabel.memory import EpisodeMemory
 from actors.relabel.prompts import PromptWriter
 from actors.spans import relabeled, relabeling
 from actors.versions import Versions
-from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, stalled, work_off
+from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, work_off
 from core.errors import (
     BlobCorrupt,
     BlobMissing,
@@ -184,10 +184,7 @@ class _RelabelerRole:
 
     async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> PlayedEpisode:
         stalled_s, position = self._settings.log.append_timeout_s, delivery.recorded.position
-        try:
-            episode = await self.episodes.find(ended, position=position, stalled_s=stalled_s)
-        except TimeoutError:
-            raise stalled(self.episodes, wanted=position, stalled_s=stalled_s) from None
+        episode = await self.episodes.find(ended, position=position, stalled_s=stalled_s)
         if episode is None:
             raise RelabelerFailed(
                 "request, start or steps of this episode do not stand in the log before its end"
