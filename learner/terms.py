@@ -11,6 +11,7 @@ from core.correction import CorrectionKind, correct
 from core.losses import EpisodeTokens
 from core.settings import LearnerSettings
 from events.catalogue import BatchPlanned
+from events.catalogue.training import PlannedEpisode
 from learner.algorithms import Algorithm
 from learner.algorithms.base import EpisodePart, SampleTerms
 from learner.episodes import Batch, Sample
@@ -52,10 +53,7 @@ def sample_terms(
     """
     samples = iter(samples_of(batch, part))
     episodes: list[EpisodePart] = []
-    given: list[float] = []
-    rehearsed: list[bool] = []
-    anew: list[bool] = []
-    ordered: list[Sample] = []
+    placed: list[tuple[Sample, PlannedEpisode, float]] = []  # with its episode's plan and its advantage
     for index in range(part.first_episode, part.end_episode):
         planned = plan.episodes[index]
         own = [next(samples) for _ in range(planned.samples)]
@@ -63,33 +61,33 @@ def sample_terms(
         episodes.append(
             EpisodePart(tokens, batch.succeeded[index], planned.rehearsed, planned.kept, planned.step_weights)
         )
-        planned_ones = [planned.advantage] * planned.samples
-        given += planned_ones if advantages is None else advantages[index - part.first_episode]
-        rehearsed += [planned.rehearsed] * planned.samples
-        anew += [
-            planned.replaces is not None and settings.replay_correction == "recomputed"
-        ] * planned.samples
-        ordered += own
+        given = (
+            [planned.advantage] * len(own) if advantages is None else advantages[index - part.first_episode]
+        )
+        placed += [(sample, planned, advantage) for sample, advantage in zip(own, given, strict=True)]
     shares, cloning_shares = algorithm.shares(episodes)
     proximals, references = iter(proximal or ()), iter(reference or ())
     terms = []
-    for index, sample in enumerate(ordered):
+    for (sample, planned, advantage), share, cloning_share in zip(
+        placed, shares, cloning_shares, strict=True
+    ):
         first = sample.answer_from if settings.loss_on == "answer" else 0
         behaviour = _behaviour(sample)[first:]
-        corrected = proximal is not None and not rehearsed[index]
+        corrected = proximal is not None and not planned.rehearsed
         prox = next(proximals)[first:] if corrected else behaviour
-        kind: CorrectionKind = settings.correction if corrected and not anew[index] else "none"
+        anew = planned.replaces is not None and settings.replay_correction == "recomputed"
+        kind: CorrectionKind = settings.correction if corrected and not anew else "none"
         terms.append(
             SampleTerms(
                 sample=sample,
-                advantage=given[index],
+                advantage=advantage,
                 valued=advantages is not None,
-                share=shares[index],
-                cloning_share=cloning_shares[index],
-                rehearsed=rehearsed[index],
+                share=share,
+                cloning_share=cloning_share,
+                rehearsed=planned.rehearsed,
                 behaviour=behaviour,
                 proximal=prox,
-                reference=None if reference is None or rehearsed[index] else next(references)[first:],
+                reference=None if reference is None or planned.rehearsed else next(references)[first:],
                 first=first,
                 correction=correct(
                     kind,

@@ -163,7 +163,7 @@ class Training:
         self._beginning = Clocks.now().since(began)
 
     def _advantages(self, plan: BatchPlanned, batch: Batch) -> list[list[float]]:
-        """Of each step of each planned episode, from the values of its states under the critic of now."""
+        """From the values of states under the critic of now  # per planned episode [steps]."""
         critic = self._model(CRITIC)
         assert isinstance(critic, CriticTraining)
         distinct = {sample.position: sample for sample in batch.samples}
@@ -192,7 +192,7 @@ class Training:
     def _log_probs(
         self, model: Any, samples: Sequence[Sample], *, tokens_per_forward: int | None = None
     ) -> list[NDArray[np.float32]]:
-        """`tokens_per_forward` None: as the batch begun has it."""
+        """Of each sample's answer, without gradient, float32  # per sample [tokens]. `tokens_per_forward` None: as the batch begun has it."""
         ends = np.cumsum([sample.tokens for sample in samples])
         found = np.zeros(sum(sample.tokens for sample in samples))
         most = tokens_per_forward or self._settings.tokens_per_forward
