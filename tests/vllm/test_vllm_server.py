@@ -1,16 +1,13 @@
 """A real vLLM server, build for CPUs: what it samples is what we compute, and new weights show in answers and versions."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from random import Random
-from shutil import copyfile
 
+import httpx2
 import pytest
 import pytest_asyncio
-import torch
-from transformers import LlamaConfig, LlamaForCausalLM
 
 from actors.engines.base import Constraint, Generation
 from actors.engines.rescoring import GivenAnswer, Rescorer
@@ -21,11 +18,11 @@ from actors.policy_server.command import HOST, server_command, server_environmen
 from actors.policy_server.folders import VersionFolders
 from actors.policy_server.process import running
 from actors.policy_server.syncing import synchronise
+from app.bench.untied import write_untied
 from app.policy_servers import free_port
 from app.vllm_python import server_python
 from core.forms import Free
-from core.models.folders import base_policy_folder
-from core.models.policy import WEIGHTS, save_weights
+from core.models.policy import WEIGHTS
 from core.sampling import Sampling
 from core.settings import Settings
 from events.catalogue import PolicyServerTroubled
@@ -38,34 +35,8 @@ AGREES = 1e-3
 """Largest difference of a log-probability in float32; 5e-5 was seen."""
 
 
-def write_llama(folder: Path, *, seed: int) -> Path:
-    """A small Llama with the shipped tokenizer, its weights large enough that answers are far from uniform."""
-    folder.mkdir()
-    for name in ("tokenizer.json", "tokenizer_config.json"):
-        copyfile(base_policy_folder() / name, folder / name)
-    shape = json.loads((base_policy_folder() / "config.json").read_text())
-    config = LlamaConfig(
-        vocab_size=shape["vocab_size"],
-        hidden_size=128,
-        intermediate_size=256,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=1024,
-        bos_token_id=shape["bos_token_id"],
-        eos_token_id=shape["eos_token_id"],
-        pad_token_id=shape["pad_token_id"],
-        tie_word_embeddings=False,
-        initializer_range=0.2,
-        dtype="float32",
-        architectures=["LlamaForCausalLM"],
-    )
-    with torch.random.fork_rng():
-        torch.manual_seed(seed)
-        model = LlamaForCausalLM(config).eval()
-    config.save_pretrained(folder)
-    save_weights(model, folder / WEIGHTS)
-    return folder
+UNDER_WAY = 64
+"""Tokens after which weights change: of thousands, and more than one step of the server comes to."""
 
 
 class Served:
@@ -115,6 +86,13 @@ class Served:
             for prompt, sampling, answer in zip(prompts, samplings, found, strict=True)
         ]
 
+    async def sampled(self) -> float:
+        """Tokens that the server has sampled so far, as it counts them."""
+        async with httpx2.AsyncClient(trust_env=False) as client:
+            counted = (await client.get(f"{self.server.address}/metrics")).text
+        (line,) = [line for line in counted.splitlines() if line.startswith("vllm:generation_tokens_total")]
+        return float(line.rpartition(" ")[2])
+
     def differences(self, given: Sequence[GivenAnswer], version: int) -> list[list[float]]:
         """Per answer and token, from what the weights of a version give."""
         self._rescorer.load(self.folders[version % 2] / WEIGHTS)
@@ -124,7 +102,10 @@ class Served:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
     root = tmp_path_factory.mktemp("vllm")
-    first, second = (write_llama(root / f"policy-{seed}", seed=seed) for seed in (0, 1))
+    first, second = (
+        write_untied(root / f"policy-{seed}", seed=seed, width=128, inner=256, layers=2, heads=2)
+        for seed in (0, 1)
+    )
     folders = VersionFolders(root / "versions", first)
     given = [first, folders.put(1, "f" * 64, second / WEIGHTS)]
     port = free_port(root / "nowhere.json")
@@ -197,8 +178,10 @@ async def test_constrained_answers_have_their_form_and_recorded_sets_give_their_
 
 async def test_weights_that_change_under_way_show_in_tokens_and_versions(served: Served) -> None:
     before = served.engine.version
+    already = await served.sampled()
     asking = asyncio.create_task(served.ask(prompts(16, seed=4), temperature=1.0, tokens=600))
-    await asyncio.sleep(1.0)
+    while await served.sampled() < already + UNDER_WAY:  # noqa: ASYNC110 - servers tell nobody
+        await asyncio.sleep(0.05)
     await served.give(before + 1)
     answers = await asking
     assert served.engine.version == before + 1
