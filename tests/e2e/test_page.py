@@ -6,6 +6,7 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
+from math import isfinite
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
@@ -26,7 +27,14 @@ from app.runs import RunHandle, open_run
 from core.errors import SettingsError
 from core.ids import digest_hex
 from core.screen import Box
-from events.catalogue import EpisodeEnded, EpisodeStarted, RunForked, StepTaken, VerdictDisputed
+from events.catalogue import (
+    EpisodeEnded,
+    EpisodeStarted,
+    RunForked,
+    StepTaken,
+    UpdateApplied,
+    VerdictDisputed,
+)
 from events.catalogue.episode import Screenshot
 from events.codec import decode
 from events.envelope import BlobRef
@@ -253,11 +261,20 @@ async def test_the_pages_numbers_are_the_databases(shown: Shown, page: Page) -> 
     model.close()
     told = await shown.twin("/overview.json")
     assert told["summary"] == plain(summary)
+    metrics: dict[str, list[float]] = {}
+    for told_fact in FACTS[:EARLIER]:
+        if isinstance(told_fact.fact, UpdateApplied) and told_fact.fact.model == "policy":
+            for name, value in told_fact.fact.metrics.items():
+                if isfinite(value):
+                    metrics.setdefault(name, []).append(value)
     online = [point for point in summary.success if point.origin == "online" and point.success.judged]
     assert [(p["first"], p["successes"], p["judged"]) for p in told["curve"]] == [
         (p.version, p.success.successes, p.success.judged) for p in sorted(online, key=lambda p: p.version)
     ]
     await page.goto(f"{shown.base}/")
+    assert [(one["name"], one["updates"], one["last"]) for one in told["metrics"]] == [
+        (name, len(values), values[-1]) for name, values in metrics.items()
+    ]
     titles = await page.locator(".chart a title").all_text_contents()
     for point in online:
         share = point.success

@@ -87,6 +87,39 @@ def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> Non
     assert len(set(labels)) == len(labels) > 0
 
 
+@given(counts.filter(lambda told: any(judged for _, _, judged in told)))
+def test_every_point_stands_where_its_numbers_are(told: list[tuple[int, int, int]]) -> None:
+    points = pool_versions(told)
+    drawn = ElementTree.fromstring(str(success_chart(points, link="/{version}", label="success")))
+    first, last = points[0].first, points[-1].last
+    for point, anchor in zip(points, drawn.iter("a"), strict=True):
+        dot, whisker, said = anchor.find("circle"), anchor.find("line"), anchor.findtext("title")
+        assert dot is not None
+        assert whisker is not None
+        x = float(dot.attrib["cx"].removesuffix("%"))
+        if first != last:
+            assert first + x / 100 * (last - first) == pytest.approx((point.first + point.last) / 2, abs=0.02)
+        shares = [1 - float(y) / TALL for y in (dot.attrib["cy"], whisker.attrib["y1"], whisker.attrib["y2"])]
+        assert shares == pytest.approx([point.rate, point.high, point.low], abs=0.001)
+        assert f"n={point.judged}" in (said or "")
+
+
+def test_a_metrics_line_passes_through_every_value() -> None:
+    values = [3.0, -1.5, 0.25, 7.0, 2.0]
+    drawn = ElementTree.fromstring(str(metric_chart(each(values), label="a metric")))
+    labels = [
+        text for text in texts(ElementTree.tostring(drawn, "unicode"), "tick") if text.attrib["x"] == "-6"
+    ]
+    (low, foot), (high, head) = [
+        (float((one.text or "").replace("−", "-")), float(one.attrib["y"]) - 4)
+        for one in (labels[0], labels[-1])
+    ]
+    line = next(drawn.iter("polyline")).attrib["points"].split()
+    read = [high - (float(at.split(",")[1]) - head) / (foot - head) * (high - low) for at in line]
+    assert read == pytest.approx(values, abs=0.01)
+    assert [float(at.split(",")[0]) for at in line] == [0, 250, 500, 750, 1000]
+
+
 def test_a_version_without_verdicts_is_a_gap_in_the_line() -> None:
     points = pool_versions([(0, 1, 2), (1, 1, 2), (2, 0, 0), (3, 2, 2), (4, 2, 2)])
     drawn = str(success_chart(points, link="/r/episodes?policy={version}", label="success"))
