@@ -1,8 +1,9 @@
 """Whether new episodes may be begun: a fold of the control events.
 
-Somebody who sees that the run should wait, such as the curriculum when the log or a disk is nearly full, asks for a pause and
-later for the resumption of it; a person may lift another's pause (`arguments: of`). While anybody's pause holds, nothing is requested, nothing that waits is begun, and no
-request runs out of its time; what was begun is played to its end.
+Somebody who sees that the run should wait, such as the curriculum when the log or a disk is nearly full, asks for a
+pause and later for the resumption of it; a person may lift another's pause (`arguments: of`). While anybody's pause
+holds, nothing is requested, nothing that waits is begun, and no request runs out of its time; what was begun is played
+to its end.
 """
 
 from dataclasses import dataclass, field

@@ -242,7 +242,8 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 
 async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
-    """Serve the page and the run's metrics on loopback, the page at the same address after a restart: one that somebody has open goes on."""
+    """Serve the page and the run's metrics on loopback, the page at the same address after a restart: one that somebody
+    has open goes on."""
     from app.page.serving import serve_page
     from app.prometheus import metrics_served
 

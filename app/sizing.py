@@ -251,7 +251,8 @@ def adapter_parameters(shape: Shape, rank: int) -> int:
 
 
 def _learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
-    """Parameters that are trained, and bytes held: float32 weights, gradient and AdamW's two moments; frozen weights 4 each."""
+    """Parameters that are trained, and bytes held: float32 weights, gradient and AdamW's two moments; frozen weights 4
+    each."""
     if load.lora_rank:
         trained = adapter_parameters(shape, load.lora_rank)
         return trained, 4 * shape.parameters + 16 * trained

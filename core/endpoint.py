@@ -48,7 +48,8 @@ class EndpointSettings(Section):
     remembered: bool = True
     """Whether an answer is kept in the home folder, and an equal question not asked again."""
     batch: bool = False
-    """Whether questions go through the server's Batch API: cheaper, and answered within a day. Not those of a policy that acts."""
+    """Whether questions go through the server's Batch API: cheaper, and answered within a day. Not those of a policy
+    that acts."""
     batch_questions: Annotated[int, Field(ge=1, le=50_000)] = 1000
     """Questions of one batch, at most."""
     batch_gather_s: Seconds = 10.0
@@ -56,6 +57,7 @@ class EndpointSettings(Section):
     batch_poll_s: Seconds = 30.0
     """How often the server is asked whether a batch has ended."""
     batch_wait_s: Seconds = 90_000.0
-    """How long a batch is waited for; servers promise a day. It stays kept, and is waited for again when it is asked for again."""
+    """How long a batch is waited for; servers promise a day. It stays kept, and is waited for again when it is asked
+    for again."""
     batch_share: Annotated[float, Field(ge=0)] = 0.5
     """What a batch's tokens cost, as a share of the prices above."""

@@ -103,7 +103,8 @@ class ChatTurns:
 
 
 class WebrlTurns:
-    """`webrl/1`. Role marks that are no special tokens of a tokenizer (GLM-4's) are cut into tokens with the text after them."""
+    """`webrl/1`. Role marks that are no special tokens of a tokenizer (GLM-4's) are cut into tokens with the text after
+    them."""
 
     lead = ""
 

@@ -1,4 +1,5 @@
-"""Shares of a loss: which part of it one token is. Counts are those before any masking, so that a mask never lifts the rest."""
+"""Shares of a loss: which part of it one token is. Counts are those before any masking, so that a mask never lifts the
+rest."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -78,7 +78,8 @@ class TelemetrySettings(Section):
     prometheus_port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port at which the run's metrics can be scraped under /metrics; 0: none."""
     prometheus_host: str = "127.0.0.1"
-    """Address that they are served on; nobody is asked for a token, so others than this machine see them where it is another."""
+    """Address that they are served on; nobody is asked for a token, so others than this machine see them where it is
+    another."""
     log_format: Literal["text", "json"] = "text"
     """Messages of the processes: one line each for people, or one JSON object each."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"

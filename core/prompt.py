@@ -64,11 +64,10 @@ def build_prompt(
     `earlier_pages` are those of the latest past rounds, as text, oldest first; every other has its stand-in. They go
     before anything else does, the oldest first, while the page does not fit whole. Then the page is cut at its end; if
     that left it less than the share its `history` form grants, the earliest answers go first. The instruction, the last
-    answers and `question`, which follows the page, always stay. `tokenizer` is a fast Hugging Face tokenizer with a chat template.
-    `thinking`: whether answers are to begin with a thought, for templates that ask for one or for none.
-    `picture`: tokens that stand for a picture of the page, before its text; they always stay, too, and pages of past rounds
-    have none.
-    Raises SettingsError when what must stay leaves no room at all.
+    answers and `question`, which follows the page, always stay. `tokenizer` is a fast Hugging Face tokenizer with a
+    chat template. `thinking`: whether answers are to begin with a thought, for templates that ask for one or for none.
+    `picture`: tokens that stand for a picture of the page, before its text; they always stay, too, and pages of past
+    rounds have none. Raises SettingsError when what must stay leaves no room at all.
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
     before, after = turns.around_page

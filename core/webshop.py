@@ -9,7 +9,8 @@ class WebshopSettings(Section):
     """Where WebShop's data or its server are."""
 
     webshop_items: str = ""
-    """WebShop's products, `items_….json` or `.json.gz`; empty: there is no environment `webshop` from data (docs/webshop.md)."""
+    """WebShop's products, `items_….json` or `.json.gz`; empty: there is no environment `webshop` from data
+    (docs/webshop.md)."""
     webshop_instructions: str = ""
     """Their attributes and generated instructions, `items_ins_v2_….json` or `.json.gz`."""
     webshop_human: str = ""

@@ -1,7 +1,8 @@
 """Our own nats-server: its configuration, users per role with generated secrets, and what each may do.
 
-Loopback only, no monitoring port. The same users serve a broker that others run (`users`, `hindcast broker users`). Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at
-the first start and lie in files that only their owner can read; they never stand in an address, an event or a log line.
+Loopback only, no monitoring port. The same users serve a broker that others run (`users`, `hindcast broker users`).
+Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at the first start and lie in files
+that only their owner can read; they never stand in an address, an event or a log line.
 """
 
 import json
@@ -52,7 +53,8 @@ READING = (
     "$JS.API.CONSUMER.CREATE.>",
     "$JS.API.CONSUMER.MSG.NEXT.>",
 )
-"""Enough to pull, and to see who else does. Nobody may delete a message or a consumer, and a stream only who makes it anew from its archive."""
+"""Enough to pull, and to see who else does. Nobody may delete a message or a consumer, and a stream only who makes it
+anew from its archive."""
 QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
 ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
 PURGING = ("$JS.API.STREAM.PURGE.*",)

@@ -1,7 +1,7 @@
 """JetStream's request protocol: the few calls the adapters need, each bounded in time.
 
-Requests are JSON under `$JS.API`, or from a leaf node `$JS.<domain>.API`; `DIRECT.GET` answers with the stored messages themselves. See the JetStream wire API
-reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
+Requests are JSON under `$JS.API`, or from a leaf node `$JS.<domain>.API`; `DIRECT.GET` answers with the stored messages
+themselves. See the JetStream wire API reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
 """
 
 import asyncio
@@ -118,8 +118,8 @@ class StreamApi:
     """Calls about one stream."""
 
     def __init__(self, connection: Connection, stream: str, *, bound_s: float, domain: str = "") -> None:
-        """`stream` is empty for calls about none of them. `bound_s`: how long a call may be repeated while the broker does not answer. `domain`: of JetStream, if not the
-        connected server's own."""
+        """`stream` is empty for calls about none of them. `bound_s`: how long a call may be repeated while the broker
+        does not answer. `domain`: of JetStream, if not the connected server's own."""
         self.connection = connection
         self.prefix = api_prefix(domain)
         self.stream = stream

@@ -295,7 +295,8 @@ class Publisher:
                 self._changed.notify_all()
 
     async def _next_batch(self) -> list[Item]:
-        """What goes next: one decision with what follows from it, or the facts up to the next one; empty when closing and drained."""
+        """What goes next: one decision with what follows from it, or the facts up to the next one; empty when closing
+        and drained."""
         while not self._queued:
             if self._closing:
                 return []

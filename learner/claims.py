@@ -16,7 +16,8 @@ class Claims:
     swept_at: set[int] = field(default_factory=set)
     """Positions that sweeps were decided at."""
     steps: dict[int, bytes] = field(default_factory=dict)
-    """Position of what was trained on, a step, or a verdict or relabel with a reading: first 8 bytes of the sha256 of its stored bytes."""
+    """Position of what was trained on, a step, or a verdict or relabel with a reading: first 8 bytes of the sha256 of
+    its stored bytes."""
     rewards: dict[str, float] = field(default_factory=dict)
     """Of episodes that the policy was trained on."""
 

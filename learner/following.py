@@ -80,7 +80,8 @@ class Following:
         correlation: str | None = None,
         follows: Sequence[Fact] = (),
     ) -> None:
-        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded; `follows` as in `Publisher`."""
+        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded;
+        `follows` as in `Publisher`."""
         subject = family_wildcard(self._log.run, "learner")
         last = self.state.last_learner
         try:

@@ -101,7 +101,8 @@ class Together:
         return model
 
     def stored(self, put: Callable[[], BlobRef]) -> tuple[BlobRef, ...]:
-        """See `Ranks.stored`. Told as numbers, so that nothing is pickled: a size (0: it has no room) and 32 bytes of digest."""
+        """See `Ranks.stored`. Told as numbers, so that nothing is pickled: a size (0: it has no room) and 32 bytes of
+        digest."""
         told = np.zeros((self.size, 33))
         full: DiskFull | None = None
         try:

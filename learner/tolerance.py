@@ -1,8 +1,9 @@
 """How far numbers that were computed again lie from the recorded ones, where bits cannot be expected to agree.
 
-Another processor, or another release of a library, adds up in another order. What must agree all the same: which samples
-went in, in which order, with which advantages and shares (`inputs`, `plan`; not advantages that a critic computed), that an update was applied or skipped, and
-that each update begins with the state that the one before it ended in. Digests of states are no numbers and are left out.
+Another processor, or another release of a library, adds up in another order. What must agree all the same: which
+samples went in, in which order, with which advantages and shares (`inputs`, `plan`; not advantages that a critic
+computed), that an update was applied or skipped, and that each update begins with the state that the one before it
+ended in. Digests of states are no numbers and are left out.
 
 The difference of two numbers is |recorded - computed| / max(1, |recorded|): absolute for small ones, relative for large.
 """

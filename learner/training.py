@@ -182,7 +182,8 @@ class Training:
     def _anchors(
         self, plan: BatchPlanned, batch: Batch, samples: Sequence[Sample]
     ) -> tuple[LogProbs | None, LogProbs | None]:
-        """Log-probabilities of the proximal policy, which is that of now, and of the reference, where the plan asks for them."""
+        """Log-probabilities of the proximal policy, which is that of now, and of the reference, where the plan asks for
+        them."""
         proximal = None if plan.proximal_version is None else self._now(samples)
         if plan.reference_version is None:
             return proximal, None

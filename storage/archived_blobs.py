@@ -63,7 +63,8 @@ def settle(
 ) -> tuple[NamedBlob, ...]:
     """Copy what is needed, each checked against its digest, and let go of what is released; returns what is missing.
 
-    `on_blob` hears how many are left. Once `stop` is set it returns early and settles nothing: the next call begins again, past what is there already.
+    `on_blob` hears how many are left. Once `stop` is set it returns early and settles nothing: the next call begins
+    again, past what is there already.
 
     Raises:
         DiskFull: there is no room for them.

@@ -1,8 +1,9 @@
 """Whose snapshots of pages are still wanted. Pure: a fold of events' envelopes, as large as what is kept.
 
 Kept are the pages of episodes under way, of those that a judge has still to speak about, and of the latest so many that
-came to an end with a page to show, whichever end it was. A page is stored once however many steps saw it: it is due once the last of them may go, and no longer due when
-another one names it. The learner needs none of them: it trains, and remembers successes, from the tokens in events.
+came to an end with a page to show, whichever end it was. A page is stored once however many steps saw it: it is due
+once the last of them may go, and no longer due when another one names it. The learner needs none of them: it trains,
+and remembers successes, from the tokens in events.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""A learner or a verification as a process of its own: `python learner_process.py ROLE HOME URL RUN BLOBS POLICY [UPDATES]`."""
+"""A learner or a verification as a process of its own: `python learner_process.py ROLE HOME URL RUN BLOBS POLICY
+[UPDATES]`."""
 
 import asyncio
 import sys

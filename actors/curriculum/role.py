@@ -4,10 +4,11 @@
                             │
                             └────────── leases, clock ──> episode.abandoned   (created if absent)
 
-Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S` because leases run out by the
-clock; produces task.proposed, state.valued, task.admitted, task.rejected, phase.started (what comes of phases: `evolving`),
-episode.requested, episode.abandoned, wait.exceeded, and on a drain episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out control.requested (pause,
-and resume once there is room again).
+Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S`
+because leases run out by the clock; produces task.proposed, state.valued, task.admitted, task.rejected, phase.started
+(what comes of phases: `evolving`), episode.requested, episode.abandoned, wait.exceeded, and on a drain
+episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out
+control.requested (pause, and resume once there is room again).
 
 Invariant "One writer per chain": a decision rests on everything its family holds, or is refused by the log and taken
 again from the newer state, so that a second curriculum can request nothing twice. Invariant "Every episode ends once":
@@ -86,10 +87,10 @@ async def run_curriculum(
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
-    `settings` are those that hold at the log's end; what `recipe.changed` says meanwhile is followed.
-    `sources` are the environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with leases and nothing else;
-    `room_check` None: there is always room; `valuer` None: generated tasks are not valued; `inventor`
-    None: they are made from what sites know.
+    `settings` are those that hold at the log's end; what `recipe.changed` says meanwhile is followed. `sources` are the
+    environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with
+    leases and nothing else; `room_check` None: there is always room; `valuer` None: generated tasks are not valued;
+    `inventor` None: they are made from what sites know.
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where

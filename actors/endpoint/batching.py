@@ -5,8 +5,9 @@
        └── a kept batch holds the question ──> that batch is waited for
 
 A question that a kept batch holds is not sent again, also by a process that starts later or works beside this one
-(`actors.endpoint.batch_keeping`): a batch whose id was not written down before the end is found again among the server's by the
-key in its metadata. A batch is let go of when each of its answers is remembered, or was handed out and is none.
+(`actors.endpoint.batch_keeping`): a batch whose id was not written down before the end is found again among the
+server's by the key in its metadata. A batch is let go of when each of its answers is remembered, or was handed out and
+is none.
 
 Waits for more questions (`endpoint.batch_gather_s`, or until there are `endpoint.batch_questions`), for another process that
 is about to begin a batch (`HELD_LOOK_S` between two looks), then for the batch (`endpoint.batch_wait_s`, looked at every

@@ -75,7 +75,8 @@ class Endpoint:
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random | None = None,
     ) -> None:
-        """`memory`: folder of remembered answers. `content`: whether traces hold the words. `random` spreads the retries of several processes.
+        """`memory`: folder of remembered answers. `content`: whether traces hold the words. `random` spreads the
+        retries of several processes.
 
         Raises:
             SettingsError: `endpoint.base_url` or `endpoint.model` is empty.
@@ -303,7 +304,8 @@ class Endpoint:
             raise NotAnswered(failed.trouble, str(failed), settled=settled) from None
 
     async def _tried(self, asked: Callable[[], Awaitable[Value]]) -> Value:
-        """What comes of a request, tried again while that may help. Raises Failed, and what else `asked` raises but Passing."""
+        """What comes of a request, tried again while that may help. Raises Failed, and what else `asked` raises but
+        Passing."""
         assert self._pace is not None, "the endpoint is not open"
         settings = self.settings
         for further in range(settings.retries + 1):

@@ -1,8 +1,8 @@
 """Answers kept by the digest of their question: an equal question is not asked, and not paid for, again.
 
-A file is written whole and durably or not at all, since the batch that an answer came in is let go of then, and is checked when
-it is read: one that is damaged is as if it were not there. What
-a model said stands in the fact that rests on it, so that these files can be deleted at any time.
+A file is written whole and durably or not at all, since the batch that an answer came in is let go of then, and is
+checked when it is read: one that is damaged is as if it were not there. What a model said stands in the fact that rests
+on it, so that these files can be deleted at any time.
 """
 
 import secrets

@@ -51,7 +51,8 @@ class PolicyEngine(Protocol):
         """Sample one answer. Depends on prompt, sampling, constraint and weights, not on who shares the forward pass.
 
         What the constraint does not allow has probability 0, and the rest is renormalised, before each token is drawn.
-        Raises EngineFailed when no answer can come, ModelFileError when this policy cannot be constrained. Cancelling the call takes the request out of the batch.
+        Raises EngineFailed when no answer can come, ModelFileError when this policy cannot be constrained. Cancelling
+        the call takes the request out of the batch.
         """
         ...
 

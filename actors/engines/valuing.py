@@ -70,7 +70,8 @@ class CriticValuer:
 
 
 class OutcomeValuer:
-    """`Valuer` by the outcome reward model: P(YES) of an episode of the task that has only begun, as the judge would read it."""
+    """`Valuer` by the outcome reward model: P(YES) of an episode of the task that has only begun, as the judge would
+    read it."""
 
     def __init__(self, folder: Path, *, blobs: BlobStore, settings: Settings) -> None:
         """`folder`: of the policy that the run began with, whose shape and tokenizer the model has."""

@@ -56,7 +56,8 @@ class BrowserHost:
             await self._end(chromium)
 
     async def open_world(self, site: Venue) -> EpisodeWorld:
-        """A world on a site; its context is made at `reset`. What needs no browser opens its own. Raises BrowserUnavailable."""
+        """A world on a site; its context is made at `reset`. What needs no browser opens its own. Raises
+        BrowserUnavailable."""
         if isinstance(site, Browserless):
             return site.open_world()
         await self._chromium()

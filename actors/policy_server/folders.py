@@ -23,8 +23,8 @@ KEPT = 2
 
 _OURS = re.compile(r"\d{8,}-[0-9a-f]{12}")
 _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.partial")
-"""Names of versions' folders, and of those that are not whole: nothing else is ever removed, for the folder round them may be a
-user's own."""
+"""Names of versions' folders, and of those that are not whole: nothing else is ever removed, for the folder round them
+may be a user's own."""
 
 
 class VersionFolders:

@@ -1,9 +1,10 @@
-"""The relabeler `learned`: a model of the run's own that reads an episode backwards, from what was done to what it achieved (HSL).
+"""The relabeler `learned`: a model of the run's own that reads an episode backwards, from what was done to what it
+achieved (HSL).
 
-It begins as the base policy; the learner trains it from the lessons that stand in its own facts, demonstrations' too. A lesson
-is what should have been written of an episode: the goal that it was asked for, where the judge calls it a success, or
-what the teacher (`relabeler.teacher`) found. Where nothing was published yet it cannot tell, but its lesson stands there all the
-same: that is what the first version is trained from.
+It begins as the base policy; the learner trains it from the lessons that stand in its own facts, demonstrations' too. A
+lesson is what should have been written of an episode: the goal that it was asked for, where the judge calls it a
+success, or what the teacher (`relabeler.teacher`) found. Where nothing was published yet it cannot tell, but its lesson
+stands there all the same: that is what the first version is trained from.
 
 What it writes is a goal only where a site reads it as one of its tasks, which have an evaluator; the rest is dropped and
 counted. No site but the store reads goals.
@@ -200,8 +201,8 @@ class LearnedVersions(Versions[LearnedRelabeler]):
         settings: Settings,
         teacher: Relabeler | None,
     ) -> None:
-        """`folder`: of the policy, whose tokenizer and architecture the model has; `blobs`: where its weights are; `pages`: where
-        the pages of episodes are."""
+        """`folder`: of the policy, whose tokenizer and architecture the model has; `blobs`: where its weights are;
+        `pages`: where the pages of episodes are."""
         super().__init__(RELABELER, self._relabeler)
         self._folder = folder
         self._tokenizer = load_tokenizer(folder)

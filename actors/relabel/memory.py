@@ -91,7 +91,8 @@ class EpisodeMemory(Memory):
         self._ended.pop(name, None)
 
     async def find(self, ended: EpisodeEnded, *, position: int, stalled_s: float) -> PlayedEpisode | None:
-        """The episode that ended at `position`, or None where the log lacks part of it. Raises BrokerUnreachable as `Memory`."""
+        """The episode that ended at `position`, or None where the log lacks part of it. Raises BrokerUnreachable as
+        `Memory`."""
         await self._known_before(position, stalled_s=stalled_s)
         gathered = self._gathered.get(ended.episode)
         if gathered is None:

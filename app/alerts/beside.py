@@ -1,8 +1,8 @@
 """The alerts of a run in the terminal that started it: the watcher of `hindcast alerts`, beside the system.
 
-It keeps its place under a name of its own, so that `hindcast alerts` may watch the same run, and begins with the run, so that it
-knows what is usual for it; what was past when it first began is told to nobody. Whatever befalls it, the system goes on: it is
-tried again after `AGAIN_S`, unless there is nobody left to tell it to.
+It keeps its place under a name of its own, so that `hindcast alerts` may watch the same run, and begins with the run,
+so that it knows what is usual for it; what was past when it first began is told to nobody. Whatever befalls it, the
+system goes on: it is tried again after `AGAIN_S`, unless there is nobody left to tell it to.
 """
 
 import asyncio

@@ -187,7 +187,8 @@ class _Looking:
         self._last = 0
 
     async def until(self, over: asyncio.Event, look_s: float) -> None:
-        """Look again and again. A look under way is finished: cancelled, its thread would go on telling beside the last look."""
+        """Look again and again. A look under way is finished: cancelled, its thread would go on telling beside the last
+        look."""
         while not over.is_set():
             await self.once()
             with suppress(TimeoutError):

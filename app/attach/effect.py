@@ -123,7 +123,8 @@ class AttachedEffect:
         return done
 
     def _take(self, recorded: Recorded, db: Connection) -> None:
-        """To whoever runs us a HindcastError means that nothing works now: one that the consumer raises must not pass for it."""
+        """To whoever runs us a HindcastError means that nothing works now: one that the consumer raises must not pass
+        for it."""
         try:
             self._attached.take(recorded, db)
         except HindcastError as error:

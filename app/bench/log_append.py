@@ -2,7 +2,8 @@
 
 Ours numbers, encodes, hashes and chains every fact, sends it with its id, and believes nothing but the acknowledgement.
 Raw is the plain client publishing the very batches that ours made last, prepared beforehand: no encoding, no hash, and
-no ids (without which an append of unknown outcome cannot be repeated) or, to see what those cost, with them. All wait for each batch before they send the next, one writer per role.
+no ids (without which an append of unknown outcome cannot be repeated) or, to see what those cost, with them. All wait
+for each batch before they send the next, one writer per role.
 """
 
 import asyncio

@@ -1,7 +1,7 @@
 """The peer `eventsourcing`, in an environment of its own, on the same disk: one durable insert at a time, and replay.
 
-Its steps carry the same fields as ours, as its JSON. SQLite as the library opens it: write-ahead log, `synchronous` FULL, so each
-saved event is synced to the disk as ours are.
+Its steps carry the same fields as ours, as its JSON. SQLite as the library opens it: write-ahead log, `synchronous`
+FULL, so each saved event is synced to the disk as ours are.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""A lineage as lines of text: a tree drawn with strokes, every entry with its position, the same with and without a terminal."""
+"""A lineage as lines of text: a tree drawn with strokes, every entry with its position, the same with and without a
+terminal."""
 
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any

@@ -1,8 +1,9 @@
 """One event as one line of JSON, and back to the same bytes.
 
 Payload and envelope stand as they were recorded, of whatever version, and nothing is lost: what JSON has no word for is
-written as an object of one key. `{"$bytes": "<base64>"}` are bytes (packed numbers), `{"$float": "nan"}` (`inf`, `-inf`;
-another NaN than the usual one by its eight bytes, as in `7ff8000000000001`) a float that is no number, `{"$map": …}` an object whose only key looks like one of these. Integers have up to 64 bits.
+written as an object of one key. `{"$bytes": "<base64>"}` are bytes (packed numbers), `{"$float": "nan"}` (`inf`,
+`-inf`; another NaN than the usual one by its eight bytes, as in `7ff8000000000001`) a float that is no number,
+`{"$map": …}` an object whose only key looks like one of these. Integers have up to 64 bits.
 """
 
 import math

@@ -29,8 +29,8 @@ class ExportFailed(HindcastError):
 def whole_folder(folder: Path) -> Iterator[Path]:
     """A new folder beside it to write into, which takes the name, durably, when the block has ended well; else nothing stays.
 
-    What a killed export has left there is dropped, and written anew: a log is read from its start in one go, and a parquet file
-    is none before its end, so there is nothing to go on with.
+    What a killed export has left there is dropped, and written anew: a log is read from its start in one go, and a
+    parquet file is none before its end, so there is nothing to go on with.
 
     Raises:
         ExportRefused: something stands there already, or another export is writing it.

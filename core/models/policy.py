@@ -55,7 +55,8 @@ class _NothingDrawn(TorchFunctionMode):
 
 
 _DRAWING = {"normal_", "uniform_", "kaiming_uniform_"}
-"""Names of what fills at random, tensors' own and those of `torch.nn.init` that ask before they do; the others end in these."""
+"""Names of what fills at random, tensors' own and those of `torch.nn.init` that ask before they do; the others end in
+these."""
 
 
 def load_policy(folder: Path) -> LoadedPolicy:

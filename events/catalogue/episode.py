@@ -25,8 +25,8 @@ StepResult = Literal[
 
 
 class Screenshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What a person would have seen of the window, as an image beside the log. Nothing is computed from it again, but where the
-    policy read it: then `StepTaken.pictures` names it, too.
+    """What a person would have seen of the window, as an image beside the log. Nothing is computed from it again, but
+    where the policy read it: then `StepTaken.pictures` names it, too.
     """
 
     image: BlobRef | None

@@ -119,9 +119,9 @@ class SamplesSwept(Fact, frozen=True, kw_only=True):
 
     episodes: tuple[str, ...]
     reason: str
-    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; where successes are imitated `unsuccessful`; of
-    pairs `successful`, `unpaired`; `unachieved`: nothing to learn from instead; `unrelabelled`: ended before a fork; `past`: demonstrations that only the
-    cloning at the beginning had a use for."""
+    """`stale`, `undecided`, `empty`, `late`; of whole groups `agreed`, `alone`; where successes are imitated
+    `unsuccessful`; of pairs `successful`, `unpaired`; `unachieved`: nothing to learn from instead; `unrelabelled`:
+    ended before a fork; `past`: demonstrations that only the cloning at the beginning had a use for."""
     version: int
     as_of: int | None = None
     """It follows from the log up to this position; None, in facts of version 1: up to the event before it."""

@@ -102,8 +102,9 @@ async def audit(
 ) -> AuditReport:
     """Look at every event of the log as far as it goes now, and at the blobs they name.
 
-    `pages`: whether snapshots of pages are to be there; an archive may leave them out. `witnesses` must have been asked before, so that none has read on meanwhile. `ancestors`: the runs that this one was
-    forked from, which may let go of blobs after the fork. `progressed` hears position and end.
+    `pages`: whether snapshots of pages are to be there; an archive may leave them out. `witnesses` must have been asked
+    before, so that none has read on meanwhile. `ancestors`: the runs that this one was forked from, which may let go of
+    blobs after the fork. `progressed` hears position and end.
 
     Raises:
         BrokerUnreachable: the log cannot be read; nothing can be said about it.

@@ -56,7 +56,8 @@ class Plans(Check):
         self._digests = digests
 
     def planned(self, event: Event, *, rests_on: int) -> list[int]:
-        """`batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last fact before it."""
+        """`batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last fact
+        before it."""
         fact = event.payload
         as_of = fact["as_of"]
         self._check_as_of(event, as_of, rests_on=rests_on)

@@ -52,7 +52,8 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool
     """Of a version that was played before the runs part: some of the episodes may be the same."""
     gain: tuple[float, float, float] | None
-    """Right minus left, and its 95 % interval (Newcombe's); None where one is missing, or where the episodes are partly the same."""
+    """Right minus left, and its 95 % interval (Newcombe's); None where one is missing, or where the episodes are partly
+    the same."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

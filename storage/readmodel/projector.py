@@ -1,9 +1,9 @@
 """The projector: keeps the SQL read model up with the log. Invariant 1, log is the truth, and the position moves with it.
 
 Consumes everything in the log from its own position on. Waits for the log (its adapter's bound) and for a database that
-does not answer or has no room (`storage.database_wait_s`), telling so once. Produces rows and, in the same transaction, the position:
-killed at any moment, it goes on where its last transaction ended, and so it does when its database was. Nothing of it is
-in anybody's way: a run does not notice whether it works.
+does not answer or has no room (`storage.database_wait_s`), telling so once. Produces rows and, in the same transaction,
+the position: killed at any moment, it goes on where its last transaction ended, and so it does when its database was.
+Nothing of it is in anybody's way: a run does not notice whether it works.
 """
 
 import asyncio

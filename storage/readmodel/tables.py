@@ -89,7 +89,8 @@ runs = _versioned(
     *_text("goal", "finished_reason", "parent"),
     *_integer("run_seed", "phase", "started_ns", "started_position", "forked_at"),
 )
-"""One row for each run whose events stand in the log: the run, and of a fork its ancestors. `state`: started, resumed, finished, sealed."""
+"""One row for each run whose events stand in the log: the run, and of a fork its ancestors. `state`: started, resumed,
+finished, sealed."""
 
 tasks = _versioned(
     "tasks",
@@ -203,8 +204,8 @@ verdicts = _recorded(
     *_real("reward", "probability", "cost_usd"),
     indexes=(("episode", "position"),),
 )
-"""One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language model of the run;
-`asked_model`, tokens and cost: of one behind an endpoint."""
+"""One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language
+model of the run; `asked_model`, tokens and cost: of one behind an endpoint."""
 
 judged = _versioned(
     "judged",
@@ -252,9 +253,11 @@ batch_episodes = _recorded(
     Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode", "trained", "position"), ("batch",)),
 )
-"""An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither, used
-up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for; `kept` how many steps of an episode of an earlier phase are
-trained on; `relabel` which goal of its `episode.relabeled` it demonstrates. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0` is each once."""
+"""An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither,
+used up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for;
+`kept` how many steps of an episode of an earlier phase are trained on; `relabel` which goal of its `episode.relabeled`
+it demonstrates. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0`
+is each once."""
 
 planned_first = _versioned(
     "planned_first",

@@ -1,4 +1,5 @@
-"""MiniWoB++ in a real Chromium: the usual families can be solved, starts the same for the same seed, and judges as it should."""
+"""MiniWoB++ in a real Chromium: the usual families can be solved, starts the same for the same seed, and judges as it
+should."""
 
 from collections.abc import AsyncIterator
 

@@ -1,7 +1,8 @@
 """A vision-language model of a published family by its folder, from `hindcast start` to verified updates, on screenshots.
 
-A random one can be trained, too: a scaffold of the test's own leaves clicks and waiting, so that a policy of random weights wins about every other episode on two
-buttons: groups differ, and M-GRPO has something to learn from. What it samples is constrained over a Qwen-like vocabulary.
+A random one can be trained, too: a scaffold of the test's own leaves clicks and waiting, so that a policy of random
+weights wins about every other episode on two buttons: groups differ, and M-GRPO has something to learn from. What it
+samples is constrained over a Qwen-like vocabulary.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""LASER as its users meet it: trained under the scaffold in real Chromium, interrupted and started again, held against its log."""
+"""LASER as its users meet it: trained under the scaffold in real Chromium, interrupted and started again, held against
+its log."""
 
 import asyncio
 import signal

@@ -2,9 +2,9 @@
 
 A Hypothesis state machine over the in-memory log with a lossy link: publish, commit, rival decisions, crashed and
 restarted producers, facts written by an older Hindcast, an unreachable broker, a full log, consumers killed before and
-after their effect, dropped and folded again, or asked as of an earlier position; an archiver killed in the midst of a frame,
-a broker that loses its end and is repaired from the archive, imports of it, forks at any position and forks of forks. Time is virtual: bounds of seconds pass
-at once, and a hang is an error.
+after their effect, dropped and folded again, or asked as of an earlier position; an archiver killed in the midst of a
+frame, a broker that loses its end and is repaired from the archive, imports of it, forks at any position and forks of
+forks. Time is virtual: bounds of seconds pass at once, and a hang is an error.
 """
 
 import asyncio
@@ -371,7 +371,8 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.archive.exists())
     @rule()
     def import_elsewhere(self) -> None:
-        """The archive's events in another broker are the log's first ones, and whoever read the one can go on with the other."""
+        """The archive's events in another broker are the log's first ones, and whoever read the one can go on with the
+        other."""
         other, kept = MemoryLog("r"), self.in_archive()
         self.run(restore(other, kept))
         state, position = self.view.durable

@@ -167,7 +167,8 @@ async def test_another_model_s_adapter_is_refused_and_whole_weights_are_none(tmp
 
 
 async def test_a_sampler_that_computes_otherwise_than_the_learner_raises_the_alarm(tmp_path: Path) -> None:
-    """The sampler's log-probabilities are float32's, the learner's bf16's: a little apart, and nothing where both are the same."""
+    """The sampler's log-probabilities are float32's, the learner's bf16's: a little apart, and nothing where both are
+    the same."""
     apart = await learned(tmp_path / "apart", updates=2, precision="bf16", mismatch_alarm=1e-9)
     updates, alarms = await facts_of(apart, UpdateApplied), await facts_of(apart, MismatchExceeded)
     assert [one.update for one in alarms] == [1, 2]

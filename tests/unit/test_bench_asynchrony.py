@@ -1,4 +1,5 @@
-"""`hindcast bench async`: what lock-step means, shown with the real curriculum and the real planning, and the pace of a run."""
+"""`hindcast bench async`: what lock-step means, shown with the real curriculum and the real planning, and the pace of a
+run."""
 
 from collections.abc import AsyncIterator
 from random import Random

@@ -21,7 +21,8 @@ MAY_IMPORT_TORCH = ("core/models", "actors/engines", "learner", "app/bench")
 
 
 def parsed(path: Path) -> ast.Module:
-    """A file's syntax tree. Python 3.11 fails with SystemError if Python code (Hypothesis' hook) collects garbage meanwhile."""
+    """A file's syntax tree. Python 3.11 fails with SystemError if Python code (Hypothesis' hook) collects garbage
+    meanwhile."""
     gc.disable()
     try:
         return ast.parse(path.read_text())

@@ -5,8 +5,8 @@
     adopt    ──> waits until every server in reach serves the version; stragglers are left aside
 
 Consumes requests; waits for a server (`answer_timeout_s`), for one to serve a version (`vllm.start_timeout_s` and a
-synchronisation), and then for the others (`vllm.straggler_timeout_s`); produces answers. It gives no weights to anybody: the role `policy_server` does, once per server, while
-any number of actors ask (`actors.policy_server`).
+synchronisation), and then for the others (`vllm.straggler_timeout_s`); produces answers. It gives no weights to
+anybody: the role `policy_server` does, once per server, while any number of actors ask (`actors.policy_server`).
 
 Invariant 6, for every answer: the server names the weights of every token. A name that is not this run's, or a version older
 than this engine had when it asked, rejects the answer, is a fact, and the question is asked again. A version newer than

@@ -1,4 +1,5 @@
-"""Timeline: who did what when. A lane per actor and one for the learner; weights lead to the first episode sampled with them."""
+"""Timeline: who did what when. A lane per actor and one for the learner; weights lead to the first episode sampled with
+them."""
 
 from typing import Any
 
