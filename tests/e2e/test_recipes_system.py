@@ -4,6 +4,7 @@ Hindsight learning beside a judge that the run trains, its fork that prefers dem
 """
 
 import asyncio
+import os
 import re
 import signal
 from pathlib import Path
@@ -50,6 +51,11 @@ def facts_of(home: Home, run: str) -> list[Fact]:
     return asyncio.run(main())
 
 
+def applied(home: Home, run: str) -> list[UpdateApplied]:
+    """The updates in a run's log."""
+    return [fact for fact in facts_of(home, run) if isinstance(fact, UpdateApplied)]
+
+
 def holds(home: Home, run: str) -> None:
     """Every number comes out again, nothing is wrong with the log, and the tables follow from it."""
     report = home.json("verify", run, timeout_s=600)
@@ -94,7 +100,7 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
         "relabeler.kind=",
     )
     home.json("fork", "h", "--at", "end", "--name", "d", *(part for one in pairs for part in ("--set", one)))
-    last = max(fact.update for fact in facts if isinstance(fact, UpdateApplied) and fact.model == "policy")
+    last = max(fact.update for fact in applied(home, "h") if fact.model == "policy")
     # one more than one: a batch that the parent was interrupted in is finished first
     goal = f"updates={last + 2}"
     assert home.json("start", "--run", "d", "--until", goal, timeout_s=600)["updates"] >= last + 2
@@ -104,12 +110,14 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
     holds(home, "d")
 
 
-def test_groups_after_cloning_go_on_after_an_interruption(tmp_path: Path) -> None:
+def test_groups_after_cloning_go_on_after_the_learner_was_killed(tmp_path: Path) -> None:
     home = Home(tmp_path)
     process = home.start("--run", "r", "--recipe", "webagent_r1", *settings(**GROUPS))
     home.wait_for("cloning", lambda: published(home, "policy") >= 1, timeout_s=600)
+    os.kill(home.pid("learner.1"), signal.SIGKILL)
+    home.wait_for("another learner", lambda: home.restarts("learner.1") >= 1, timeout_s=600)
+    home.wait_for("an update by groups", lambda: len(applied(home, "r")) >= 2, timeout_s=600)
     assert home.stop(process, signal.SIGINT) == 0
-    assert home.json("start", "--run", "r", "--until", "updates=2", timeout_s=600)["updates"] >= 2
     planned = [fact for fact in facts_of(home, "r") if isinstance(fact, BatchPlanned)]
     assert [fact.algorithm for fact in planned][:2] == ["sft", "grpo"]
     assert planned[1].reference_version == 1, "what cloning led to"

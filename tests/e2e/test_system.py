@@ -7,35 +7,80 @@ import signal
 import subprocess
 from collections import Counter
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import pytest
 from system import Home, settings
 
 from app.runs import open_run
-from events.catalogue import EpisodeAbandoned, EpisodeCancelled, EpisodeEnded, EpisodeRequested, StepTaken
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    StepTaken,
+    UpdateApplied,
+)
 from events.envelope import Record, Recorded, Stored
 from events.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 
+class Left(NamedTuple):
+    """What was there while a system ran in a home and after Ctrl-C."""
+
+    second: "subprocess.CompletedProcess[str]"
+    """`hindcast start` beside it."""
+    status: int
+    workers: list[str]
+    """Of those that were looked at, the ones that still lived."""
+    processes: str
+    """Ids of those whose command line names the home."""
+
+
+class Spine(NamedTuple):
+    """A run stopped by Ctrl-C in the middle of its learning, and gone on with to a goal."""
+
+    home: Home
+    left: Left
+    goal: int
+
+
 @pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Home:
-    """A run of six updates, stopped in the middle of its second batch and resumed."""
+def spine(tmp_path_factory: pytest.TempPathFactory) -> Spine:
     home = Home(tmp_path_factory.mktemp("home"))
-    first = home.json("start", "--run", "spine", "--until", "updates=3", *settings(), timeout_s=400)
-    assert first["updates"] == 3
-    second = home.json("start", "--run", "spine", "--until", "updates=6", timeout_s=400)
-    assert second["updates"] == 6, "a finite start ends by itself, and says what the run came to"
-    assert set(first) == set(second) == {"run", "updates", "episodes", "events", "wall_s"}
-    assert second["events"] > first["events"]
-    return home
+    process = home.start("--run", "spine", *settings())
+    try:
+        home.wait_for("three updates", lambda: updates(home) >= 3)
+        second = home.run("start", "--run", "spine")
+        pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
+    finally:
+        status = home.stop(process, signal.SIGINT)
+    workers = [name for name, pid in pids.items() if Path(f"/proc/{pid}").exists()]
+    found = subprocess.run(["pgrep", "-f", str(home.folder)], capture_output=True, text=True, check=False)
+    before = asyncio.run(recordeds(home))
+    goal = updates(home) + 3
+    summary = home.json("start", "--run", "spine", "--until", f"updates={goal}", timeout_s=400)
+    assert summary["updates"] == goal, "a finite start ends by itself, and says what the run came to"
+    assert set(summary) == {"run", "updates", "episodes", "events", "wall_s"}
+    assert summary["events"] > len(before)
+    return Spine(home, Left(second, status, workers, found.stdout), goal)
+
+
+@pytest.fixture(scope="module")
+def home(spine: Spine) -> Home:
+    return spine.home
 
 
 async def recordeds(home: Home) -> list[Recorded]:
     async with open_run("spine", home=home.folder).connect_log() as log:
         return [recorded async for recorded in read(log)]
+
+
+def updates(home: Home) -> int:
+    return sum(isinstance(recorded.fact, UpdateApplied) for recorded in asyncio.run(recordeds(home)))
 
 
 def test_every_requested_episode_reaches_exactly_one_end(home: Home) -> None:
@@ -49,11 +94,11 @@ def test_every_requested_episode_reaches_exactly_one_end(home: Home) -> None:
     assert set(ends.values()) == {1}
 
 
-def test_a_run_with_a_restart_in_the_middle_verifies_bit_for_bit(home: Home) -> None:
-    report = home.json("verify", "spine", timeout_s=300)
+def test_a_run_with_a_restart_in_the_middle_verifies_bit_for_bit(spine: Spine) -> None:
+    report = spine.home.json("verify", "spine", timeout_s=300)
     assert report["identical"]
     assert report["first_divergence"] is None
-    assert report["updates"] == 6
+    assert report["updates"] == spine.goal
     assert report["weights"] >= 3
 
 
@@ -147,21 +192,14 @@ class _all_roles:
 
 
 def test_a_second_system_in_a_home_is_refused_and_ctrl_c_stops_the_first_and_leaves_nothing_running(
-    home: Home,
+    spine: Spine,
 ) -> None:
-    process = home.start("--run", "spine")
-    try:
-        second = home.run("start", "--run", "spine")
-        pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
-    finally:
-        status = home.stop(process, signal.SIGINT)
-    assert second.returncode == 1
-    assert "another system runs in" in second.stderr
-    assert status == 0
-    for name, pid in pids.items():
-        assert not Path(f"/proc/{pid}").exists(), name
-    left = subprocess.run(["pgrep", "-f", str(home.folder)], capture_output=True, text=True, check=False)
-    assert left.stdout == ""
+    left = spine.left
+    assert left.second.returncode == 1
+    assert "another system runs in" in left.second.stderr
+    assert left.status == 0
+    assert left.workers == []
+    assert left.processes == ""
 
 
 def test_settings_given_for_a_run_that_exists_are_refused(home: Home) -> None:
