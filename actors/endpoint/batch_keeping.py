@@ -89,7 +89,7 @@ class BatchFiles:
         """As it is kept now; None: it is let go of, or its file was damaged, and its questions are asked again."""
         try:
             return msgspec.json.decode(self._place(key).read_bytes(), type=Kept)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def write(self, kept: Kept) -> None:

@@ -183,15 +183,21 @@ class Batches:
         waiting.cancel()
         if self._gathered is asked:
             self._gathered = {}
-        kept = self._files.new(sorted(asked))
+        wanted = [question for question in asked if question in self._waiting]
+        for question in wanted:
+            if (holding := self._kept.get(question)) is not None:  # found in a batch since it was gathered
+                self._begin_following(holding)
+        kept = self._files.new(sorted(question for question in wanted if question not in self._kept))
+        if not kept.questions:
+            return
         try:
             with self._files.held(kept.key):
                 claimed = await asyncio.to_thread(self._files.claim, kept, own=frozenset(self._own))
                 for question, said in claimed.remembered.items():
                     self._hand_out(question, said)
-                for question, other in claimed.elsewhere.items():
-                    self._know(other, [question])
                 for other in {other.key: other for other in claimed.elsewhere.values()}.values():
+                    # all of it, also what nobody asks here so far: its file is not looked at again
+                    self._know(other, [name for name in other.questions if name not in self._kept])
                     self._begin_following(other)
                 if kept.questions:
                     self._know(kept, kept.questions)

@@ -30,7 +30,7 @@ class Memory:
             return None
         try:
             return msgspec.json.decode(self._place(self._folder, digest).read_bytes(), type=Completion)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
     def keep(self, digest: str, completion: Completion) -> None:

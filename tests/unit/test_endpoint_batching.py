@@ -293,6 +293,30 @@ async def test_two_processes_that_ask_at_once_send_each_question_once(tmp_path: 
     assert kept(tmp_path) == []
 
 
+async def test_what_another_process_sends_is_not_sent_when_it_is_asked_for_later(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        async with (
+            endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=2) as one,
+            endpoint_of(server, tmp_path) as other,
+        ):
+            batches = other._batches
+            assert batches is not None
+            first = asyncio.ensure_future(ask(one, 1, 2))
+            assert await asyncio.to_thread(server.polled.wait, 60)
+            second = asyncio.ensure_future(ask(other, 2))
+            while not batches._own:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
+                await asyncio.sleep(0.001)
+            third = asyncio.ensure_future(ask(other, 1))
+            while asked_of(other) < 2 or batches._gathered:  # noqa: ASYNC110 - nor of this
+                await asyncio.sleep(0.001)
+            server.finish = True
+            answers = await asyncio.gather(first, second, third)
+        assert [values(said) for said in answers] == [[1, 2], [2], [1]]
+        assert [sorted(asked) for asked in server.sent()] == [["1", "2"]]
+    assert kept(tmp_path) == []
+
+
 async def test_what_another_process_was_answered_meanwhile_is_not_sent(tmp_path: Path) -> None:
     with serving(BatchServer(number_rule)) as server:
         async with (
