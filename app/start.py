@@ -176,7 +176,8 @@ async def run_system(
             async with contextlib.nullcontext() if as_json else _alerts(handle, say):
                 progress = await follow(handle, system, launch, say, stop)
     finally:
-        say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
+        with contextlib.suppress(OSError):  # whoever read has gone: what runs is stopped all the same
+            say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)
         with contextlib.suppress(OSError):  # no room
             write_launch(
