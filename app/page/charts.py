@@ -5,6 +5,7 @@ of a metric the lowest, highest and last value of the stretch are drawn. A gap i
 """
 
 from collections.abc import Sequence
+from itertools import pairwise
 from math import ceil
 
 import msgspec
@@ -110,10 +111,12 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
             line = " ".join(plane.at(_middle(p), p.rate) for p in stretch)
             lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
     parts.append(drawn_out(plane, lines))
-    # the strip round a point that belongs to it, so that it is found without aiming
+    # the strip round a point that belongs to it, so that it is found without aiming: half the way to its neighbours
+    places = [plane.x(_middle(point)) for point in points]
     reach = 50 / len(points)
-    for point in points:
-        x = plane.x(_middle(point))
+    halves = [(one + next_one) / 2 for one, next_one in pairwise(places)]
+    edges = [places[0] - reach, *halves, places[-1] + reach]
+    for point, x, (left, right) in zip(points, places, pairwise(edges), strict=True):
         parts.append(
             Markup(
                 '<a href="{href}"><title>{title}</title>'
@@ -125,8 +128,8 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
                     version=point.first if point.first == point.last else f"{point.first}-{point.last}"
                 ),
                 title=f"{_versions(point)}: {point.rate:.0%} [{point.low:.0%}, {point.high:.0%}] n={point.judged}",
-                left=f"{x - reach:.2f}",
-                wide=f"{2 * reach:.2f}",
+                left=f"{left:.2f}",
+                wide=f"{right - left:.2f}",
                 tall=plane.tall,
                 x=f"{x:.2f}",
                 y=f"{plane.y(point.rate):.1f}",

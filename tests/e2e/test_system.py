@@ -53,7 +53,7 @@ def spine(tmp_path_factory: pytest.TempPathFactory) -> Spine:
     home = Home(tmp_path_factory.mktemp("home"))
     process = home.start("--run", "spine", *settings())
     try:
-        home.wait_for("three updates", lambda: updates(home) >= 3)
+        home.wait_for("three updates", lambda: updates(home) >= 3, timeout_s=400)
         second = home.run("start", "--run", "spine")
         pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
     finally:

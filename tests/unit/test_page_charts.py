@@ -92,11 +92,17 @@ def test_every_point_stands_where_its_numbers_are(told: list[tuple[int, int, int
     points = pool_versions(told)
     drawn = ElementTree.fromstring(str(success_chart(points, link="/{version}", label="success")))
     first, last = points[0].first, points[-1].last
+    end = -100.0
     for point, anchor in zip(points, drawn.iter("a"), strict=True):
         dot, whisker, said = anchor.find("circle"), anchor.find("line"), anchor.findtext("title")
+        strip = anchor.find("rect")
         assert dot is not None
         assert whisker is not None
+        assert strip is not None
         x = float(dot.attrib["cx"].removesuffix("%"))
+        left, wide = (float(strip.attrib[name].removesuffix("%")) for name in ("x", "width"))
+        assert end - 0.03 <= left <= x <= left + wide + 0.03, "a strip that lies over another point's"
+        end = left + wide
         if first != last:
             assert first + x / 100 * (last - first) == pytest.approx((point.first + point.last) / 2, abs=0.02)
         shares = [1 - float(y) / TALL for y in (dot.attrib["cy"], whisker.attrib["y1"], whisker.attrib["y2"])]
