@@ -22,7 +22,7 @@ from app.configuration import resolve
 from app.page.application import VIEWS, View
 from app.page.asking import Ask
 from app.page.runs import OpenRuns
-from app.page.serving import serve_page
+from app.page.serving import serve_page, spare_what_is_loaded
 from app.runs import create_run, list_runs, open_run
 from storage.readmodel.asking import position_of
 from storage.readmodel.queries import list_episodes
@@ -76,7 +76,8 @@ def addresses(home: Path) -> dict[str, tuple[View, str, dict[str, str], dict[str
 
 
 def queries(home: Path, *, repeats: int) -> list[Figure]:
-    """Seconds behind every page, without its HTML."""
+    """Seconds behind every page, without its HTML, as the page's own process takes them."""
+    spare_what_is_loaded()
     runs = OpenRuns(home)
     figures = []
     try:

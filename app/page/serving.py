@@ -1,5 +1,6 @@
 """Serves the page of a home."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -22,9 +23,20 @@ async def serve_page(
     """
     if not token and not is_loopback(host):
         raise SettingsError(f"a page on {host} can be reached from elsewhere: it needs a token")
+    spare_what_is_loaded()
     runs = OpenRuns(home)
     try:
         app = create_app(runs, host=host, token=token)
         await serve_app(app, who="the page", host=host, port=port, ready=ready)
     finally:
         runs.close()
+
+
+def spare_what_is_loaded() -> None:
+    """Keep collections of garbage away from what this process has loaded, which lives as long as it does.
+
+    A large answer makes thousands of rows and so sets collections off: going through all modules each time cost the
+    overview of a million events 50 ms of its 190.
+    """
+    gc.collect()
+    gc.freeze()
