@@ -51,9 +51,9 @@ def matching_episodes(
         episode_rows(position, said)
         .where(*(column == value for column, value in asked.items() if value is not None))
         .order_by(episodes.c.requested_position, episodes.c.episode)
+        .execution_options(yield_per=ROWS_AT_ONCE)
     )
-    found = connection.execution_options(yield_per=ROWS_AT_ONCE).execute(statement)
-    for row in found.mappings():
+    for row in connection.execute(statement).mappings():
         yield EpisodeRow(**only(row, EpisodeRow))
 
 

@@ -196,7 +196,11 @@ def test_every_question_to_the_read_model_is_asked_as_of_positions_here() -> Non
 
 
 def ask_everything(connection: Connection, as_of: int | None) -> dict[str, Any]:
-    return {name: ask(connection, as_of) for name, ask in QUESTIONS.items()}
+    """A question leaves the connection as it was: an option set on it would change how all later ones are read."""
+    options = dict(connection.get_execution_options())
+    answers = {name: ask(connection, as_of) for name, ask in QUESTIONS.items()}
+    assert connection.get_execution_options() == options
+    return answers
 
 
 @settings(max_examples=12, deadline=None)
