@@ -20,7 +20,7 @@ check: setup
 test: setup
 	@sh app/setup.sh tests
 	@$(MAKE) --no-print-directory check
-	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder
+	.venv/bin/pytest -n 3 --dist loadfile --no-loadscope-reorder --durations 25 --durations-min 10
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'

@@ -58,7 +58,7 @@ def group_facts(number: int, *, seed: int = 0) -> Iterator[Said]:
     group = derive_id("g", seed, number)
     episodes = [derive_id("ep", seed, number, member) for member in range(GROUP)]
     for member, episode in enumerate(episodes):
-        yield Said("curriculum", episode, _requested(task, group, member, episode))
+        yield Said("curriculum", episode, requested(task, group, member, episode))
     for episode in episodes:
         started = EpisodeStarted(
             episode=episode, actor="actor.1", instruction=task.instruction, renderer="lines/1"
@@ -75,7 +75,8 @@ def group_facts(number: int, *, seed: int = 0) -> Iterator[Said]:
     yield Said("learner", str(number), SamplesSwept(episodes=tuple(episodes), reason="stale", version=number))
 
 
-def _requested(task: Task, group: str, member: int, episode: str) -> Fact:
+def requested(task: Task, group: str, member: int, episode: str) -> EpisodeRequested:
+    """The request of an episode for training: member `member` of a group of `GROUP`."""
     return EpisodeRequested(
         episode=episode,
         task=task,

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from app.bench.log_facts import GROUP, Said, requested
 from core.action import Action
 from core.arrays import pack_floats, pack_ids, pack_positions
 from core.evidence import Evidence, Judgment
@@ -25,7 +26,6 @@ from events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
     EpisodeJudged,
-    EpisodeRequested,
     EpisodeStarted,
     RunStarted,
     SamplesSwept,
@@ -46,8 +46,6 @@ from storage.readmodel.filling import BATCH_EVENTS
 from storage.readmodel.fold import apply
 
 RUN = "long"
-GROUP = 8
-"""Episodes of a group."""
 GROUPS = 4
 """Groups of a round; the first half is trained on, the rest agreed."""
 MEAN_STEPS = 6
@@ -73,14 +71,6 @@ SPLICED = 0.06
 """Share of steps sampled from old weights whose answer the newer ones finished."""
 SECOND_NS = 1_000_000_000
 RULES = JudgeIdentity(name="rules", version="1")
-
-
-class Said(NamedTuple):
-    """A fact, and the role and entity that it is recorded by and about."""
-
-    role: str
-    entity: str
-    fact: Fact
 
 
 class Played(NamedTuple):
@@ -144,20 +134,7 @@ class LongRun:
         name = derive_id("g", self._seed, number, group)
         episodes = [derive_id("ep", self._seed, number, group, member) for member in range(GROUP)]
         for member, episode in enumerate(episodes):
-            requested = EpisodeRequested(
-                episode=episode,
-                task=task,
-                group=name,
-                member=member,
-                group_size=GROUP,
-                attempt=0,
-                origin="online",
-                temperature=1.0,
-                phase=0,
-                min_version=0,
-                lease_s=180.0,
-            )
-            yield Said("curriculum", episode, requested)
+            yield Said("curriculum", episode, requested(task, name, member, episode))
         played = []
         for episode in episodes:
             one = yield from self._episode(episode, name, task)
