@@ -5,6 +5,7 @@ from random import Random
 
 import msgspec
 import pytest
+import torch
 from forged_log import audited
 from forging import all_of, forge
 from test_learner_loop import Killed, Watched, die
@@ -26,8 +27,10 @@ from training_story import (
     what_was_learned,
 )
 
-from core.arrays import pack_ids, unpack_positions
+from core.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
 from core.held_out import is_held_out
+from core.models.policy import load_policy
+from core.models.scoring import Scored, score
 from core.models.writing import WritingModel
 from core.settings import RelabelerSettings, Settings
 from core.states import RELABELER
@@ -125,6 +128,32 @@ async def test_it_has_batches_of_its_own_and_its_versions_are_published(tmp_path
         assert isinstance(fact, EpisodeRelabeled)
         assert fact.episode == part.episode
         assert not is_held_out(fact.task_id, share=0.25)
+
+
+async def test_every_token_weighs_the_same_in_short_lessons_and_in_long_ones(tmp_path: Path) -> None:
+    """Else the word that says that there is nothing outweighs the beginning of a goal."""
+    made = await bench(tmp_path)
+    await learn(made, until=4)
+    first = next(
+        r.fact
+        for r in await all_of(made, UpdateApplied)
+        if r.fact.model == RELABELER  # type: ignore[attr-defined]
+    )
+    (planned,) = await plans_of(made)
+    count = unpack_ids(planned.minibatches).tolist()[0]
+    facts = {r.position: r.fact for r in await all_of(made, EpisodeRelabeled)}
+    readings = [facts[at].reading for at in unpack_positions(planned.positions).tolist()[:count]]  # type: ignore[attr-defined]
+    lessons = [
+        Scored(unpack_ids(one.prompt_ids).tolist(), unpack_ids(one.lesson_ids).tolist()) for one in readings
+    ]
+    assert len({len(one.action_ids) for one in lessons}) == 2  # both kinds are among them
+    logprobs = torch.cat(
+        score(load_policy(made.policy).model, lessons, temperature=1.0, tokens_per_forward=4096)
+    )
+    assert first.metrics["loss"] == pytest.approx(-float(logprobs.detach().mean()), rel=1e-4)  # type: ignore[attr-defined]
+    tokens = [len(one.action_ids) for one in lessons]
+    weights = unpack_floats(first.samples.weights).tolist()  # type: ignore[attr-defined]
+    assert weights == pytest.approx([one / sum(tokens) for one in tokens])
 
 
 async def test_where_nobody_teaches_only_successes_are_learned_from(tmp_path: Path) -> None:
