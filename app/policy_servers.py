@@ -8,7 +8,9 @@ from pathlib import Path
 
 from actors.engines.base import PolicyEngine
 from actors.engines.vllm.server import VllmServer
+from actors.engines.vllm.weights import served_weights
 from actors.policy_server.command import HOST, server_command, server_environment
+from actors.policy_server.giving import giving_for
 from actors.policy_server.process import ServerProcess, running
 from actors.policy_server.role import Keeper, Wanted, folders_for, follow_published, published_so_far
 from app.places import POLICY_FILE, base_url_in
@@ -67,7 +69,7 @@ async def opened_engine(
         lambda: VllmEngine(
             folder,
             addresses_of(settings, handle.home),
-            run=run,
+            weights=served_weights(settings, run),
             settings=settings.vllm,
             answer_timeout_s=settings.actors.generate_timeout_s,
             tell=tell,
@@ -89,10 +91,10 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
     run = await log_name(log)
     folders = await asyncio.to_thread(folders_for, settings, base, handle.home, run=run)
     keeper = Keeper(
-        run=run,
         publisher=publisher,
         blobs=handle.blobs,
         folders=folders,
+        giving=giving_for(settings, base, run=run),
         settings=settings,
     )
     wanted = Wanted()
@@ -128,10 +130,8 @@ async def _own_server(handle: RunHandle, base: Path) -> AsyncIterator[tuple[Serv
     """A vLLM server on loopback, where it listened last if that port is free; and its address."""
     settings = handle.settings
     port = free_port(handle.home / POLICY_FILE)
-    command = server_command(
-        server_python(settings), base.absolute(), port=port, policy=settings.policy, vllm=settings.vllm
-    )
-    environment = server_environment(settings.policy, settings.vllm)
+    command = server_command(server_python(settings), base.absolute(), port=port, settings=settings)
+    environment = server_environment(settings)
     output = handle.home / OUTPUT
     async with running(command, environment, output=output, before=die_with_parent) as process:
         yield process, f"http://{HOST}:{port}"

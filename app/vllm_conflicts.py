@@ -3,9 +3,9 @@
 from ipaddress import ip_address
 from urllib.parse import SplitResult, urlsplit
 
-from actors.policy_server.command import OURS
+from actors.policy_server.command import LORA_RANKS, OURS
 from core.settings import Settings
-from core.vllm import COLDEST, VLLM
+from core.vllm import COLDEST, VLLM, VllmSettings
 
 
 def vllm_conflicts(settings: Settings) -> list[str]:
@@ -26,12 +26,24 @@ def vllm_conflicts(settings: Settings) -> list[str]:
         if argument.partition("=")[0].replace("_", "-") in OURS
     ]
     if settings.learner.lora_rank:
-        found.append(
-            f"learner.lora_rank = {settings.learner.lora_rank} publishes adapters, and policy servers are given whole weights: "
-            "set it to 0, or policy.engine to in_process"
-        )
+        found += _adapter_conflicts(settings.learner.lora_rank, vllm)
     for address in vllm.servers:
         found += _address_conflicts(address, shared=bool(vllm.weights_folder))
+    return found
+
+
+def _adapter_conflicts(rank: int, vllm: VllmSettings) -> list[str]:
+    found = []
+    if rank > LORA_RANKS[-1]:
+        found.append(
+            f"learner.lora_rank = {rank}: vLLM takes adapters up to rank {LORA_RANKS[-1]}. Set it lower, or policy.engine to "
+            "in_process"
+        )
+    if vllm.pause == "wait":
+        found.append(
+            f"vllm.pause = 'wait' with adapters (learner.lora_rank = {rank}): nothing is paused for a new one, and answers "
+            "under way end with the one they began with. Leave it at 'keep'"
+        )
     return found
 
 

@@ -29,8 +29,8 @@ class VllmSettings(Section):
     """Folder that weights are written to for the servers, which read them under the same path; empty: one in the home. Servers
     on other machines need one that all share."""
     pause: Literal["keep", "wait"] = "keep"
-    """What becomes of answers under way when weights change: `keep`: they go on with the new ones, each token bearing the
-    version that it was sampled from; `wait`: they end first."""
+    """What becomes of answers under way when whole weights change: `keep`: they go on with the new ones, each token bearing
+    the version that it was sampled from; `wait`: they end first. With adapters (`learner.lora_rank`) they go on with theirs."""
     start_timeout_s: Seconds = 900.0
     """From the start of a server to its first answer; a large model takes minutes."""
     sync_timeout_s: Seconds = 300.0

@@ -13,6 +13,8 @@ from urllib.parse import urlsplit
 
 END = 3
 """The shipped tokenizer's end."""
+SERVED = "policy"
+"""What it calls the weights below all adapters."""
 
 
 class PolicyStandIn:
@@ -23,7 +25,12 @@ class PolicyStandIn:
         self.label = "default"
         self.folder = ""
         """Of the weights that were loaded last."""
+        self.adapters: dict[str, str] = {}
+        """Name -> the folder it was loaded from."""
+        self.named: list[str | None] = []
+        """The models that were asked for, in the order in which the questions came."""
         self.cannot_load = False
+        self.cannot_pause = False
         self.hangs = False
         """Whether whoever looks at its label waits for ever."""
         self.says: dict[str, Any] = {}
@@ -49,9 +56,9 @@ class PolicyStandIn:
             self.changed.notify_all()
         if path == "/weight_info" and self.hangs:
             await asyncio.Event().wait()
-        if path == "/inference/v1/generate":
+        if path == "/inference/v1/generate" and found[0] == 200:
             await self._going.wait()
-            return 200, self._drawn()
+            return 200, self._drawn(body.get("model", SERVED))
         return (200, self.says[path]) if path in self.says else found
 
     def _change(self, path: str, body: Any) -> tuple[int, Any]:
@@ -61,6 +68,8 @@ class PolicyStandIn:
                 return 200, {"weight_version": self.label}
             case "/is_paused":
                 return 200, {"is_paused": not self._going.is_set()}
+            case "/pause" if self.cannot_pause:
+                return 500, {"error": "not now"}
             case "/pause":
                 self._going.clear()
             case "/resume":
@@ -71,7 +80,18 @@ class PolicyStandIn:
                 self.folder = body["kwargs"]["weights_path"]
             case "/update_weight_version":
                 self.label = body["new_version"]
+            case "/v1/models":
+                return 200, {"data": [{"id": name} for name in (SERVED, *self.adapters)]}
+            case "/v1/load_lora_adapter" if self.cannot_load:
+                return 500, {"error": {"message": "LoRA is not enabled", "param": None}}
+            case "/v1/load_lora_adapter":
+                self.adapters[body["lora_name"]] = body["lora_path"]
+            case "/v1/unload_lora_adapter":
+                del self.adapters[body["lora_name"]]
             case "/inference/v1/generate":
+                self.named.append(model := body.get("model"))
+                if model is not None and model not in self.adapters:
+                    return 404, {"error": {"message": f"no model `{model}`", "param": "model"}}
                 self.asked.append(body["token_ids"])
             case "/reset_prefix_cache":
                 return 200, {"success": True}
@@ -79,7 +99,7 @@ class PolicyStandIn:
                 return 404, {}
         return 200, {}
 
-    def _drawn(self) -> Any:
+    def _drawn(self, model: str) -> Any:
         tokens = [7, END]
         choice = {
             "token_ids": tokens,
@@ -87,7 +107,7 @@ class PolicyStandIn:
             "finish_reason": "stop",
             "weight_versions": [{"version": self.label, "start": 0, "end": len(tokens)}],
         }
-        return {"choices": [choice]}
+        return {"model": model, "choices": [choice]}
 
 
 @asynccontextmanager

@@ -1,6 +1,6 @@
-"""Model folders for servers: a policy's configuration and tokenizer beside the weights of one version.
+"""Folders that servers read versions from: whole models, or adapters.
 
-A server loads whole folders, and the learner publishes weights alone. Each version has a folder of its own name, complete
+A server loads folders, and the learner publishes files. Each version has a folder of its own name, complete
 and durable from the moment that it can be seen, so that a server never reads half of one version and half of another, and what
 a power cut left is not taken for a version.
 """
@@ -12,13 +12,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
+from typing import Protocol
 
 from core.errors import ModelFileError
+from core.models.adapter_file import CONFIG_NAME, WEIGHTS_NAME, config_text
 from events.disk import Disk
 
 WEIGHTS = "model.safetensors"
-KEPT = 2
-"""Versions whose folders stay: the one that servers have, and the one that they are given."""
 
 
 _OURS = re.compile(r"\d{8,}-[0-9a-f]{12}")
@@ -27,13 +27,50 @@ _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.partial")
 may be a user's own."""
 
 
+class Layout(Protocol):
+    """What is in a version's folder."""
+
+    kept: int
+    """Versions whose folders stay."""
+
+    def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
+        """Lay a published file out in a new folder, for the policy in `base`. Raises OSError, ModelFileError."""
+        ...
+
+
+class WholeModel:
+    """The policy's configuration and tokenizer beside the weights of a version."""
+
+    kept = 2
+    """The one that servers have, and the one that they are given."""
+
+    def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
+        """See `Layout.fill`."""
+        for file in _all_but_weights(base):
+            shutil.copyfile(file, folder / file.name)
+        _link_or_copy(weights, folder / WEIGHTS)
+
+
+class AdapterAlone:
+    """A version's adapter, as `peft` writes it."""
+
+    kept = 8
+    """vLLM may read an adapter again that it was given before, for answers that began with it and wait for their turn."""
+
+    def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
+        """See `Layout.fill`."""
+        (folder / CONFIG_NAME).write_text(config_text(weights))
+        _link_or_copy(weights, folder / WEIGHTS_NAME)
+
+
 class VersionFolders:
     """Where servers read weights from."""
 
-    def __init__(self, root: Path, base: Path) -> None:
+    def __init__(self, root: Path, base: Path, layout: Layout) -> None:
         """`base`: the folder of the policy at version 0."""
         self._root = root
         self._base = base
+        self._layout = layout
         self._laying_out = Lock()
         """Each server is kept by a task of its own, and all want the same version at once."""
 
@@ -59,20 +96,21 @@ class VersionFolders:
                 shutil.rmtree(left, ignore_errors=True)
             try:
                 partial.mkdir(parents=True)
-                for file in self._files():
-                    shutil.copyfile(file, partial / file.name)
-                _link_or_copy(weights, partial / WEIGHTS)
+                self._layout.fill(partial, weights, base=self._base)
                 disk = Disk()
                 disk.sync_tree(partial)
                 disk.rename(partial, folder)
                 disk.sync_folder(self._root)
+            except ModelFileError:
+                shutil.rmtree(partial, ignore_errors=True)
+                raise
             except OSError as error:
                 shutil.rmtree(partial, ignore_errors=True)
                 raise ModelFileError(
                     f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror or error}"
                 ) from error
         whole = self._named(_OURS)
-        for old in whole[: max(0, whole.index(folder) + 1 - KEPT)]:
+        for old in whole[: max(0, whole.index(folder) + 1 - self._layout.kept)]:
             shutil.rmtree(old, ignore_errors=True)
         return folder
 
@@ -89,11 +127,11 @@ class VersionFolders:
             return []
         return sorted(each for each in self._root.iterdir() if names.fullmatch(each.name))
 
-    def _files(self) -> Iterable[Path]:
-        """All but weights."""
-        for file in sorted(self._base.iterdir()):
-            if file.is_file() and ".safetensors" not in file.name:
-                yield file
+
+def _all_but_weights(base: Path) -> Iterable[Path]:
+    for file in sorted(base.iterdir()):
+        if file.is_file() and ".safetensors" not in file.name:
+            yield file
 
 
 def _link_or_copy(source: Path, target: Path) -> None:

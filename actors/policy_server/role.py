@@ -1,6 +1,6 @@
 """The role `policy_server`: every policy server has the newest published weights, given to it once, however many actors ask.
 
-    weights.published ── follow ──> wanted ──> per server: synchronise, and look again ──> actors see the name of its weights
+    weights.published ── follow ──> wanted ──> per server: give it, and look again ──> actors see the name of its weights
     server ends / fails ──────────> policy_server.troubled
 
 Consumes weights.published; waits for the log, for the servers (`vllm.start_timeout_s`, `vllm.sync_timeout_s`) and between
@@ -19,10 +19,9 @@ import structlog
 from actors.adoption import newest_policy, version_of
 from actors.curriculum.snapshots import curriculum_kind
 from actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
-from actors.engines.vllm.wire import label_of
 from actors.following import follow, read_families
-from actors.policy_server.folders import VersionFolders
-from actors.policy_server.syncing import synchronise
+from actors.policy_server.folders import AdapterAlone, Layout, VersionFolders, WholeModel
+from actors.policy_server.giving import Giving
 from core.errors import BlobMissing, EngineFailed, ModelFileError
 from core.settings import Settings
 from events.catalogue import PolicyServerTroubled, WeightsPublished
@@ -76,17 +75,16 @@ class Keeper:
     def __init__(
         self,
         *,
-        run: str,
         publisher: Publisher,
         blobs: BlobStore,
         folders: VersionFolders,
+        giving: Giving,
         settings: Settings,
     ) -> None:
-        """`run`: the name of its log, as in `label_of`."""
-        self._run = run
         self._publisher = publisher
         self._blobs = blobs
         self._folders = folders
+        self._giving = giving
         self._settings = settings
 
     async def bring_up_to_date(self, server: VllmServer, wanted: Wanted) -> None:
@@ -99,7 +97,7 @@ class Keeper:
         """
         published = wanted.published
         version = wanted.version
-        if published is None:
+        if published is None or version == 0:
             folder = self._folders.base()
         else:
             fact = published.fact
@@ -120,8 +118,7 @@ class Keeper:
                     raise
                 logger.warning("published weights were let go of while they were laid out", version=version)
                 return
-        label = label_of(self._run, version)
-        await synchronise(server, str(folder.absolute()), label, self._settings.vllm)
+        await self._giving.give(server, version, folder)
 
     async def keep(self, server: VllmServer, wanted: Wanted) -> None:
         """The same for ever; trouble is told once, and tried through."""
@@ -186,11 +183,12 @@ def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> Vers
     Those of a home's other runs are removed there: one system works in a home at a time, so that no server asks for them any
     more. In `vllm.weights_folder` they stay: it may be shared with homes that are at work.
     """
+    layout: Layout = AdapterAlone() if settings.learner.lora_rank else WholeModel()
     chosen = settings.vllm.weights_folder
     if chosen:
-        return VersionFolders(Path(chosen).expanduser() / run, base)
+        return VersionFolders(Path(chosen).expanduser() / run, base, layout)
     root = home / "policy-server" / "versions"
     for other in root.iterdir() if root.is_dir() else ():
         if other.name != run and other.is_dir():
-            VersionFolders(other, base).drop()
-    return VersionFolders(root / run, base)
+            VersionFolders(other, base, layout).drop()
+    return VersionFolders(root / run, base, layout)

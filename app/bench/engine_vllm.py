@@ -23,7 +23,7 @@ from actors.engines.base import PolicyEngine
 from actors.engines.in_process import InProcessEngine
 from actors.engines.vllm.engine import VllmEngine
 from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.wire import label_of
+from actors.engines.vllm.weights import WholeWeights, label_of
 from actors.policy_server.command import HOST, server_command, server_environment
 from actors.policy_server.process import running
 from actors.policy_server.syncing import synchronise
@@ -146,10 +146,8 @@ async def serving(
     )
     require_policy_servers(settings)
     port = free_port(scratch / "nowhere.json")
-    command = server_command(
-        server_python(settings), folder, port=port, policy=settings.policy, vllm=settings.vllm
-    )
-    environment = server_environment(settings.policy, settings.vllm)
+    command = server_command(server_python(settings), folder, port=port, settings=settings)
+    environment = server_environment(settings)
     address = f"http://{HOST}:{port}"
 
     async def tell(fact: PolicyServerTroubled) -> None:
@@ -162,7 +160,12 @@ async def serving(
         await process.wait_until_healthy(server, timeout_s=settings.vllm.start_timeout_s)
         await synchronise(server, str(folder), label_of(RUN, 0), settings.vllm)
         async with VllmEngine(
-            folder, lambda: (address,), run=RUN, settings=settings.vllm, answer_timeout_s=ANSWER_S, tell=tell
+            folder,
+            lambda: (address,),
+            weights=WholeWeights(RUN),
+            settings=settings.vllm,
+            answer_timeout_s=ANSWER_S,
+            tell=tell,
         ) as engine:
             await warm_up(engine)
             yield Both(folder, engine, process.pid, contexts=contexts, policy=settings.policy)

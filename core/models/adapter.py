@@ -2,9 +2,8 @@
 
     W = W0 + alpha / rank * B A,   B zero before the first update
 
-An adapter file is what `peft` writes as `adapter_model.safetensors`, with its `adapter_config.json` in the file's
-metadata, so that one blob is enough to know it by. What trains has the adapter's layers in its model; what only samples
-has it merged into its weights.
+What trains has the adapter's layers in its model; what only samples has it merged into its weights. Its file:
+`core.models.adapter_file`.
 """
 
 import json
@@ -15,15 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import safe_open
 from safetensors.torch import save
 
 from core.errors import ModelFileError
+from core.models.adapter_file import CONFIG
 from core.models.seeing import TOWER, reads_pictures
 from core.models.whole import fill, whole
 
-CONFIG = "adapter_config"
-"""The one key of an adapter file's metadata."""
 PREFIX = "base_model.model."
 """Before every name in peft's files."""
 NAME = "default"
@@ -99,36 +96,6 @@ def encode_adapter(model: Any) -> bytes:
     }
     content: bytes = save(tensors, {CONFIG: json.dumps(model.adapter_config, sort_keys=True)})
     return content
-
-
-def adapter_config(path: Path) -> dict[str, Any] | None:
-    """peft's configuration of an adapter file; None: the file holds weights. Raises ModelFileError."""
-    with safe_open(path, framework="pt") as file:
-        written = (file.metadata() or {}).get(CONFIG)
-    if written is None:
-        return None
-    try:
-        config: dict[str, Any] = json.loads(written)
-        if float(config["lora_alpha"]) < 0 or int(config["r"]) < 1:
-            raise ValueError(f"lora_alpha = {config['lora_alpha']}, r = {config['r']}")
-    except (ValueError, KeyError, TypeError) as error:
-        raise ModelFileError(f"{path} holds an adapter without a readable configuration: {error}") from error
-    return config
-
-
-def write_adapter_folder(path: Path, folder: Path) -> None:
-    """An adapter file as the folder that `peft` and vLLM load: `adapter_config.json`, `adapter_model.safetensors`.
-
-    Raises:
-        ModelFileError: the file is none.
-
-    """
-    config = adapter_config(path)
-    if config is None:
-        raise ModelFileError(f"{path} holds whole weights, not an adapter: learner.lora_rank was 0")
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "adapter_model.safetensors").write_bytes(path.read_bytes())
-    (folder / "adapter_config.json").write_text(json.dumps(config, indent=2, sort_keys=True))
 
 
 def load_adapter(

@@ -15,7 +15,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForImageText
 from transformers.utils import logging as transformers_logging
 
 from core.errors import ModelFileError
-from core.models.adapter import adapter_config, adapter_of, encode_adapter, load_adapter
+from core.models.adapter import adapter_of, encode_adapter, load_adapter
+from core.models.adapter_file import adapter_config
 from core.models.chatting import stop_tokens
 from core.models.files import WEIGHTS as WEIGHTS
 from core.models.files import misfits, require_files, weight_files

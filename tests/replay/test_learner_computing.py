@@ -13,7 +13,8 @@ from training_story import Bench, bench, events_of, learn, settings_with
 
 from app.progress import Progress
 from core.errors import ModelFileError
-from core.models.adapter import adapter_config, adapter_of, write_adapter_folder
+from core.models.adapter import adapter_of
+from core.models.adapter_file import adapter_config, write_adapter_folder
 from core.models.policy import load_policy, load_weights, weights_of
 from core.models.scoring import Scored, score
 from events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished

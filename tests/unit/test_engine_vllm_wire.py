@@ -15,16 +15,16 @@ import app.vllm_python
 from actors.engines.base import Generation
 from actors.engines.routing import preferred, routed_by, routing_key
 from actors.engines.vllm.guided import sample_guided
-from actors.engines.vllm.wire import (
+from actors.engines.vllm.weights import (
     Unusable,
+    WholeWeights,
     WrongVersion,
     label_of,
-    read_answer,
-    request_body,
     version_in,
 )
+from actors.engines.vllm.wire import read_answer, request_body
 from actors.policy_server.command import server_command, server_environment
-from actors.policy_server.folders import VersionFolders
+from actors.policy_server.folders import VersionFolders, WholeModel
 from actors.policy_server.role import folders_for
 from app.configuration import resolve
 from app.vllm_python import require_policy_servers
@@ -35,6 +35,7 @@ from core.settings import Settings
 from events.disk import Disk
 
 END = 3
+WHOLE = WholeWeights("run-1")
 WARM = Sampling(temperature=1.0, max_tokens=8, seed=5)
 
 
@@ -54,9 +55,9 @@ def test_an_answer_bears_the_version_of_each_token() -> None:
         {"version": "run-1:4", "start": 0, "end": 1},
         {"version": "run-1:6", "start": 1, "end": 3},
     ]
-    read = read_answer(answer(weight_versions=spans), run="run-1", stops=(END,))
+    read = read_answer(answer(weight_versions=spans), weights=WHOLE, asked=0, stops=(END,))
     assert read == Generation(token_ids=[7, 9, END], logprobs=[-0.5] * 3, versions=[4, 6, 6], finish="stop")
-    assert read_answer(answer(finish_reason="length"), run="run-1", stops=(9,)).finish == "length"
+    assert read_answer(answer(finish_reason="length"), weights=WHOLE, asked=0, stops=(9,)).finish == "length"
 
 
 @pytest.mark.parametrize("label", ["default", "run-2:4", "run-1:", "run-1:-1", "run-1:4x", "changing", ""])
@@ -64,7 +65,10 @@ def test_weights_of_unknown_origin_are_never_taken_for_the_runs(label: str) -> N
     assert version_in(label, "run-1") is None
     with pytest.raises(WrongVersion, match="not run run-1's"):
         read_answer(
-            answer(weight_versions=[{"version": label, "start": 0, "end": 3}]), run="run-1", stops=(END,)
+            answer(weight_versions=[{"version": label, "start": 0, "end": 3}]),
+            weights=WHOLE,
+            asked=0,
+            stops=(END,),
         )
 
 
@@ -89,24 +93,24 @@ def test_a_label_names_its_run_and_version() -> None:
 )
 def test_an_answer_that_lacks_something_is_not_used(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Unusable, match=why):
-        read_answer(answer(**changes), run="run-1", stops=(END,))
+        read_answer(answer(**changes), weights=WHOLE, asked=0, stops=(END,))
 
 
 def test_a_body_that_is_no_answer_is_not_used() -> None:
     for content in (b"", b"[]", b'{"choices": []}', b'{"error": "no"}'):
         with pytest.raises(Unusable):
-            read_answer(content, run="run-1", stops=(END,))
+            read_answer(content, weights=WHOLE, asked=0, stops=(END,))
 
 
 def test_a_request_samples_the_whole_distribution_and_ends_by_our_end_token_alone() -> None:
-    body = request_body([1, 2], WARM, stops=(END,), salt="run-1:4")
+    body = request_body([1, 2], WARM, stops=(END,), named=WHOLE.named(4))
     parameters = body["sampling_params"]
     assert (parameters["top_p"], parameters["top_k"], parameters["min_p"]) == (1.0, 0, 0.0)
     assert parameters["ignore_eos"]
     assert parameters["stop_token_ids"] == [END]
     assert "allowed_token_ids" not in parameters
     assert body["cache_salt"] == "run-1:4"
-    restricted = request_body([1], WARM, stops=(END,), salt="s", seed=1 << 63, max_tokens=1, allowed=[4, 5])
+    restricted = request_body([1], WARM, stops=(END,), named={}, seed=1 << 63, max_tokens=1, allowed=[4, 5])
     assert restricted["sampling_params"]["seed"] < 1 << 63
     assert restricted["sampling_params"]["allowed_token_ids"] == [4, 5]
 
@@ -168,7 +172,7 @@ def write_base(folder: Path) -> Path:
 
 def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
-    folders = VersionFolders(tmp_path / "versions", base)
+    folders = VersionFolders(tmp_path / "versions", base, WholeModel())
     assert folders.base() == base
     made = []
     for version in (1, 2, 10):
@@ -202,7 +206,7 @@ def test_a_versions_folder_is_durable_before_it_takes_its_name(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Disk, "rename", renamed)
     (tmp_path / "blob").write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"))
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
     made = folders.put(1, f"{1:064x}", tmp_path / "blob")
     before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
     assert sorted(before) == sorted(
@@ -215,7 +219,7 @@ def test_servers_that_want_a_version_at_once_get_the_same_folder(tmp_path: Path)
     base = write_base(tmp_path / "base")
     for number in range(50):  # enough that laying out takes longer than the threads are apart
         (base / f"extra-{number}.json").write_bytes(bytes(20_000))
-    folders = VersionFolders(tmp_path / "versions", base)
+    folders = VersionFolders(tmp_path / "versions", base, WholeModel())
     blob = tmp_path / "blob"
     blob.write_bytes(b"weights")
     with ThreadPoolExecutor(8) as threads:
@@ -231,7 +235,7 @@ def test_only_folders_of_versions_are_ever_removed(tmp_path: Path) -> None:
     (own / "kept").write_text("kept")
     blob = tmp_path / "blob"
     blob.write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", base)
+    folders = VersionFolders(tmp_path / "versions", base, WholeModel())
     for version in range(1, 5):
         folders.put(version, f"{version:064x}", blob)
     assert (own / "kept").read_text() == "kept"
@@ -242,7 +246,7 @@ def test_what_a_killed_process_laid_out_in_part_goes(tmp_path: Path) -> None:
     left = tmp_path / "versions" / f".{1:08d}-{'a' * 12}.partial"
     left.mkdir(parents=True)
     (tmp_path / "blob").write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"))
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
     made = folders.put(2, f"{2:064x}", tmp_path / "blob")
     assert list((tmp_path / "versions").iterdir()) == [made]
 
@@ -282,13 +286,13 @@ def test_runs_that_share_a_folder_keep_apart(tmp_path: Path) -> None:
 def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: Path) -> None:
     settings = Settings.model_validate({"vllm": {"arguments": ["--enforce-eager"]}})
     base = write_base(tmp_path / "base")
-    command = server_command(Path("/v/bin/python"), base, port=81, policy=settings.policy, vllm=settings.vllm)
+    command = server_command(Path("/v/bin/python"), base, port=81, settings=settings)
     pairs = dict(itertools.pairwise(command))
     assert pairs["--host"] == "127.0.0.1"
     assert pairs["--logprobs-mode"] == "processed_logprobs"
     assert pairs["--dtype"] == "float32"
     assert command[-1] == "--enforce-eager"
-    environment = server_environment(settings.policy, settings.vllm, {"PYTHONPATH": "/x", "HOME": "/h"})
+    environment = server_environment(settings, {"PYTHONPATH": "/x", "HOME": "/h"})
     assert environment["VLLM_SERVER_DEV_MODE"] == "1"
     assert environment["HOME"] == "/h"
     assert "PYTHONPATH" not in environment
@@ -300,7 +304,6 @@ def test_the_server_is_started_on_loopback_with_what_recording_needs(tmp_path: P
         ("actors.temperature=0.005", "samples at 0.01 instead"),
         ("vllm.arguments=--host=0.0.0.0", "Hindcast gives itself"),
         ("vllm.arguments=--max_num_seqs=4", "Hindcast gives itself"),
-        ("learner.lora_rank=8", "publishes adapters"),
         ("vllm.servers=10.0.0.5:8000", "write an address as"),
         ("vllm.servers=http://me:secret@127.0.0.1:8000", "no password"),
         ("vllm.servers=http://127.0.0.1:8000/v1", "host and port alone"),

@@ -3,87 +3,29 @@
 import asyncio
 import errno
 import shutil
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from policy_stand_in import PolicyStandIn, standing_in
+from policy_serving import RUN, asking, kept
+from policy_stand_in import standing_in
 from synthetic_run import a_run, record
 from tiny_policy import write_tiny_policy
 
 import actors.engines.vllm.engine as engine_module
-from actors.engines.routing import preferred, routed_by
-from actors.engines.vllm.engine import VllmEngine
 from actors.engines.vllm.server import ServerTroubled, VllmServer
-from actors.engines.vllm.wire import label_of
-from actors.policy_server.folders import VersionFolders
-from actors.policy_server.role import Keeper, Wanted
+from actors.engines.vllm.weights import WholeWeights, label_of
 from actors.policy_server.syncing import CHANGING
-from core.sampling import Sampling
-from core.settings import LogSettings, Settings
-from core.vllm import VllmSettings
 from events.beginning import log_name
-from events.catalogue import PolicyServerTroubled, WeightsPublished
-from events.codec import decode
+from events.catalogue import PolicyServerTroubled
 from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
-from storage.blobs import BlobStore
-
-RUN = "run-1.0123456789abcdef"
-QUICK = LogSettings()
-SAMPLING = Sampling(temperature=1.0, max_tokens=2, seed=0)
 
 
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_tiny_policy(tmp_path_factory.mktemp("policy") / "tiny")
-
-
-class Asking:
-    """Two servers with version 0, and an engine that asks them."""
-
-    def __init__(self, servers: list[PolicyStandIn], engine: VllmEngine) -> None:
-        self.servers = servers
-        self.engine = engine
-
-    def key_of(self, server: PolicyStandIn) -> str:
-        """An episode that belongs to this server."""
-        addresses = [one.address for one in self.servers]
-        return next(
-            key for number in range(1000) if preferred(key := f"ep_{number}", addresses)[0] == server.address
-        )
-
-    async def ask(self, key: str, prompt: list[int]) -> list[int]:
-        """The versions of an answer."""
-        with routed_by(key):
-            answer = await self.engine.generate(prompt, SAMPLING)
-        return answer.versions
-
-
-@asynccontextmanager
-async def asking(
-    policy: Path, told: list[PolicyServerTroubled], *, straggler_timeout_s: float, run: str = RUN
-) -> AsyncIterator[Asking]:
-    async def tell(fact: PolicyServerTroubled) -> None:
-        told.append(fact)
-
-    async with standing_in() as one, standing_in() as other:
-        servers = [one, other]
-        for server in servers:
-            server.label = label_of(run, 0)
-        engine = VllmEngine(
-            policy,
-            lambda: [server.address for server in servers],
-            run=run,
-            settings=VllmSettings(straggler_timeout_s=straggler_timeout_s, backoff_s=0.01),
-            answer_timeout_s=60,
-            tell=tell,
-        )
-        async with engine:
-            yield Asking(servers, engine)
 
 
 async def test_an_episode_stays_with_its_server(policy: Path) -> None:
@@ -216,60 +158,13 @@ async def test_a_server_of_another_homes_run_of_the_same_name_is_not_believed(po
     assert ours != theirs
     assert {name.partition(".")[0] for name in logs} == {"run-1"}
     told: list[PolicyServerTroubled] = []
-    async with asking(policy, told, straggler_timeout_s=60, run=ours) as found:
+    async with asking(policy, told, straggler_timeout_s=60, weights=WholeWeights(ours)) as found:
         first, second = found.servers
         first.label = label_of(theirs, 5)
         key = found.key_of(first)
         assert await found.ask(key, [5]) == [0, 0]
         assert [5] in second.asked
         assert [(fact.server, fact.trouble) for fact in told] == [(first.address, "wrong_version")]
-
-
-class Kept:
-    """A keeper of servers, its log and its blobs."""
-
-    def __init__(self, root: Path, publisher: Publisher, log: MemoryLog) -> None:
-        self.log = log
-        self.publisher = publisher
-        self.blobs = BlobStore(root / "blobs")
-        base = root / "base"
-        base.mkdir()
-        (base / "config.json").write_text("{}")
-        self.wanted = Wanted()
-        self.keeper = Keeper(
-            run=RUN,
-            publisher=publisher,
-            blobs=self.blobs,
-            folders=VersionFolders(root / "versions", base),
-            settings=Settings(vllm=VllmSettings(backoff_s=0.01)),
-        )
-
-    async def publish_version_1(self) -> None:
-        fact = WeightsPublished(version=1, model="policy", weights=self.blobs.put(b"weights"), update=1)
-        await self.publisher.publish(fact, entity="version_1")
-        await self.publisher.commit()
-        self.wanted.take([recorded async for recorded in read(self.log)])
-
-    async def troubles(self) -> list[PolicyServerTroubled]:
-        await self.publisher.commit()
-        return [event.fact async for event in read(self.log) if isinstance(event.fact, PolicyServerTroubled)]
-
-    async def next_trouble(self) -> PolicyServerTroubled:
-        """The first there is, waited for."""
-        async with asyncio.timeout(60), aclosing(self.log.tail(after=0)) as batches:
-            async for batch in batches:
-                for stored in batch:
-                    event = decode(stored)
-                    if event is not None and isinstance(event.fact, PolicyServerTroubled):
-                        return event.fact
-        raise AssertionError("a tail has no end")
-
-
-@asynccontextmanager
-async def kept(root: Path) -> AsyncIterator[Kept]:
-    log = MemoryLog("run-1")
-    async with Publisher(log, producer="policy_server.1", code_rev="test", settings=QUICK) as publisher:
-        yield Kept(root, publisher, log)
 
 
 @contextmanager
@@ -294,7 +189,7 @@ async def test_one_server_that_cannot_load_weights_leaves_the_others_theirs(tmp_
         broken.cannot_load = True
         keeping = [tasks.create_task(found.keeper.keep(server, found.wanted)) for server in (first, second)]
         await sound.seen(lambda: sound.label == label_of(RUN, 0))
-        await found.publish_version_1()
+        await found.publish(1, b"weights")
         await sound.seen(lambda: sound.label == label_of(RUN, 1))
         await broken.seen(lambda: broken.looks > 3)
         assert broken.label == CHANGING
@@ -318,7 +213,7 @@ async def test_a_full_disk_under_new_weights_is_a_trouble_in_words_and_passes(
         asyncio.TaskGroup() as tasks,
     ):
         with full_disk(monkeypatch):
-            await found.publish_version_1()
+            await found.publish(1, b"weights")
             keeping = tasks.create_task(found.keeper.keep(asked, found.wanted))
             trouble = await found.next_trouble()
             assert trouble.trouble == "no_weights"

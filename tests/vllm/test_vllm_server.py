@@ -13,9 +13,9 @@ from actors.engines.base import Constraint, Generation
 from actors.engines.rescoring import GivenAnswer, Rescorer
 from actors.engines.vllm.engine import VllmEngine
 from actors.engines.vllm.server import VllmServer
-from actors.engines.vllm.wire import label_of
+from actors.engines.vllm.weights import WholeWeights, label_of
 from actors.policy_server.command import HOST, server_command, server_environment
-from actors.policy_server.folders import VersionFolders
+from actors.policy_server.folders import VersionFolders, WholeModel
 from actors.policy_server.process import running
 from actors.policy_server.syncing import synchronise
 from app.bench.untied import write_untied
@@ -106,13 +106,11 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         write_untied(root / f"policy-{seed}", seed=seed, width=128, inner=256, layers=2, heads=2)
         for seed in (0, 1)
     )
-    folders = VersionFolders(root / "versions", first)
+    folders = VersionFolders(root / "versions", first, WholeModel())
     given = [first, folders.put(1, "f" * 64, second / WEIGHTS)]
     port = free_port(root / "nowhere.json")
-    command = server_command(
-        server_python(SETTINGS), first, port=port, policy=SETTINGS.policy, vllm=SETTINGS.vllm
-    )
-    environment = server_environment(SETTINGS.policy, SETTINGS.vllm)
+    command = server_command(server_python(SETTINGS), first, port=port, settings=SETTINGS)
+    environment = server_environment(SETTINGS)
     address = f"http://{HOST}:{port}"
     async with (
         running(command, environment, output=root / "output.log") as process,
@@ -127,7 +125,12 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
             found.troubled.set()
 
         engine = VllmEngine(
-            first, lambda: (address,), run=RUN, settings=SETTINGS.vllm, answer_timeout_s=300, tell=tell
+            first,
+            lambda: (address,),
+            weights=WholeWeights(RUN),
+            settings=SETTINGS.vllm,
+            answer_timeout_s=300,
+            tell=tell,
         )
         found = Served(server, engine, given)
         async with engine:

@@ -11,8 +11,10 @@ anybody: the role `policy_server` does, once per server, while any number of act
 Invariant 6, for every answer: the server names the weights of every token. A name that is not this run's, or a version older
 than this engine had when it asked, rejects the answer, is a fact, and the question is asked again. A version newer than
 this engine's is believed, and held back until the engine has adopted it, so that a step never comes before its version's
-adoption. With `vllm.pause = "keep"` one answer may come from two versions: each token bears its own, and since the server
-reads prompt and answer anew when its weights change, each token's log-probability is that of its version alone.
+adoption. Of whole weights with `vllm.pause = "keep"` one answer may come from two versions: each token bears its own, and
+since the server reads prompt and answer anew when its weights change, each token's log-probability is that of its version
+alone. Of adapters the question names one: a server that has let go of it for newer ones is asked for the newest of those, and
+that answer is held back in the same way.
 
 The seed makes a server repeat itself; it does not draw what the engine in process draws from the same seed.
 """
@@ -30,15 +32,9 @@ from actors.engines.routing import routing_key
 from actors.engines.vllm.fleet import Fleet, Tell
 from actors.engines.vllm.guided import sample_guided
 from actors.engines.vllm.looking import POLL_S, Looks, Shown
-from actors.engines.vllm.server import ServerTroubled, VllmServer
-from actors.engines.vllm.wire import (
-    Unusable,
-    WrongVersion,
-    label_of,
-    read_answer,
-    request_body,
-    version_in,
-)
+from actors.engines.vllm.server import ServerTroubled, UnknownModel, VllmServer
+from actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
+from actors.engines.vllm.wire import read_answer, request_body
 from actors.engines.vocabulary import Vocabulary
 from core.errors import EngineFailed
 from core.models.chatting import stop_tokens, text_config
@@ -58,13 +54,13 @@ class VllmEngine:
         folder: Path,
         addresses: Callable[[], Sequence[str]],
         *,
-        run: str,
+        weights: ServedWeights,
         settings: VllmSettings,
         answer_timeout_s: float,
         tell: Tell,
     ) -> None:
-        """`folder`: of the policy, for its tokenizer; `addresses`: where servers are now; `run`: the name of its
-        log, as in `label_of`.
+        """`folder`: of the policy, for its tokenizer; `addresses`: where servers are now; `weights`: what these say of
+        versions.
 
         Raises:
             ModelFileError: the tokenizer cannot be used.
@@ -74,7 +70,7 @@ class VllmEngine:
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         self._stops = stop_tokens(folder, config, self.tokenizer)
         self._vocabulary_size = int(text_config(config).vocab_size)
-        self._run = run
+        self._weights = weights
         self._settings = settings
         self._answer_timeout_s = answer_timeout_s
         self._fleet = Fleet(addresses, backoff_s=settings.backoff_s, look=self._assert_has, tell=tell)
@@ -149,19 +145,21 @@ class VllmEngine:
         while True:
             server = await self._fleet.next_for(routing_key())
             expected = self._version
-            body = request_body(
-                prompt_ids,
-                sampling,
-                stops=self._stops,
-                salt=label_of(self._run, expected),
-                seed=seed,
-                max_tokens=max_tokens,
-                allowed=allowed,
-            )
+
+            def body(version: int) -> dict[str, Any]:
+                return request_body(
+                    prompt_ids,
+                    sampling,
+                    stops=self._stops,
+                    named=self._weights.named(version),
+                    seed=seed,
+                    max_tokens=max_tokens,
+                    allowed=allowed,
+                )
+
             try:
                 async with self._fleet.asking(server):
-                    content = await server.generate(body, timeout_s=self._answer_timeout_s)
-                generation = self._checked(content, server, expected)
+                    generation = await self._answer(server, body, expected)
             except ServerTroubled as trouble:
                 await self._fleet.failed(server, trouble)
                 continue
@@ -169,10 +167,26 @@ class VllmEngine:
             await self._adopted(max(generation.versions))
             return generation
 
-    def _checked(self, content: bytes, server: VllmServer, expected: int) -> Generation:
+    async def _answer(
+        self, server: VllmServer, body: Callable[[int], dict[str, Any]], expected: int
+    ) -> Generation:
+        """Of the version expected, or of a newer one that the server has in its place. Raises ServerTroubled."""
+        asked = expected
+        while True:
+            try:
+                content = await server.generate(body(asked), timeout_s=self._answer_timeout_s)
+            except UnknownModel:
+                shown = await self._shown_by(server)
+                if shown <= asked:
+                    raise self._behind(server, shown, asked) from None
+                asked = shown
+            else:
+                return self._checked(content, server, expected=expected, asked=asked)
+
+    def _checked(self, content: bytes, server: VllmServer, *, expected: int, asked: int) -> Generation:
         """Raises ServerTroubled."""
         try:
-            generation = read_answer(content, run=self._run, stops=self._stops)
+            generation = read_answer(content, weights=self._weights, asked=asked, stops=self._stops)
         except Unusable as error:
             raise ServerTroubled("unusable", f"{server.address}: {error}") from None
         except WrongVersion as error:
@@ -200,7 +214,7 @@ class VllmEngine:
                 shown = await self._due(looks, version)
         except TimeoutError:
             raise EngineFailed(
-                f"no policy server serves version {version} of run {self._run} within {limit_s:g} s "
+                f"no policy server serves version {version} of run {self._weights.run} within {limit_s:g} s "
                 "(vllm.start_timeout_s and vllm.sync_timeout_s). See what policy_server.1 says, or hindcast doctor."
             ) from None
         ready = [one for one in shown.values() if _has(one, version)]
@@ -236,7 +250,7 @@ class VllmEngine:
     async def _shown_by(self, server: VllmServer) -> int:
         """Raises ServerTroubled."""
         try:
-            version = version_in(await server.label(timeout_s=LOOK_S), self._run)
+            version = await self._weights.shown_by(server, timeout_s=LOOK_S)
         except EngineFailed as error:  # a look that no server refuses: it is none of ours
             raise ServerTroubled("refused", str(error)) from None
         return -1 if version is None else version

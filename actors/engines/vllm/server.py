@@ -30,6 +30,26 @@ class ServerTroubled(HindcastError):
         self.trouble: Trouble = trouble
 
 
+class UnknownModel(ServerTroubled):
+    """A server has no model or adapter of the name that a request gives."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__("behind", detail)
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    param: str | None = None
+    """What of the request it is about."""
+
+
+class _Refused(msgspec.Struct, frozen=True):
+    error: _Refusal
+
+
+class _Model(msgspec.Struct, frozen=True):
+    id: str
+
+
 class VllmServer:
     """A server at one address; an async context manager."""
 
@@ -57,6 +77,29 @@ class VllmServer:
     async def generate(self, body: dict[str, Any], *, timeout_s: float) -> bytes:
         """One answer, as it came. Cancelling the call takes the request out of the server's batch."""
         return await self._request("POST", "/inference/v1/generate", body, timeout_s=timeout_s)
+
+    async def models(self, *, timeout_s: float) -> list[str]:
+        """Names of what a request may ask for: the model, and its adapters."""
+        found = await self._told("GET", "/v1/models", "data", list[_Model], timeout_s=timeout_s)
+        return [model.id for model in found]
+
+    async def load_adapter(self, name: str, folder: str, *, timeout_s: float) -> None:
+        """Take the adapter of a folder, a path on the server's machine, beside those there are; it is asked for by `name`."""
+        call = {"lora_name": name, "lora_path": folder}
+        try:
+            await self._request("POST", "/v1/load_lora_adapter", call, timeout_s=timeout_s)
+        except ServerTroubled as trouble:
+            if trouble.trouble != "refused":
+                raise
+            raise ServerTroubled(
+                "refused",
+                f"{trouble} (a server takes adapters that was started with --enable-lora, a --max-lora-rank of learner.lora_rank "
+                "at least, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True: docs/vllm.md)",
+            ) from None
+
+    async def unload_adapter(self, name: str, *, timeout_s: float) -> None:
+        """Take no question under this name any more; answers under way go on with the adapter."""
+        await self._request("POST", "/v1/unload_lora_adapter", {"lora_name": name}, timeout_s=timeout_s)
 
     async def is_healthy(self, *, timeout_s: float) -> bool:
         """Whether it takes requests."""
@@ -131,4 +174,15 @@ class VllmServer:
             raise EngineFailed(
                 f"{self.address}{path} does not take the request ({response.status_code}): {said}"
             )
-        raise ServerTroubled("refused", f"{self.address}{path} says {response.status_code}: {said}")
+        words = f"{self.address}{path} says {response.status_code}: {said}"
+        raise (UnknownModel(words) if _is_about_the_model(response) else ServerTroubled("refused", words))
+
+
+def _is_about_the_model(response: httpx2.Response) -> bool:
+    """Whether it says that there is no model of the request's name: not found are unknown paths, too."""
+    if response.status_code != httpx2.codes.NOT_FOUND:
+        return False
+    try:
+        return msgspec.json.decode(response.content, type=_Refused).error.param == "model"
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False

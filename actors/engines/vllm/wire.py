@@ -1,29 +1,18 @@
 """What is said to a vLLM server and what it answers (`/inference/v1/generate` of vLLM 0.32): plain data, checked.
 
-Invariant "Adopted is not published": the server labels every token with the weights that it was sampled from
-(`weight_versions`), and says `default` of weights that nobody gave it. A label of ours names the run's log and a version, so
-that an answer from the weights of another run, be it of the same name in another home, from weights of unknown origin or
-from an older version is never taken for one of ours.
+Which version an answer is of is told by `actors.engines.vllm.weights`.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from actors.engines.base import Generation
-from core.errors import HindcastError
+from actors.engines.vllm.weights import ServedWeights, Span, Unusable
 from core.sampling import Sampling
 
 LARGEST_SEED = (1 << 63) - 1
-
-
-class WrongVersion(HindcastError):
-    """A server sampled from other weights than it is expected to have."""
-
-
-class Unusable(HindcastError):
-    """A server's answer cannot be read, or lacks what every answer needs."""
 
 
 class _Logprob(msgspec.Struct, frozen=True):
@@ -35,37 +24,20 @@ class _Logprobs(msgspec.Struct, frozen=True):
     content: list[_Logprob] | None = None
 
 
-class _Span(msgspec.Struct, frozen=True):
-    """Output tokens `[start, end)` were sampled by weights of this label."""
-
-    version: str
-    start: int
-    end: int
-
-
 class _Choice(msgspec.Struct, frozen=True):
     token_ids: list[int] | None = None
     logprobs: _Logprobs | None = None
     finish_reason: str | None = None
-    weight_versions: list[_Span] | None = None
+    weight_versions: list[Span] | None = None
 
 
 class _Answer(msgspec.Struct, frozen=True):
     choices: list[_Choice]
+    model: str = ""
+    """What answered: an adapter by its name, or the model without one."""
 
 
 _DECODER = msgspec.json.Decoder(_Answer)
-
-
-def label_of(run: str, version: int) -> str:
-    """What a server's weights are called. `run`: its log's name (`events.beginning.log_name`), here and below."""
-    return f"{run}:{version}"
-
-
-def version_in(label: str, run: str) -> int | None:
-    """The version that a label names; None: it is not one of this run's."""
-    name, _, version = label.rpartition(":")
-    return int(version) if name == run and version.isdecimal() else None
 
 
 def request_body(
@@ -73,13 +45,13 @@ def request_body(
     sampling: Sampling,
     *,
     stops: Collection[int],
-    salt: str,
+    named: Mapping[str, str],
     seed: int | None = None,
     max_tokens: int | None = None,
     allowed: Sequence[int] | None = None,
 ) -> dict[str, Any]:
-    """A request. `stops`: the tokens that end an answer, and nothing else does. `salt`: prompts read under another salt
-    are not taken from the cache. `seed` and `max_tokens` in place of those of `sampling`; `allowed`: the tokens that may be
+    """A request. `stops`: the tokens that end an answer, and nothing else does. `named`: which version is asked, as
+    `ServedWeights.named` says it. `seed` and `max_tokens` in place of those of `sampling`; `allowed`: the tokens that may be
     drawn.
     """
     parameters: dict[str, Any] = {
@@ -96,19 +68,20 @@ def request_body(
     }
     if allowed is not None:
         parameters["allowed_token_ids"] = list(allowed)
-    return {"token_ids": list(prompt_ids), "sampling_params": parameters, "cache_salt": salt}
+    return {"token_ids": list(prompt_ids), "sampling_params": parameters, **named}
 
 
-def read_answer(content: bytes, *, run: str, stops: Collection[int]) -> Generation:
-    """The answer in a response.
+def read_answer(content: bytes, *, weights: ServedWeights, asked: int, stops: Collection[int]) -> Generation:
+    """The answer in a response to what was asked of the version `asked`.
 
     Raises:
-        WrongVersion: some token was sampled from weights that are not this run's.
+        WrongVersion: some token was sampled from weights that are not this run's, or not those that were named.
         Unusable: it is no answer, or lacks ids, log-probabilities or versions.
 
     """
     try:
-        choice = _DECODER.decode(content).choices[0]
+        answer = _DECODER.decode(content)
+        choice = answer.choices[0]
     except (msgspec.DecodeError, IndexError) as error:
         raise Unusable(f"what came is no answer: {error}") from None
     tokens = choice.token_ids or []
@@ -122,24 +95,6 @@ def read_answer(content: bytes, *, run: str, stops: Collection[int]) -> Generati
     return Generation(
         token_ids=tokens,
         logprobs=[one.logprob for one in logprobs],
-        versions=_versions(choice.weight_versions or [], len(tokens), run),
+        versions=weights.versions(choice.weight_versions or [], len(tokens), model=answer.model, asked=asked),
         finish="stop" if tokens[-1] in stops else "length",
     )
-
-
-def _versions(spans: Sequence[_Span], tokens: int, run: str) -> list[int]:
-    found: list[int] = []
-    for span in spans:
-        version = version_in(span.version, run)
-        if version is None:
-            raise WrongVersion(
-                f"it samples from weights labelled {span.version!r}, which are not run {run}'s"
-            )
-        if span.start != len(found):
-            raise Unusable(f"versions of tokens {span.start} to {span.end} came where {len(found)} was due")
-        found += [version] * (span.end - span.start)
-    if len(found) != tokens:
-        raise Unusable(
-            f"{tokens} tokens came with the versions of {len(found)}: vLLM 0.32 or newer names all"
-        )
-    return found

@@ -1,0 +1,58 @@
+"""An adapter's file: what `peft` writes as `adapter_model.safetensors`, with its `adapter_config.json` in the file's metadata.
+
+So one blob is enough to know an adapter by. Read here without torch.
+"""
+
+import json
+from pathlib import Path
+from shutil import copyfile
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+
+from core.errors import ModelFileError
+
+CONFIG = "adapter_config"
+"""The one key of an adapter file's metadata."""
+WEIGHTS_NAME = "adapter_model.safetensors"
+CONFIG_NAME = "adapter_config.json"
+"""Files of the folder that `peft` and vLLM load."""
+
+
+def adapter_config(path: Path) -> dict[str, Any] | None:
+    """peft's configuration of an adapter file; None: the file holds weights. Raises ModelFileError."""
+    try:
+        with safe_open(path, framework="np") as file:
+            written = (file.metadata() or {}).get(CONFIG)
+    except SafetensorError as error:
+        raise ModelFileError(f"{path} is no safetensors file: {error}") from error
+    if written is None:
+        return None
+    try:
+        config: dict[str, Any] = json.loads(written)
+        if float(config["lora_alpha"]) < 0 or int(config["r"]) < 1:
+            raise ValueError(f"lora_alpha = {config['lora_alpha']}, r = {config['r']}")
+    except (ValueError, KeyError, TypeError) as error:
+        raise ModelFileError(f"{path} holds an adapter without a readable configuration: {error}") from error
+    return config
+
+
+def config_text(path: Path) -> str:
+    """The `adapter_config.json` of an adapter file. Raises ModelFileError: the file is none."""
+    config = adapter_config(path)
+    if config is None:
+        raise ModelFileError(f"{path} holds whole weights, not an adapter: learner.lora_rank was 0")
+    return json.dumps(config, indent=2, sort_keys=True)
+
+
+def write_adapter_folder(path: Path, folder: Path) -> None:
+    """An adapter file as the folder that `peft` and vLLM load.
+
+    Raises:
+        ModelFileError: the file is none.
+
+    """
+    config = config_text(path)
+    folder.mkdir(parents=True, exist_ok=True)
+    copyfile(path, folder / WEIGHTS_NAME)
+    (folder / CONFIG_NAME).write_text(config)
