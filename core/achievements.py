@@ -1,7 +1,8 @@
 """What a learned relabeler reads and writes (HSL): an episode's answers and the page it ended on; the goals that it achieved.
 
 Read are the turns that the policy itself reads (`core.prompt`), with a request in the place of the instruction, which is what
-is to be found out. Written is a line per goal, by step and then as written, or one word where nothing was achieved:
+is to be found out, and each answer behind its number, so that steps are named by copying rather than by counting, also
+where early answers were left out. Written is a line per goal, by step and then as written, or one word where nothing was achieved:
 
     by 3 of 1 3: Add the oak lamp to my cart.
 
@@ -20,7 +21,7 @@ from core.observation import Page
 from core.prompt import Prompt, build_prompt
 from core.rendering import RENDERERS
 
-FORMAT = "achieved/1"
+FORMAT = "achieved/2"
 """Named and versioned: whatever changes what is read or written gives it another number."""
 RENDERER = "lines/2"
 REQUEST = "Tell what these steps achieved."
@@ -65,7 +66,7 @@ def build_achievement_prompt(
     return build_prompt(
         tokenizer,
         instruction=REQUEST,
-        answers=answers,
+        answers=[f"{number}: {answer}" for number, answer in enumerate(answers, 1)],
         page_text=RENDERERS[RENDERER](page),
         max_tokens=max_tokens,
     )

@@ -44,7 +44,7 @@ from events.catalogue.verdict import BackwardReading, JudgeIdentity
 from storage.blobs import BlobStore
 
 LEARNED = "learned"
-FORMAT_VERSION = "1"
+FORMAT_VERSION = "2"
 DEMONSTRATION = "demonstration"
 ONLY_LEARNED_FROM = "a demonstration is learned from, and not relabelled"
 NO_VERSION = "no version of the model is published yet, or none is kept"

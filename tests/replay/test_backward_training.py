@@ -81,12 +81,12 @@ def relabelled(told: list[Told], random: Random, *, needs_success: bool, lesson:
         fact = EpisodeRelabeled(
             episode=one.fact.episode,
             task_id=one.fact.task_id,
-            relabeler=JudgeIdentity(name="learned", version="1-v0"),
+            relabeler=JudgeIdentity(name="learned", version="2-v0"),
             relabels=(),
             failure="no version",
             reading=reading,
         )
-        said = Told("relabeler", f"{fact.episode}.learned.1-v0", fact)
+        said = Told("relabeler", f"{fact.episode}.learned.2-v0", fact)
         if random.random() < 0.5:
             found.append(said)
         else:

@@ -73,6 +73,16 @@ def test_the_prompt_asks_instead_of_instructing_and_shows_every_answer_and_the_l
     page = Page(url="", title="Cart", nodes=(Node(kind="text", tag="p", text="Total $4.50"),))
     prompt = build_achievement_prompt(TOKENIZER, answers=["first", "second"], page=page, max_tokens=400)
     text = TOKENIZER.decode(prompt.ids)
-    places = [text.index(part) for part in (REQUEST, "first", "second", "page Cart", "Total $4.50")]
+    places = [text.index(part) for part in (REQUEST, "1: first", "2: second", "page Cart", "Total $4.50")]
     assert places == sorted(places)
     assert not prompt.truncated
+
+
+def test_steps_keep_their_numbers_where_early_answers_are_left_out() -> None:
+    page = Page(url="", title="Cart", nodes=tuple(Node(kind="text", tag="p", text="lamp") for _ in range(200)))
+    answers = [f"answer {'long ' * 9}" for _ in range(8)]
+    prompt = build_achievement_prompt(TOKENIZER, answers=answers, page=page, max_tokens=300)
+    text = TOKENIZER.decode(prompt.ids)
+    assert prompt.truncated
+    assert "1: answer" not in text
+    assert all(f"{number}: answer" in text for number in (6, 7, 8))

@@ -112,7 +112,7 @@ def test_before_its_first_version_it_cannot_tell_and_keeps_the_lesson(
 ) -> None:
     fact = relabel(visit, tmp_path, policy)
     assert (fact.relabels, fact.failure) == ((), NO_VERSION)
-    assert (fact.relabeler.name, fact.relabeler.version) == ("learned", "1-v0")
+    assert (fact.relabeler.name, fact.relabeler.version) == ("learned", "2-v0")
     reading = reading_of(fact)
     assert (reading.model_version, reading.written_ids, reading.dropped) == (None, b"", 0)
     steps = len(visit.actions)
@@ -170,7 +170,7 @@ def test_what_an_untrained_model_writes_is_dropped_and_counted(
     assert 0 < len(written) <= SETTINGS.relabeler.answer_tokens
     text = TOKENIZER.decode(written, skip_special_tokens=True)
     assert reading.dropped == read_achievements(text, steps=len(visit.actions)).unreadable
-    assert fact.relabeler.version == "1-v1"
+    assert fact.relabeler.version == "2-v1"
 
 
 def test_what_it_learned_to_write_becomes_relabels_that_the_learner_can_train_on(
