@@ -79,7 +79,9 @@ def test_the_prompt_asks_instead_of_instructing_and_shows_every_answer_and_the_l
 
 
 def test_steps_keep_their_numbers_where_early_answers_are_left_out() -> None:
-    page = Page(url="", title="Cart", nodes=tuple(Node(kind="text", tag="p", text="lamp") for _ in range(200)))
+    page = Page(
+        url="", title="Cart", nodes=tuple(Node(kind="text", tag="p", text="lamp") for _ in range(200))
+    )
     answers = [f"answer {'long ' * 9}" for _ in range(8)]
     prompt = build_achievement_prompt(TOKENIZER, answers=answers, page=page, max_tokens=300)
     text = TOKENIZER.decode(prompt.ids)
