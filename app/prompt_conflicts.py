@@ -10,10 +10,11 @@ def prompt_conflicts(settings: Settings) -> list[str]:
     renderer = settings.actors.renderer
     if renderer not in RENDERERS:
         return [f"actors.renderer = {renderer!r} is no renderer; known are {', '.join(RENDERERS)}"]
-    if settings.actors.framing == "webrl/1" and not renderer.startswith("webrl/"):
+    framing = settings.actors.framing
+    if framing.startswith("webrl/") and not renderer.startswith("webrl/"):
         return [
-            f"actors.framing = 'webrl/1' needs actors.renderer = 'webrl/2', found {renderer!r}: its role marks may be plain text to "
-            "a tokenizer, and that renderer alone writes pages in which they cannot stand"
+            f"actors.framing = {framing!r} needs actors.renderer = 'webrl/3' or 'webrl/2', found {renderer!r}: its role marks may be "
+            "plain text to a tokenizer, and those renderers alone write pages in which they cannot stand"
         ]
     return _picture_conflicts(settings)
 

@@ -32,8 +32,8 @@ class ActorSettings(ScreenshotSettings):
     contexts: Count = 8
     """Episodes that one actor drives at the same time."""
     renderer: str = "lines/2"
-    """How a page becomes text."""
-    framing: Literal["chat/1", "webrl/1"] = "chat/1"
+    """How a page becomes text (`core.rendering`): `lines/2` for small models, `webrl/3` for WebRL's published checkpoints."""
+    framing: Literal["chat/1", "webrl/1", "webrl/2"] = "chat/1"
     """How turns stand in a prompt: by the chat template of the policy's folder, or as WebRL's published checkpoints read
     them, whatever their template says (docs/models.md)."""
     history: Literal["webrl/1", "compressed/1"] = "webrl/1"

@@ -5,6 +5,7 @@
 - `webrl/1`: as WebRL's published checkpoints (Llama-3.1-8B, GLM-4-9B) read them (THUDM/WebRL, `scripts/process_data.py`
   and the template `llama3_web` of its LLaMA-Factory): one text with role marks in it, after what the tokenizer itself
   puts before a text. The instruction stands in for the page of round 0.
+- `webrl/2`: the same, with a long page cut by characters, as that code cuts it before anything is cut by tokens.
 
 Contents are data: `encode_text` gives no token in them that could open or close a turn.
 """
@@ -20,13 +21,15 @@ import msgspec
 
 from core.errors import ModelFileError
 
-FramingName = Literal["chat/1", "webrl/1"]
+FramingName = Literal["chat/1", "webrl/1", "webrl/2"]
 
 STAND_IN = "** Simplified html **"
 """What remains of the page of a past round."""
 
 WEBRL_END = "<|eot_id|>"
 WEBRL_ROLE = "<|start_header_id|>{}<|end_header_id|>"
+WEBRL_CHARS = 16384 - 512
+"""Characters of past rounds and page together (`format_prompt`)."""
 _WEBRL_MARKS = (WEBRL_END, *WEBRL_ROLE.split("{}"))
 
 _MARKS = ("first-user-mark", "answer-mark", "second-user-mark")
@@ -75,6 +78,10 @@ class Turns(Protocol):
         """Everything before the page; `pages` of the rounds that had `answers`, None: its stand-in."""
         ...
 
+    def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
+        """As much of the page's text as the framing itself grants, whatever tokens it takes."""
+        ...
+
 
 class ChatTurns:
     """`chat/1`."""
@@ -101,21 +108,26 @@ class ChatTurns:
             opening = ""
         return ids + encode_text(self._tokenizer, f"{opening}{_round(len(answers))}")
 
+    def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
+        """All of it: tokens alone are counted."""
+        return page
+
 
 class WebrlTurns:
-    """`webrl/1`. Role marks that are no special tokens of a tokenizer (GLM-4's) are cut into tokens with the text after
+    """`webrl/1`, and with `max_chars` `webrl/2`. Role marks that are no special tokens of a tokenizer (GLM-4's) are cut into tokens with the text after
     them."""
 
     lead = ""
 
-    def __init__(self, tokenizer: Any) -> None:
+    def __init__(self, tokenizer: Any, *, max_chars: int | None) -> None:
         known = tokenizer.get_vocab()
         if WEBRL_END not in known:
             raise ModelFileError(
-                f"actors.framing = 'webrl/1' closes turns by {WEBRL_END}, which this model's tokenizer does not know. WebRL's "
+                f"actors.framing = 'webrl/…' closes turns by {WEBRL_END}, which this model's tokenizer does not know. WebRL's "
                 "published checkpoints do; for any other model leave actors.framing at 'chat/1'."
             )
         self._tokenizer = tokenizer
+        self._max_chars = max_chars
         self._opening = _own_prefix(tokenizer)
         self.end = int(known[WEBRL_END])
         are_tokens = WEBRL_ROLE.partition("{}")[0] in known
@@ -142,11 +154,25 @@ class WebrlTurns:
             ids += self._to_user
         return ids
 
+    def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
+        """What past rounds leave of `max_chars`, their marks counted as they are written."""
+        if self._max_chars is None:
+            return page
+        user, assistant = (WEBRL_END + WEBRL_ROLE.format(role) for role in ("user", "assistant"))
+        past = 0
+        for number, (shown, answer) in enumerate(zip(pages, answers, strict=True)):
+            stand_in = STAND_IN if number else instruction
+            content = stand_in if shown is None else shown
+            past += len(f"{_round(number)}{user}\n{content}\n\n{assistant}\n{answer}\n\n")
+        return page[: max(0, self._max_chars - past)]
+
 
 @lru_cache(maxsize=16)
 def turns_of(tokenizer: Any, framing: FramingName = "chat/1", *, thinking: bool = False) -> Turns:
     """The turns of a framing. `thinking`: whether templates that ask a model to think, or not to, ask it to."""
-    return WebrlTurns(tokenizer) if framing == "webrl/1" else ChatTurns(tokenizer, thinking=thinking)
+    if framing == "chat/1":
+        return ChatTurns(tokenizer, thinking=thinking)
+    return WebrlTurns(tokenizer, max_chars=WEBRL_CHARS if framing == "webrl/2" else None)
 
 
 def encode_text(tokenizer: Any, text: str) -> list[int]:

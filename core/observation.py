@@ -47,6 +47,21 @@ class Node(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Depth among the kept nodes, for renderers that nest."""
 
 
+class Element(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One element of a page's outline: the tree of nested elements that WebRL's published checkpoints read."""
+
+    tag: str
+    """HTML tag in lower case."""
+    depth: int = 0
+    """How many elements of the outline it lies in."""
+    id: int | None = None
+    """Number of the node that it is, if an action can refer to it."""
+    text: str = ""
+    """Own text before its first child."""
+    attributes: dict[str, str] = {}
+    """Those that the published code shows and that are not empty, `data-bbox` (x, y, width, height) among them."""
+
+
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A simplified page."""
 
@@ -57,6 +72,9 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     """How many facts the site has recorded in this episode's session so far (`<meta name="world-ordinal">`); 0 if unknown."""
     truncated: bool = False
     """Whether nodes were dropped at the snapshot's cap."""
+    outline: tuple[Element, ...] | msgspec.UnsetType = msgspec.UNSET
+    """Its elements in document order, for renderers that show them (`core.rendering.OUTLINED`); unset, and then in no encoding
+    of the page, where it was taken for another."""
 
 
 class Observation(msgspec.Struct, frozen=True, kw_only=True):

@@ -71,7 +71,8 @@ def build_prompt(
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
     before, after = turns.around_page
-    page = encode_text(tokenizer, before + page_text + after)
+    granted_text = turns.cut(page_text, instruction, answers, _shown_pages(answers, earlier_pages))
+    page = encode_text(tokenizer, before + granted_text + after)
     closing = [*encode_text(tokenizer, question), *turns.closing] if question else turns.closing
     shown, in_full = list(answers), list(earlier_pages)
     while True:
@@ -91,9 +92,14 @@ def build_prompt(
             f"tokens, which leaves none of {max_tokens} for the page. Raise actors.max_prompt_tokens, or shorten the "
             f"instruction{', or lower actors.screenshot_width' if picture else ''}."
         )
-    cut = len(page) > room or len(shown) < len(answers) or len(in_full) < len(earlier_pages)
+    cut = (
+        len(page) > room
+        or len(granted_text) < len(page_text)
+        or len(shown) < len(answers)
+        or len(in_full) < len(earlier_pages)
+    )
     if len(page) > room:
-        page = [*encode_text(tokenizer, before + page_text)[: room - len(tail)], *tail]
+        page = [*encode_text(tokenizer, before + granted_text)[: room - len(tail)], *tail]
     return Prompt(ids=[*head, *page, *closing], truncated=cut)
 
 
@@ -107,5 +113,10 @@ def encode_answer(
 
 def _head(turns: Turns, instruction: str, answers: Sequence[str], in_full: Sequence[str]) -> list[int]:
     """Everything before the page; `in_full` are the pages of the last of the rounds."""
+    return turns.head(instruction, answers, _shown_pages(answers, in_full))
+
+
+def _shown_pages(answers: Sequence[str], in_full: Sequence[str]) -> list[str | None]:
+    """For each round that had an answer its page, None: a stand-in."""
     stand_ins: list[str | None] = [None] * (len(answers) - len(in_full))
-    return turns.head(instruction, answers, [*stand_ins, *in_full])
+    return [*stand_ins, *in_full]

@@ -341,6 +341,13 @@ async (limits) => {
     flush();
   }
 
+  let outline;
+  if (limits.outline) {
+    outline = notes.outline({ limits, nodes, elements,
+      describe: (element) => ({ kind: kindOf(element), tag: element.tagName.toLowerCase(),
+        text: cap(textOf(element, false) || given(element) || graphic(element), limits.text) }),
+      cut: () => { truncated = true; } });
+  }
   notes.elements = elements;
   const ordinal = Number(document.querySelector('meta[name="world-ordinal"]')?.content);
   const page = {
@@ -349,6 +356,7 @@ async (limits) => {
     nodes,
     ordinal: Number.isSafeInteger(ordinal) && ordinal >= 0 ? ordinal : 0,
     truncated,
+    outline,
   };
   return JSON.stringify({ opened, ended: notes.ended(), page });
 }

@@ -47,10 +47,12 @@ LIMITS: dict[str, Any] = {
     "elements": 50_000,
     "depth": 1000,
     "part": 20_000,
+    "value": 500,
+    "outlined": 100_000,
 }
 """Caps on nodes in a page, characters of a text, characters of an attribute or option, options of a select; and on what
 is looked at to find those: elements, how deep they lie in each other (a parser nests 512, scripts any number, and the
-walk has a stack), characters of one text. What is cut makes the page `truncated`."""
+walk has a stack), characters of one text; and on an outline: characters of a text or value, of all of it. What is cut makes the page `truncated`."""
 MAX_SNAPSHOT_CHARS = 1_000_000
 """A snapshot larger than this is refused: the caps above make it impossible for an honest page."""
 
@@ -77,6 +79,7 @@ def page_script(ended: str = "") -> str:
   const notes = {_NOTES};
   const carried = {{
     snapshot: {script("snapshot.js")},
+    outline: {script("outline.js")},
     act: {script("act.js")},
     boxes: {script("boxes.js")},
     ended: () => {{ try {{ return Boolean({ended or "false"}); }} catch {{ return false; }} }},
@@ -112,13 +115,16 @@ def observe(page: Page, *, tabs: tuple[str, ...] = (), active_tab: int = 0) -> O
     return Observation(page=page, digest=page_digest(page), tabs=tabs, active_tab=active_tab)
 
 
-async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False) -> Snapshot:
-    """The page as it stands once its DOM has been parsed; with `stay`, at once and whatever is under way.
+async def take_snapshot(browser_page: BrowserPage, *, stay: bool = False, outline: bool = False) -> Snapshot:
+    """The page as it stands once its DOM has been parsed; with `stay`, at once and whatever is under way; with `outline`,
+    its outline, too.
 
     The caller bounds the wait. Raises EnvironmentFailed when what comes back is no page, and Playwright's errors
     when the document or the tab goes away meanwhile.
     """
-    return decode_snapshot(await browser_page.evaluate(_TAKE_JS, {**LIMITS, "stay": stay}))
+    return decode_snapshot(
+        await browser_page.evaluate(_TAKE_JS, {**LIMITS, "stay": stay, "outline": outline})
+    )
 
 
 def decode_snapshot(found: object) -> Snapshot:
@@ -135,6 +141,7 @@ def decode_snapshot(found: object) -> Snapshot:
     if snapshot.page is not None:
         wrong = next((why for node in snapshot.page.nodes if (why := _why_forged(node))), "")
         ids = [node.id for node in snapshot.page.nodes if node.id is not None]
+        wrong = wrong or _why_outline_forged(snapshot.page, len(ids))
         if wrong or ids != list(range(1, len(ids) + 1)):
             raise EnvironmentFailed(
                 f"The page's snapshot was tampered with: {wrong or 'its numbers are'} wrong."
@@ -143,6 +150,18 @@ def decode_snapshot(found: object) -> Snapshot:
 
 
 _TAG = re.compile(r"[^\s<>&\"']{1,200}")
+
+
+def _why_outline_forged(page: Page, numbers: int) -> str:
+    """As `_why_forged`, of the page's outline: its numbers are those of nodes, each once and in their order."""
+    outline = () if page.outline is msgspec.UNSET else page.outline
+    ids = [element.id for element in outline if element.id is not None]
+    if ids != sorted(set(ids)) or not all(0 < number <= numbers for number in ids):
+        return "the outline's numbers are"
+    depths = [element.depth for element in outline]
+    if any(not 0 <= depth <= before + 1 for before, depth in zip([-1, *depths], depths, strict=False)):
+        return "the outline's depth is"
+    return next(("the outline's tag is" for element in outline if not _TAG.fullmatch(element.tag)), "")
 
 
 def _why_forged(node: Node) -> str:

@@ -27,6 +27,7 @@ from core.action import Action, ParseFailure
 from core.errors import BrowserUnavailable, EnvironmentFailed
 from core.evidence import Evidence
 from core.observation import Observation, Page
+from core.rendering import OUTLINED
 from core.settings import ActorSettings
 from core.task import Task
 from events.catalogue.episode import StepResult
@@ -295,12 +296,15 @@ class BrowserWorld:
         try:
             async with asyncio.timeout(LAST_LOOK_S):
                 await window.stop_loading()
-                found = await take_snapshot(window.tab.page, stay=True)
+                found = await self._snapshot(window.tab, stay=True)
         except TimeoutError:
             raise PageHung from None
         if found.page is None:
             raise PageHung
         return _seen(window.tab, found, found.page)
+
+    async def _snapshot(self, tab: Tab, *, stay: bool) -> Snapshot:
+        return await take_snapshot(tab.page, stay=stay, outline=self._settings.renderer in OUTLINED)
 
     async def _settled(self, window: Window) -> Page:
         """Follow navigations and new tabs until there is a page to look at."""
@@ -308,7 +312,7 @@ class BrowserWorld:
         while True:
             tab, navigations, opened = window.tab, window.tab.navigations, window.opened
             try:
-                found = await take_snapshot(tab.page, stay=stay)
+                found = await self._snapshot(tab, stay=stay)
             except PlaywrightError as error:
                 if tab not in window.tabs or not _lost_document(error):
                     raise

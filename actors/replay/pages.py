@@ -74,9 +74,15 @@ def tell_apart(recorded: Page, now: Page) -> tuple[str, ...]:
     if page_digest(recorded) == page_digest(now):
         return ()
     # what reads alike, such as an empty value and none, still differs in its fields
-    return _changes(_lines(recorded), _lines(now)) or _changes(
-        [repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes]
+    return (
+        _changes(_lines(recorded), _lines(now))
+        or _changes([repr(node) for node in recorded.nodes], [repr(node) for node in now.nodes])
+        or _changes(_outline(recorded), _outline(now))
     )
+
+
+def _outline(page: Page) -> list[str]:
+    return [] if page.outline is msgspec.UNSET else [repr(element) for element in page.outline]
 
 
 def _changes(recorded: list[str], now: list[str]) -> tuple[str, ...]:

@@ -187,7 +187,7 @@ def _template(folder: Folder, settings: Settings) -> Finding:
     if not frame.to_answer or not frame.to_user:
         raise ModelFileError(
             f"the chat template of {folder.path} puts nothing between a page and the answer to it. Of one of WebRL's published "
-            "checkpoints set actors.framing = 'webrl/1'; else give the folder its family's template."
+            "checkpoints set actors.framing = 'webrl/2'; else give the folder its family's template."
         )
     rounds = (f"Task Instruction: {EXAMPLE}\n\nRound 0\n\n{STAND_IN}", EXAMPLE, f"Round 1\n\n{EXAMPLE}")
     rendered = render_chat(tokenizer, rounds, thinking=thinking)

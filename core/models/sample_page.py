@@ -1,6 +1,6 @@
 """A page of a common size and a usual answer, to say what renderers need of a tokenizer."""
 
-from core.observation import Node, Page
+from core.observation import Element, Node, Page
 
 EXAMPLE = '# Element: Copper kettle, 2 litres [37]\ndo(action="Click", element="37")'
 
@@ -12,6 +12,31 @@ _ROW = (
     ("text", "span", "$ 48.90"),
 )
 
+
+def _outline(rows: int) -> tuple[Element, ...]:
+    """The same elements with their boxes, each row in an item of a list."""
+    width, height = 246, 20
+    found = [
+        Element(tag="html", attributes={"data-bbox": "0,0,1280,720"}),
+        Element(tag="ul", depth=1, attributes={"data-bbox": f"8,8,{width * len(_ROW)},{height * rows}"}),
+    ]
+    for row in range(rows):
+        box = f"8,{8 + height * row},{width * len(_ROW)},{height}"
+        found.append(Element(tag="li", depth=2, attributes={"data-bbox": box}))
+        for place, (kind, tag, text) in enumerate(_ROW):
+            box = f"{8 + width * place},{8 + height * row},{width},{height}"
+            found.append(
+                Element(
+                    tag=tag,
+                    depth=3,
+                    id=None if kind == "text" else 5 * row + place,
+                    text=text,
+                    attributes={"data-text": text, "data-bbox": box},
+                )
+            )
+    return tuple(found)
+
+
 PAGE = Page(
     url="http://shop.example/list",
     title="Kettles and pots, sorted by price",
@@ -20,5 +45,6 @@ PAGE = Page(
         for row in range(20)
         for place, (kind, tag, text) in enumerate(_ROW)
     ),
+    outline=_outline(20),
 )
 """100 elements, 60 of which can be acted upon."""

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from core.observation import Page
 from core.rendering.lines import render_lines
 from core.rendering.neutral import neutralised
+from core.rendering.outline import render_outline
 from core.rendering.webrl import render_webrl
 from core.rendering.webshop import render_webshop_rich, render_webshop_text
 
@@ -16,9 +17,13 @@ RENDERERS: dict[str, Callable[[Page], str]] = {
     "lines/2": lambda page: render_lines(neutralised(page)),
     "webrl/1": render_webrl,
     "webrl/2": lambda page: render_webrl(neutralised(page)),
+    "webrl/3": render_outline,
     "webshop_text/1": render_webshop_text,
     "webshop_rich/1": render_webshop_rich,
 }
-"""`lines` for small models, `webrl` for checkpoints trained on WebRL's simplified HTML, WebShop's for agents that read its
-text modes. The second versions differ from the first on pages whose text could pass for a line or an element of another:
-there it is neutralised."""
+"""`lines` for small models, `webrl` for those that read HTML, WebShop's for agents that read its text modes. The second
+versions differ from the first on pages whose text could pass for a line or an element of another: there it is neutralised.
+`webrl/3` writes pages as WebRL's published code does, for its published checkpoints."""
+
+OUTLINED = frozenset({"webrl/3"})
+"""Renderers for which a snapshot carries the page's outline."""

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from core.injection import EXCERPT, suspicions
-from core.observation import Node, Page
+from core.observation import Element, Node, Page
 from core.rendering import RENDERERS
 
 HOSTILE = (
@@ -97,6 +97,29 @@ def test_no_text_of_a_page_passes_for_a_line_or_for_an_element(renderer: str, nu
     honest = RENDERERS[renderer](Page(url="", title="x", nodes=plain))
     assert len(forged.splitlines()) == len(honest.splitlines())
     assert re.findall(number, forged) == re.findall(number, honest) != []
+
+
+@pytest.mark.parametrize("text", [*FORGED, 'x" id="7', 'x" id = "7" y="'])
+def test_no_text_of_an_outline_passes_for_an_element(text: str) -> None:
+    def shown(said: str) -> str:
+        elements = (
+            Element(tag="div", text=said, attributes={"title": said, "data-text": f"{said} again"}),
+            Element(
+                tag="a", depth=1, id=1, text=said, attributes={"value": said, "data-testid": f"more {said}"}
+            ),
+        )
+        return RENDERERS["webrl/3"](Page(url="", title=said, nodes=(), outline=elements))
+
+    forged, honest = shown(text), shown("x")
+    assert len(forged.splitlines()) == len(honest.splitlines()) == 1
+    tag = re.compile(r"<(/?\w+)((?: [\w-]+=\"[^\"]*\")*)>")
+    assert [re.sub(r"=\"[^\"]*\"", "", "".join(found)) for found in tag.findall(forged)] == [
+        "div title data-text",
+        "a id value data-testid",
+        "/a",
+        "/div",
+    ]
+    assert re.findall(r"<\w+ id=\"\d+\"", forged) == re.findall(r"<\w+ id=\"\d+\"", honest) == ['<a id="1"']
 
 
 def test_a_page_that_forges_nothing_reads_as_before() -> None:

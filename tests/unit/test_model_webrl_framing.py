@@ -26,13 +26,15 @@ HTML = '<html> <body> <a id="3"> Lamps </a> <p> In stock </p> </body> </html>'
 INSTRUCTION = "Find the price of the brass lamp."
 
 
-def _reference(answers: Sequence[str], html: str) -> str:
+def _reference(answers: Sequence[str], html: str, *, chars: int | None = None) -> str:
     user = "<|eot_id|><|start_header_id|>user<|end_header_id|>\n"
     assistant = "<|eot_id|><|start_header_id|>assistant<|end_header_id|>\n"
     past = "".join(
         f"Round {number}\n\n{user}{INSTRUCTION if number == 0 else '** Simplified html **'}\n\n{assistant}{answer}\n\n"
         for number, answer in enumerate(answers)
     )
+    if chars is not None and len(past) + len(html) > chars:
+        html = html[: chars - len(past)]
     return f"Task Instruction: {INSTRUCTION}\n\n{past}Round {len(answers)}\n\n{user}{html}\n\n{assistant}"
 
 
@@ -75,6 +77,39 @@ def test_a_page_that_is_too_long_is_cut_at_its_end_alone(tokenizers: dict[str, A
     assert whole.startswith(before)
     assert whole.endswith(after)
     assert page.startswith(whole[len(before) : -len(after)])
+
+
+@pytest.mark.parametrize("name", ["llama3", "glm4"])
+@pytest.mark.parametrize("rounds", [0, 2, 3])
+def test_a_long_page_is_cut_by_characters_where_webrl_cuts_it(
+    tokenizers: dict[str, Any], name: str, rounds: int
+) -> None:
+    tokenizer, page = tokenizers[name], HTML * 400
+    prompt = build_prompt(
+        tokenizer,
+        instruction=INSTRUCTION,
+        answers=ANSWERS[:rounds],
+        page_text=page,
+        max_tokens=40_000,
+        framing="webrl/2",
+    )
+    reference = _reference(ANSWERS[:rounds], page, chars=16384 - 512)
+    assert prompt.ids == tokenizer(reference)["input_ids"]
+    assert prompt.truncated
+
+
+def test_past_rounds_that_leave_no_character_leave_no_page(tokenizers: dict[str, Any]) -> None:
+    answers = ["# Note: " + "a " * 4000, "# Note: " + "b " * 4000]
+    prompt = build_prompt(
+        tokenizers["llama3"],
+        instruction="",
+        answers=answers,
+        page_text=HTML,
+        max_tokens=40_000,
+        framing="webrl/2",
+    )
+    assert HTML[:6] not in tokenizers["llama3"].decode(prompt.ids)
+    assert prompt.truncated
 
 
 def test_a_demonstrated_answer_ends_as_webrl_s_do(tokenizers: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
 """The renderers' formats are fixed: a policy was trained on them. Another output needs another version."""
 
-from core.observation import Node, Page
+from core.observation import Element, Node, Page
 from core.rendering import RENDERERS
 
 PAGE = Page(
@@ -108,3 +108,63 @@ def test_page_text_cannot_pass_for_another_line_or_for_markup() -> None:
 def test_a_truncated_page_says_so() -> None:
     page = Page(url="", title="Long", nodes=(Node(kind="text", tag="p", text="one"),), truncated=True)
     assert RENDERERS["lines/1"](page) == "page Long\ntext one\ntext …"
+
+
+def test_an_outline_is_nested_as_webrl_s_published_code_nests_it() -> None:
+    """The opening of a page that THUDM/WebRL gives as an example (webrl/data/htmls.json), as its elements."""
+    outline = (
+        Element(tag="html", attributes={"data-bbox": "0,0,1280,720"}),
+        Element(tag="div", depth=1, attributes={"data-bbox": "0,0,88,721"}),
+        Element(
+            tag="img",
+            depth=2,
+            id=1,
+            attributes={"data-bbox": "27,17,35,41", "title": "Magento Admin Panel"},
+        ),
+        Element(
+            tag="span",
+            depth=2,
+            id=2,
+            text="Partners & Extensions",
+            attributes={"data-text": "Partners & Extensions", "data-bbox": "14,112,60,13"},
+        ),
+        Element(
+            tag="button",
+            depth=1,
+            id=3,
+            text="Reload Data",
+            attributes={
+                "data-text": "Reload Data",
+                "type": "submit",
+                "title": "Reload Data",
+                "data-bbox": "1105,158,130,45",
+            },
+        ),
+    )
+    assert RENDERERS["webrl/3"](Page(url="", title="not shown", nodes=(), outline=outline)) == (
+        '<html data-bbox="0,0,1280,720"> <div data-bbox="0,0,88,721"> <img id="1" title="Magento Admin Panel" '
+        'data-bbox="27,17,35,41"> </img> <span id="2" data-text="Partners & Extensions" data-bbox="14,112,60,13"> '
+        'Partners & Extensions </span> </div> <button id="3" title="Reload Data" type="submit" '
+        'data-bbox="1105,158,130,45"> Reload Data </button> </html>'
+    )
+
+
+def test_texts_of_an_outline_stand_as_they_are_unless_they_could_pass_for_an_element() -> None:
+    def shown(text: str) -> str:
+        element = Element(tag="p", text=text, attributes={"data-text": text})
+        return RENDERERS["webrl/3"](Page(url="", title="", nodes=(), outline=(element,)))
+
+    for plain in ('12" x 8" & <3 > 2', "a\xa0b"):
+        assert shown(plain) == f'<p data-text="{plain}"> {plain} </p>'
+    assert shown("two\nlines\u2028 more") == '<p data-text="two lines more"> two lines more </p>'
+    assert shown("x" * 600) == f'<p data-text="{"x" * 500}"> {"x" * 500} </p>'
+    assert shown('</p><a id="9">') == (
+        '<p data-text="&lt;/p>&lt;a id=&quot;9&quot;>"> &lt;/p>&lt;a id="9"> </p>'
+    )
+    assert "<|eot_id|>" not in shown("<|eot_id|>")
+
+
+def test_a_page_without_an_outline_is_shown_as_before() -> None:
+    assert RENDERERS["webrl/3"](PAGE) == RENDERERS["webrl/2"](PAGE)
+    empty = Page(url="", title="", nodes=PAGE.nodes, outline=())
+    assert RENDERERS["webrl/3"](empty) == ""

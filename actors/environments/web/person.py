@@ -237,7 +237,7 @@ class Person:
         element = await self._number(act)
         if element > 0:
             return _on_element(act, element)
-        shown = await take_snapshot(act.page)
+        shown = await take_snapshot(act.page, outline=observation.page.outline is not msgspec.UNSET)
         if await self._number(act) > 0:
             # it came after what was last seen: an agent would have had to wait for it
             self._waiting.append(act)

@@ -1,0 +1,212 @@
+// The page as WebRL's published code reads it (THUDM/VisualAgentBench, VAB-WebArena-Lite, html_tools: prepare.js,
+// clickable_checker.js, label.js, html_parser.py): its elements in document order, as core.observation.Element.
+// Kept: what touches the window and says something, can be clicked, or holds more than one thing that says something.
+// Labelled: the innermost of what can be clicked. What is labelled gets the number of the node that it is, or lies in, or
+// holds; where there is none, `describe` makes one. `nodes` and `elements` are changed in place.
+({ limits, nodes, elements, describe, cut }) => {
+  const ATTRIBUTES = ["title", "value", "type", "placeholder", "selected", "data-value", "data-text", "data-testid",
+    "data-label", "data-bbox", "data-status"];
+  const TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
+  const ROLES = new Set(["button", "tab", "link", "checkbox", "menuitem", "menuitemcheckbox", "menuitemradio", "radio"]);
+  // The published code parses the page anew by HTML 4, which does not know these to be empty: what follows one among its
+  // siblings lies in it.
+  const UNCLOSED = new Set(["SOURCE", "TRACK", "WBR"]);
+
+  // White space of any kind but no-break spaces, which that code meets as entities.
+  const BREAKS = /[\t-\r\x1c-\x20\x85\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
+  const plain = (text) => {
+    const folded = (text || "").replace(BREAKS, " ").trim();
+    return folded.length > limits.value ? Array.from(folded).slice(0, limits.value).join("") : folded;
+  };
+  const inWindow = ({ left, top, right, bottom }) => {
+    const box = { left: Math.max(0, left), top: Math.max(0, top), right: Math.min(innerWidth, right),
+      bottom: Math.min(innerHeight, bottom) };
+    return { width: box.right - box.left, height: box.bottom - box.top };
+  };
+
+  // ---- what can be clicked ------------------------------------------------------------------------------------------
+  const jsaction = (element) => (element.getAttribute("jsaction") || "").split(";").some((rule) => {
+    const parts = rule.trim().split(":");
+    const [event, target] = parts.length === 1 ? ["click", parts[0]] : parts;
+    const [space, action = "_"] = target.split(".");
+    return parts.length < 3 && event === "click" && space !== "none" && action !== "_";
+  });
+  const clickable = (element) => {
+    if (element.onclick != null || getComputedStyle(element).cursor === "pointer" || TAGS.has(element.tagName)) return true;
+    if (ROLES.has((element.getAttribute("role") || "").toLowerCase())) return true;
+    const editable = element.getAttribute("contenteditable");
+    if (editable !== null && ["", "contenteditable", "true"].includes(editable.toLowerCase())) return true;
+    if (element.hasAttribute("jsaction") && jsaction(element)) return true;
+    if (element.tagName === "LABEL" && element.control && !element.control.disabled) return true;
+    if (element.tagName === "IMG") {
+      const map = element.useMap && CSS.escape(element.useMap.replace(/^#/, ""));
+      if (map && document.querySelector(`map[name="${map}"]`)) return true;
+      if (["zoom-in", "zoom-out"].includes(element.style.cursor)) return true;
+    }
+    if ((element.getAttribute("class") || "").toLowerCase().includes("button")) return true;
+    return Number.parseInt(element.getAttribute("tabindex"), 10) >= 0;
+  };
+  const hitArea = (element) => {
+    let area = 0;
+    for (const rect of element.getClientRects()) {
+      const hit = document.elementFromPoint(rect.left + rect.width / 2, rect.top + rect.height / 2);
+      if (!hit || !element.contains(hit)) continue;
+      const { width, height } = inWindow(rect);
+      area += width * height;
+    }
+    return area;
+  };
+  const found = [];
+  const holding = new Set();
+  const all = document.querySelectorAll("*");
+  for (let index = 0; index < all.length; index += 1) {
+    if (index >= limits.elements) { cut(); break; }
+    const element = all[index];
+    if (!clickable(element) || !(hitArea(element) >= 1)) continue;
+    found.push(element);
+    let parent = element.parentElement;
+    while (parent && !holding.has(parent)) {
+      holding.add(parent);
+      parent = parent.parentElement;
+    }
+  }
+  const labelled = found.filter((element) => {
+    if (holding.has(element)) return false;
+    const { width, height } = inWindow(element.getClientRects()[0]);
+    return width > 0 || height > 0;
+  });
+
+  // ---- which elements are kept --------------------------------------------------------------------------------------
+  const labels = new Set(labelled);
+  const attributesOf = (element) => {
+    const said = { "data-bbox": "" };
+    for (const name of ATTRIBUTES) said[name] = element.getAttribute(name);
+    const rect = element.getClientRects()[0];
+    if (rect) {
+      const left = Math.round(rect.left), top = Math.round(rect.top);
+      said["data-bbox"] = `${left},${top},${Math.round(rect.right) - left},${Math.round(rect.bottom) - top}`;
+    }
+    if (element.hasChildNodes()) {
+      said["data-text"] = Array.from(element.childNodes).filter((node) => node.nodeType === Node.TEXT_NODE)
+        .map((node) => node.data.slice(0, limits.part).trim().replace(/\s{2,}/g, " ")).filter(Boolean).join(",");
+    }
+    const secret = element.tagName === "INPUT" && element.type === "password";
+    if (element.tagName === "SELECT") {
+      said["data-value"] = element.value;
+      said["data-text"] = element.options[element.selectedIndex]?.text;
+    } else if (element.tagName === "INPUT" || element.tagName === "TEXTAREA") said["data-value"] = element.value;
+    if (secret) for (const name of ["value", "data-value"]) said[name] = "*".repeat(Math.min(said[name]?.length || 0, 20));
+    if (element.tagName === "INPUT" && element.getAttribute("type") === "checkbox") {
+      said["data-status"] = element.checked ? "checked" : "not-checked";
+    }
+    if (element.tagName === "OPTION" && element.parentNode?.closest?.("select")?.selectedOptions[0] === element) {
+      said["data-status"] = "selected";
+    }
+    if (said.type === "hidden") delete said.type;
+    const shown = {};
+    for (const name of ATTRIBUTES) {
+      const value = plain(said[name]);
+      if (value) shown[name] = value;
+    }
+    return shown;
+  };
+  const touches = (attributes) => {
+    if (!attributes["data-bbox"]) return false;
+    const [x, y, width, height] = attributes["data-bbox"].split(",").map(Number);
+    return x + width >= 0 && x <= innerWidth && y + height >= 0 && y <= innerHeight;
+  };
+  // `content` is what lies in an element after parsing: its children, or for an unclosed one its later siblings.
+  const read = (element, content, inSelect, level) => {
+    const attributes = attributesOf(element);
+    const label = labels.has(element);
+    const seen = element.getAttribute("aria-hidden") !== "true" && touches(attributes);
+    const candidate = seen || label || (inSelect && element.tagName === "OPTION");
+    let text = "", before = true, speaking = 0;
+    let inner = [];
+    for (let index = 0; index < content.length; index += 1) {
+      const node = content[index];
+      if (node.nodeType === Node.TEXT_NODE) { if (before) text += node.data.slice(0, limits.part); }
+      if (node.nodeType !== Node.ELEMENT_NODE || ["SCRIPT", "STYLE"].includes(node.tagName)) continue;
+      before = false;
+      if (level >= limits.depth) { cut(); break; }
+      const unclosed = UNCLOSED.has(node.tagName);
+      const within = node instanceof HTMLTemplateElement ? node.content : node;
+      const child = read(node, unclosed ? content.slice(index + 1) : Array.from(within.childNodes),
+        candidate && element.tagName === "SELECT", level + 1);
+      if (child.speaks) speaking += 1;
+      inner = inner.concat(child.kept);
+      if (unclosed) break;
+    }
+    text = plain(text);
+    const says = Boolean(text) || Object.keys(attributes).some((name) => name !== "data-bbox");
+    const keep = candidate && (speaking > 1 || says || (label && seen));
+    return { kept: keep ? [{ element, text, attributes, inner }] : inner, speaks: says || speaking > 0 };
+  };
+  const kept = read(document.documentElement, Array.from(document.documentElement.childNodes), false, 0).kept;
+
+  // ---- in document order, as long as there is room ------------------------------------------------------------------
+  const flat = [];
+  let room = limits.outlined;
+  const flatten = ({ element, text, attributes, inner }, depth) => {
+    const tag = element.tagName.toLowerCase();
+    room -= 2 * tag.length + text.length + Object.entries(attributes).join("").length + 20;
+    if (room < 0) { cut(); return; }
+    const line = { tag, attributes };
+    if (depth) line.depth = depth;
+    if (text) line.text = text;
+    flat.push({ element, line });
+    for (const child of inner) flatten(child, depth + 1);
+  };
+  for (const top of kept) flatten(top, 0);
+
+  // ---- numbers ------------------------------------------------------------------------------------------------------
+  const shown = flat.filter(({ element }) => labels.has(element)).map(({ element }) => element);
+  const owners = new Map(); // from an element of the page's nodes to its node
+  for (const node of nodes) if (node.id) owners.set(elements[node.id], node);
+  const places = new Map(Array.from(owners, ([element, node]) => [node, element]));
+  const free = new Set(shown);
+  const around = (element, has) => {
+    for (let one = element; one; one = one.parentElement) if (has(one)) return one;
+    return null;
+  };
+  for (const element of shown) {
+    const owner = around(element, (one) => owners.has(one));
+    if (!owner) continue;
+    places.set(owners.get(owner), element);
+    owners.delete(owner);
+    free.delete(element);
+  }
+  for (const [owner, node] of owners) {
+    const element = around(owner, (one) => free.has(one));
+    if (!element) continue;
+    places.set(node, element);
+    free.delete(element);
+  }
+  let numbered = places.size;
+  let at = 0;
+  for (const element of shown) {
+    if (!free.has(element)) continue;
+    if (numbered >= limits.nodes) { cut(); break; }
+    const precedes = (node) => places.has(node)
+      && element.compareDocumentPosition(places.get(node)) & Node.DOCUMENT_POSITION_FOLLOWING;
+    while (at < nodes.length && !precedes(nodes[at])) at += 1;
+    const node = describe(element);
+    nodes.splice(at, 0, node);
+    places.set(node, element);
+    numbered += 1;
+  }
+  elements.length = 1;
+  const numbers = new Map();
+  for (const node of nodes) {
+    if (!places.has(node)) continue;
+    node.id = elements.length;
+    elements.push(places.get(node));
+    numbers.set(places.get(node), node.id);
+  }
+  let last = 0;
+  for (const { element, line } of flat) {
+    const number = numbers.get(element);
+    if (number > last) line.id = last = number;
+  }
+  return flat.map(({ line }) => line);
+}

@@ -1,0 +1,79 @@
+"""Pages as WebRL's published code shows them, written out by hand from its rules. The page is browser_pages/outline.html.
+
+Rules: THUDM/VisualAgentBench, VAB-WebArena-Lite/new/html_tools (prepare.js, clickable_checker.js, label.js, html_parser.py).
+Every element of the page has its box in whole pixels, so that no font decides one.
+"""
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+import pytest_asyncio
+from browser_site import PATIENT, PageServer, PageSite, visiting
+
+from actors.environments.browser import BrowserHost
+from core.action import Action
+from core.observation import Page
+from core.rendering import RENDERERS
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+OUTLINE = " ".join(
+    """\
+<html data-bbox="0,0,1280,500"> <body data-bbox="0,0,1280,500">
+<div data-bbox="0,0,200,100"> <span id="1" data-text="Reports" data-bbox="10,10,60,20"> Reports </span> </div>
+<p data-text="Chart is,, click,." data-bbox="0,100,200,20"> Chart is
+<b data-text="off" data-bbox="60,100,30,20"> off </b> <a id="2" data-text="here" data-bbox="100,100,40,20"> here </a> </p>
+<input id="3" title="Go" type="submit" data-bbox="0,130,50,20"> </input>
+<input id="4" type="checkbox" data-value="on" data-bbox="60,130,20,20" data-status="checked"> </input>
+<input id="5" value="***" type="password" data-bbox="90,130,80,20"> </input>
+<select id="6" data-value="2" data-text="Two" data-bbox="200,130,80,20">
+<option value="1" data-text="One"> One </option>
+<option value="2" data-text="Two" data-status="selected"> Two </option> </select>
+<p data-text="Alone in two" data-bbox="0,190,80,20"> Alone in two </p>
+<source type="image/svg+xml" data-bbox="300,0,10,10"> <img title="Logo" data-bbox="300,0,10,10"> </img> </source>
+<textarea id="8" data-value="two lines" data-bbox="300,20,100,40"> two lines </textarea>
+<div id="9" data-text="Buy\u00a0& go" data-bbox="300,70,50,20"> Buy\u00a0& go </div>
+<h2 title="New" data-bbox="300,100,51,20"> New </h2> </body> </html>""".splitlines()
+)
+"""Of the link with the icon, number 7, nothing is shown: what is clicked in it is hidden from readers and says nothing."""
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def host() -> AsyncIterator[BrowserHost]:
+    async with BrowserHost(PATIENT.model_copy(update={"renderer": "webrl/3"})) as host:
+        yield host
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def site() -> AsyncIterator[PageSite]:
+    async with PageServer().running() as server:
+        yield PageSite(server)
+
+
+async def test_a_page_is_shown_as_webrl_s_published_code_shows_it(host: BrowserHost, site: PageSite) -> None:
+    async with visiting(host, site, "outline.html") as visit:
+        assert RENDERERS["webrl/3"](visit.page) == OUTLINE
+        kept = msgspec.msgpack.decode(msgspec.msgpack.encode(visit.page), type=Page)
+        assert RENDERERS["webrl/3"](kept) == OUTLINE
+
+
+async def test_its_numbers_are_those_that_actions_go_by(host: BrowserHost, site: PageSite) -> None:
+    async with visiting(host, site, "outline.html") as visit:
+        named = {node.id: node.text for node in visit.page.nodes if node.id is not None}
+        assert list(named) == list(range(1, 10))
+        assert (named[1], named[2], named[9]) == ("Reports", "here", "Buy & go")
+        for number in (1, 2, 9):
+            assert (await visit.world.step(Action(name="Click", element=number))).result == "ok"
+        assert await visit.seen() == ["SPAN", "A", "buy"]
+
+
+async def test_the_rest_of_the_page_is_as_without_an_outline(host: BrowserHost, site: PageSite) -> None:
+    async with visiting(host, site, "rules.html") as visit:
+        outlined = [(node.kind, node.text) for node in visit.page.nodes]
+    async with BrowserHost(PATIENT) as plain_host, visiting(plain_host, site, "rules.html") as visit:
+        assert visit.page.outline is msgspec.UNSET
+        plain = [(node.kind, node.text) for node in visit.page.nodes]
+        assert b"outline" not in msgspec.msgpack.encode(visit.page)
+    rest = iter(outlined)
+    assert all(one in rest for one in plain)
