@@ -57,7 +57,13 @@ class BatchFiles:
         return Kept(key=secrets.token_hex(16), base_url=self._base_url, questions=questions)
 
     def left(self) -> list[Kept]:
-        """What is kept of this server's batches, less what is remembered by now."""
+        """What is kept of this server's batches, less what is remembered by now. Raises OSError."""
+        if not self._folder.is_dir():
+            return []
+        with self._alone():
+            return self._left()
+
+    def _left(self) -> list[Kept]:
         found = []
         for place in sorted(self._folder.glob("*.json")):
             kept = self.read(place.stem)
@@ -75,7 +81,7 @@ class BatchFiles:
         process knows what they hold. Raises OSError."""
         with self._alone():
             others = {
-                name: other for other in self.left() if other.key not in own for name in other.questions
+                name: other for other in self._left() if other.key not in own for name in other.questions
             }
             asked = set(kept.questions)
             remembered = {name: said for name in asked - others.keys() if (said := self._memory.find(name))}
@@ -93,13 +99,32 @@ class BatchFiles:
             return None
 
     def write(self, kept: Kept) -> None:
-        """Keep it as it is. Raises OSError."""
+        """Keep it as it is, unless it was let go of meanwhile. Raises OSError."""
         with self._alone():
-            self._replace(kept)
+            if self._place(kept.key).exists():
+                self._replace(kept)
+
+    def settle(self, key: str, questions: Collection[str], *, last: bool) -> set[str]:
+        """Take questions out of a batch's file, and let go of it after the `last`. Those of them that stood in it: the others
+        were settled by another process. Raises OSError."""
+        with self._alone():
+            standing = self.read(key)
+            if standing is None:
+                whole = self._place(key).exists()  # damaged: whoever can still tell of it does
+                self._place(key).unlink(missing_ok=True)
+                return set(questions) if whole else set()
+            found = set(questions).intersection(standing.questions)
+            left = [name for name in standing.questions if name not in found]
+            if last or not left:
+                self._place(key).unlink(missing_ok=True)
+            elif found:
+                self._replace(msgspec.structs.replace(standing, questions=left))
+            return found
 
     def drop(self, key: str) -> None:
         """Let go of it. Raises OSError."""
-        self._place(key).unlink(missing_ok=True)
+        with self._alone():
+            self._place(key).unlink(missing_ok=True)
 
     @contextmanager
     def held(self, key: str) -> Iterator[bool]:

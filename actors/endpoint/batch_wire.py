@@ -5,6 +5,7 @@ from typing import Any
 
 import msgspec
 
+from actors.endpoint.asking import Trouble
 from actors.endpoint.wire import Unreadable
 
 COMPLETIONS = "/v1/chat/completions"
@@ -13,6 +14,16 @@ ENDED = frozenset({"completed", "expired", "cancelled"})
 """States of a batch whose answers, as many as there are, lie in its files."""
 FAILED = "failed"
 """State of a batch that was not begun: the server does not take its file."""
+
+
+class NotAnswered(Exception):
+    """There is no answer to the questions of a batch, or to one of them."""
+
+    def __init__(self, trouble: Trouble, reason: str, *, settled: bool) -> None:
+        """`settled`: there never will be one; else a batch may be under way, and paid for, that answers later."""
+        super().__init__(reason)
+        self.trouble: Trouble = trouble
+        self.settled = settled
 
 
 class Batch(msgspec.Struct):

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 import structlog
 
-from actors.endpoint.asking import Completion, Trouble
+from actors.endpoint.asking import Completion
 from actors.endpoint.batch_keeping import BatchFiles, Kept
 from actors.endpoint.batch_wire import (
     COMPLETIONS,
@@ -34,6 +34,7 @@ from actors.endpoint.batch_wire import (
     BatchList,
     Line,
     Named,
+    NotAnswered,
     question_line,
     read_lines,
 )
@@ -46,22 +47,14 @@ KEY = "hindcast"
 LISTED = 100
 """Batches of the server that are looked through for one whose id was not written down."""
 HELD_LOOK_S = 1.0
+UNREADABLE_LOOKS = 4
+"""At a file of answers whose content is none: it may have come through badly. Pauses grow from `endpoint.batch_poll_s`."""
 
 Read = TypeVar("Read")
 Call = Callable[[Callable[[], Awaitable[bytes]]], Awaitable[bytes]]
 """Makes a request, tried again while that may help; raises NotAnswered."""
 
 logger = structlog.get_logger(__name__)
-
-
-class NotAnswered(Exception):
-    """There is no answer to the questions of a batch, or to one of them."""
-
-    def __init__(self, trouble: Trouble, reason: str, *, settled: bool) -> None:
-        """`settled`: there never will be one; else a batch may be under way, and paid for, that answers later."""
-        super().__init__(reason)
-        self.trouble: Trouble = trouble
-        self.settled = settled
 
 
 class _Waiting(NamedTuple):
@@ -94,8 +87,10 @@ class Batches:
         """By question."""
         self._own: set[str] = set()
         """Keys of all that this process has kept or waited for."""
-        self._written: dict[str, int] = {}
-        """By key: how many questions its file was last written with."""
+        self._settled: dict[str, set[str]] = {}
+        """By key: questions that are settled, and stand in its file."""
+        self._first: set[str] = set()
+        """Questions that this process has settled before any other."""
         self._waiting: dict[str, _Waiting] = {}
         self._gathered: dict[str, Mapping[str, Any]] = {}
         self._full = asyncio.Event()
@@ -133,25 +128,32 @@ class Batches:
                 self._begin_following(kept)
         return await asyncio.shield(self._waiting[question].said)
 
-    async def settle(self, question: str, *, remembered: bool) -> None:
-        """Nobody will ask for this answer again: it is `remembered`, or is none."""
+    async def settle(self, question: str, *, remembered: bool) -> bool:
+        """Nobody will ask for this answer again: it is `remembered`, or is none. Whether the latter is said for the first time."""
         self._answers.pop(question, None)
         kept = self._kept.pop(question, None)
         if kept is None:
-            return
+            return False
         kept.questions.remove(question)
+        if not remembered:
+            self._settled.setdefault(kept.key, set()).add(question)
         async with self._settling:
-            left = len(kept.questions)
+            settled = self._settled.pop(
+                kept.key, set()
+            )  # also what others have brought meanwhile: one write for many
             try:
-                if not left:
-                    await asyncio.to_thread(self._files.drop, kept.key)
-                elif not remembered and self._written.get(kept.key) != left:  # else one write for many
-                    await asyncio.to_thread(self._files.write, kept)
-                    self._written[kept.key] = left
+                if settled or not kept.questions:
+                    self._first |= await asyncio.to_thread(
+                        self._files.settle, kept.key, settled, last=not kept.questions
+                    )
             except (
                 OSError
             ) as error:  # the answer is worth more: a later process looks at this batch once more
+                self._first |= settled
                 logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
+        first = question in self._first
+        self._first.discard(question)
+        return first
 
     def _know(self, kept: Kept, questions: Iterable[str]) -> None:
         self._kept |= dict.fromkeys(questions, kept)
@@ -310,17 +312,31 @@ class Batches:
         found: dict[str, Line] = {}
         for name in (batch.error_file_id, batch.output_file_id):
             if name:
-                found |= await self._patiently(lambda name=name: self._lines_of(name), until)  # type: ignore[misc]
+                found |= await self._read_lines(name, kept, until)
         return found
 
     async def _lines_of(self, name: str) -> dict[str, Line]:
-        """The lines of a file by question. Raises NotAnswered."""
+        """The lines of a file by question. Raises NotAnswered, Unreadable."""
         files = self._client.files.with_raw_response
         content = await self._call(lambda: _content(files.content(name)))
-        try:
-            return read_lines(content)
-        except Unreadable as error:
-            raise NotAnswered("outage", str(error), settled=False) from None
+        return read_lines(content)
+
+    async def _read_lines(self, name: str, kept: Kept, until: float) -> dict[str, Line]:
+        """As `_lines_of`, through outages, and some more times where what comes is no answer. Raises NotAnswered."""
+        for look in range(UNREADABLE_LOOKS):
+            if look:
+                await self._sleep(self._settings.batch_poll_s * 2 ** (look - 1))
+            try:
+                return await self._patiently(lambda: self._lines_of(name), until)
+            except Unreadable as error:
+                reason = str(error)
+                logger.warning("a batch's answers cannot be read", batch=kept.batch, reason=reason)
+        raise NotAnswered(
+            "outage",
+            f"the answers of batch {kept.batch}, file {name}, were fetched {UNREADABLE_LOOKS} times and cannot be read: {reason}. "
+            "They are let go of, and its questions are sent anew when they are asked again",
+            settled=True,
+        )
 
     async def _patiently(self, look: Callable[[], Awaitable[Read]], until: float) -> Read:
         """What a look at a batch shows. It is paid for, so that an outage ends no wait for it. Raises NotAnswered."""
@@ -372,7 +388,12 @@ class Batches:
         for question in kept.questions:
             if self._kept.get(question) is kept:
                 del self._kept[question]
-        await asyncio.to_thread(self._files.drop, kept.key)
+        try:
+            await asyncio.to_thread(self._files.drop, kept.key)
+        except (
+            OSError
+        ) as error:  # whoever waits hears of it all the same; a later process looks at this batch once more
+            logger.warning("a batch's file stays", batch=kept.batch, reason=str(error))
 
 
 async def _content(response: Awaitable[Any]) -> bytes:

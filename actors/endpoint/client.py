@@ -34,8 +34,8 @@ from actors.endpoint.asking import (
     Value,
     request_digest,
 )
-from actors.endpoint.batch_wire import Line, said_in
-from actors.endpoint.batching import Batches, NotAnswered
+from actors.endpoint.batch_wire import Line, NotAnswered, said_in
+from actors.endpoint.batching import Batches
 from actors.endpoint.failing import Failed, Passing
 from actors.endpoint.pace import LONGEST_HOLD_S, Pace
 from actors.endpoint.remembering import Memory
@@ -171,22 +171,28 @@ class Endpoint:
                 value = _read(remembered, read)
                 bill.add(remembered)
                 return Answered(value=value, consulted=bill.total())
+            await asyncio.to_thread(self._memory.forget, digest)  # or a batch would take it for answered
         try:
             completion, value = await self._answer(body, read, bill)
         except Failed as failed:
             logger.warning("the endpoint gave no answer", trouble=failed.trouble, reason=str(failed))
             if failed.settled:
-                await self._settle(bill, remembered=False)
+                await self._settle(bill)
             return Unanswered(trouble=failed.trouble, reason=str(failed), consulted=bill.total())
-        await asyncio.to_thread(self._memory.keep, digest, completion)
-        await self._settle(bill, remembered=True)
+        first = await asyncio.to_thread(self._memory.keep, digest, completion)
+        await self._settle(bill, first=first)
         return Answered(value=value, consulted=bill.total())
 
-    async def _settle(self, bill: Bill, *, remembered: bool) -> None:
-        """What batches said of a question is used up."""
+    async def _settle(self, bill: Bill, *, first: bool | None = None) -> None:
+        """What batches said of a question is used up. `first`: whether it is remembered by this process, by another one that
+        waited for it, too (False), or by none (None). One of them pays.
+        """
+        settled = []
         for request in bill.batched:
             assert self._batches is not None
-            await self._batches.settle(request, remembered=remembered)
+            settled.append(await self._batches.settle(request, remembered=first is not None))
+        if settled and not (any(settled) if first is None else first):
+            bill.tries = 0
 
     def _body(
         self,

@@ -25,24 +25,37 @@ class Memory:
         self._folder = folder
 
     def find(self, digest: str) -> Completion | None:
-        """The answer to the question of this digest."""
+        """The answer to the question of this digest. One that is damaged is forgotten."""
         if self._folder is None:
             return None
         try:
             return msgspec.json.decode(self._place(self._folder, digest).read_bytes(), type=Completion)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return None
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            self.forget(digest)
+        except OSError:
+            pass
+        return None
 
-    def keep(self, digest: str, completion: Completion) -> None:
-        """Remember an answer."""
+    def keep(self, digest: str, completion: Completion) -> bool:
+        """Remember an answer. Whether nobody had before: of two who waited for one answer, the first alone has paid for it."""
         if self._folder is None:
-            return
+            return True
         place = self._place(self._folder, digest)
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            Disk().replace(place, msgspec.json.encode(completion), mine=secrets.token_hex(4))
+            return Disk().create(place, msgspec.json.encode(completion), mine=secrets.token_hex(4))
         except OSError as error:  # what was answered is worth more than that it is remembered
             logger.warning("an answer is not remembered", reason=str(error))
+            return True
+
+    def forget(self, digest: str) -> None:
+        """The question is to be asked again."""
+        if self._folder is None:
+            return
+        try:
+            self._place(self._folder, digest).unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("an answer that is of no use stays remembered", reason=str(error))
 
     @staticmethod
     def _place(folder: Path, digest: str) -> Path:

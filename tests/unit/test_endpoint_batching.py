@@ -371,6 +371,98 @@ async def test_who_finds_a_batch_that_another_process_is_beginning_waits_for_it(
     assert kept(tmp_path) == []
 
 
+async def test_a_question_that_two_processes_wait_for_is_paid_by_one(tmp_path: Path) -> None:
+    with serving(BatchServer(number_rule)) as server:
+        server.finish = False
+        async with (
+            endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=2) as one,
+            endpoint_of(server, tmp_path) as other,
+        ):
+            first = asyncio.ensure_future(ask(one, 1, -2))
+            assert await asyncio.to_thread(server.polled.wait, 60)
+            second = asyncio.ensure_future(ask(other, 1, -2))
+            batches = other._batches
+            assert batches is not None
+            while len(batches._kept) < 2:  # noqa: ASYNC110 - nobody is told that it has found the other's batch
+                await asyncio.sleep(0.001)
+            server.finish = True
+            both = await asyncio.gather(first, second)
+        assert [values(said) for said in both] == [[1, "refusal"], [1, "refusal"]]
+        assert [sorted(asked) for asked in server.sent()] == [["-2", "1"]]
+    for two in zip(*both, strict=True):
+        assert sorted(said.consulted.tries for said in two) == [0, 1]
+        assert sorted(said.consulted.cost_usd > 0 for said in two) == [False, True]
+    assert kept(tmp_path) == []
+
+
+async def test_an_answer_that_is_no_longer_taken_is_asked_for_anew(tmp_path: Path) -> None:
+    def other_form(text: str) -> str:
+        if text != "one":
+            raise ValueError("a word was wanted")
+        return text
+
+    with serving(BatchServer(number_rule)) as server:
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1)) == [1]
+            server.rule = lambda _: says("one")
+            answer = await endpoint.ask([Message("user", "1")], other_form)
+            assert isinstance(answer, Answered)
+            assert (answer.value, answer.consulted.tries) == ("one", 1)
+            again = await endpoint.ask([Message("user", "1")], other_form)
+        assert (again.consulted.tries, again.consulted.cost_usd) == (0, 0.0)
+        assert server.sent() == [["1"], ["1"]]
+
+
+async def test_answers_that_can_never_be_read_are_fetched_a_few_times_and_let_go_of(tmp_path: Path) -> None:
+    paused: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        paused.append(seconds)
+
+    with serving(BatchServer(number_rule)) as server:
+        server.written = lambda _: "<html>"
+        async with endpoint_of(server, tmp_path, sleep=sleep) as endpoint:
+            (late,) = await ask(endpoint, 1)
+        assert values([late]) == ["outage"]
+        assert "fetched 4 times and cannot be read" in late.reason  # type: ignore[union-attr]
+        assert paused == [0.01, 0.02, 0.04]
+        assert kept(tmp_path) == [], "nothing more can be had of it"
+        server.written = json.dumps
+        async with endpoint_of(server, tmp_path) as endpoint:
+            assert values(await ask(endpoint, 1)) == [1]
+
+
+async def test_a_file_that_cannot_be_let_go_of_keeps_nobody_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails_to_drop(files: BatchFiles, key: str) -> None:
+        raise OSError("the disk is gone")
+
+    monkeypatch.setattr(BatchFiles, "drop", fails_to_drop)
+    with serving(BatchServer(number_rule)) as server:
+        server.refuses = "too large"
+        async with endpoint_of(server, tmp_path) as endpoint:
+            (refused,) = await ask(endpoint, 1)
+            assert values([refused]) == ["rejected"]
+            assert "too large" in refused.reason  # type: ignore[union-attr]
+            server.refuses = ""
+            assert values(await ask(endpoint, 2)) == [2], "and others are asked further"
+
+
+def test_no_file_of_a_batch_comes_back_that_another_process_let_go_of(tmp_path: Path) -> None:
+    one, other = (BatchFiles(tmp_path, base_url="http://h/v1", memory=Memory(None)) for _ in range(2))
+    batch = one.new(["a", "b", "c"])
+    one.claim(batch, own=())
+    assert other.settle(batch.key, {"a"}, last=False) == {"a"}
+    assert one.settle(batch.key, {"a", "b"}, last=False) == {"b"}, "the other has settled it"
+    (left,) = one.left()
+    assert left.questions == ["c"]
+    other.drop(batch.key)
+    one.write(batch)
+    assert one.settle(batch.key, {"c"}, last=False) == set()
+    assert (one.left(), list(tmp_path.glob("*.json"))) == ([], [])
+
+
 async def test_a_batch_of_which_nothing_came_troubles_nobody_who_asked(tmp_path: Path) -> None:
     with serving(BatchServer(lambda _: Drops())) as server:
         async with endpoint_of(server, tmp_path, batch_gather_s=600, batch_questions=200) as endpoint:
