@@ -93,8 +93,9 @@ class VllmServer:
                 raise
             raise ServerTroubled(
                 "refused",
-                f"{trouble} (a server takes adapters that was started with --enable-lora, a --max-lora-rank of learner.lora_rank "
-                "at least, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True: docs/vllm.md)",
+                f"{trouble} (a server takes adapters from a folder that it sees under this path, where it was started with "
+                "--enable-lora, a --max-lora-rank of learner.lora_rank at least, and VLLM_ALLOW_RUNTIME_LORA_UPDATING=True: "
+                "docs/vllm.md)",
             ) from None
 
     async def unload_adapter(self, name: str, *, timeout_s: float) -> None:
