@@ -35,9 +35,11 @@ async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> Async
         yield
     finally:
         session.stop.set()
-        await asyncio.wait((watching,), timeout=LEAVE_S)
-        watching.cancel()
-        await tasks.__aexit__(None, None, None)  # an error of the block is no error of a group
+        try:
+            await asyncio.wait((watching,), timeout=LEAVE_S)
+        finally:  # also where this wait itself is cancelled
+            watching.cancel()
+            await tasks.__aexit__(None, None, None)  # an error of the block is no error of a group
 
 
 async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session) -> None:

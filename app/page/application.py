@@ -27,7 +27,7 @@ from app.exports.one import EpisodeAsFile, episode_as_file
 from app.going_on import works_on
 from app.page.asking import Ask
 from app.page.guard import Guard
-from app.page.live import LIVE_POLL_S, Looks
+from app.page.live import LIVE_POLL_S, Looks, mark
 from app.page.reading import screenshot, step_detail
 from app.page.rendering import FOLDER, environment
 from app.page.runs import OpenRuns
@@ -113,16 +113,16 @@ class Pages:
         return RedirectResponse(f"/{name}/", status_code=307)
 
     async def live(self, request: Request) -> Response:
-        """A line whenever the read model of the run has gone on."""
+        """A line whenever the read model of the run has gone on, or its system has stopped or begun."""
         run = self._runs.open(request.path_params["run"])
 
         async def lines() -> AsyncIterator[str]:
-            last, quiet_s = -1, 0.0
+            last, quiet_s = "", 0.0
             while not await request.is_disconnected():
-                position = await self._looks.position(run)
-                if position != last:
-                    yield f"data: {position}\n\n"
-                    last, quiet_s = position, 0.0
+                shown = await self._looks.shown(run)
+                if shown != last:
+                    yield f"data: {shown}\n\n"
+                    last, quiet_s = shown, 0.0
                 elif quiet_s >= KEEP_ALIVE_S:
                     yield ": still here\n\n"
                     quiet_s = 0.0
@@ -202,6 +202,7 @@ class Pages:
                 query=request.query_params,
             )
             answer = view.answer(ask)
+        going_on = works_on(open_run.handle)
         chrome = {
             "run": name,
             "runs": self._runs.names(),
@@ -212,7 +213,8 @@ class Pages:
             "position": place.position,
             "reached": place.reached,
             "as_of": place.position if place.chosen else None,
-            "going_on": works_on(open_run.handle),
+            "going_on": going_on,
+            "mark": mark(place.reached, going_on=going_on),
             "base": f"/{name}",
             "form": self._saying.word,
         }

@@ -4,9 +4,10 @@ Nothing is sampled. Where there are more values than pixels, neighbours are pool
 of a metric the lowest, highest and last value of the stretch are drawn. A gap in the data is a gap in the line.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
 from math import ceil
+from typing import TypeVar
 
 import msgspec
 from markupsafe import Markup
@@ -15,12 +16,16 @@ from app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labe
 from core.statistics import wilson
 from storage.readmodel.answers import MetricColumn
 
+Shown = TypeVar("Shown")
+
 TALL, SMALL = 236, 122
 """Pixels from the top to the foot of a success curve's plane and of a metric's, without the labels below it."""
 MOST_POINTS = 120
 """Of a success curve: six pixels each."""
 MOST_COLUMNS = 300
 """Of a metric: two pixels each."""
+MOST_STRIPS = 40
+"""Of a metric: stretches whose values are told where somebody points at them."""
 TICKS_DOWN = 4
 """About how many labels a metric has."""
 
@@ -103,7 +108,7 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
     shares = [0.0, 0.25, 0.5, 0.75, 1.0]
     parts = [frame(plane, shares, [f"{share:.0%}" for share in shares], below="policy version")]
     lines = []
-    for stretch in _unbroken(points):
+    for stretch in _unbroken(points, lambda point: (point.first, point.last)):
         above = [plane.at(_middle(p), p.high) for p in stretch]
         under = [plane.at(_middle(p), p.low) for p in reversed(stretch)]
         if len(stretch) > 1:
@@ -111,12 +116,8 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
             line = " ".join(plane.at(_middle(p), p.rate) for p in stretch)
             lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
     parts.append(drawn_out(plane, lines))
-    # the strip round a point that belongs to it, so that it is found without aiming: half the way to its neighbours
     places = [plane.x(_middle(point)) for point in points]
-    reach = 50 / len(points)
-    halves = [(one + next_one) / 2 for one, next_one in pairwise(places)]
-    edges = [places[0] - reach, *halves, places[-1] + reach]
-    for point, x, (left, right) in zip(points, places, pairwise(edges), strict=True):
+    for point, x, (left, right) in zip(points, places, _strips(places), strict=True):
         parts.append(
             Markup(
                 '<a href="{href}"><title>{title}</title>'
@@ -155,21 +156,58 @@ def metric_chart(columns: Sequence[MetricColumn], *, label: str) -> Markup:
     )
     if bars:
         lines.append(Markup('<path class="bars" d="{}"/>').format(bars))
-    line = " ".join(plane.at(c.last, c.value) for c in columns)
-    lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
-    last = columns[-1]
-    dot = Markup('<circle class="dot" cx="{}%" cy="{}" r="3"><title>{}</title></circle>').format(
-        f"{plane.x(last.last):.2f}", f"{plane.y(last.value):.1f}", f"update {last.last}: {last.value:.4g}"
-    )
+    dots = []
+    for stretch in _unbroken(columns, lambda column: (column.first, column.last)):
+        if len(stretch) > 1:
+            line = " ".join(plane.at(c.last, c.value) for c in stretch)
+            lines.append(Markup('<polyline class="line" points="{}"/>').format(line))
+        if len(stretch) == 1 or stretch[-1] is columns[-1]:
+            dots.append(_dot(plane, stretch[-1], radius=3 if stretch[-1] is columns[-1] else 1.5))
     axes = frame(plane, ticks, tick_labels(ticks), below="update")
-    return svg([axes, drawn_out(plane, lines), dot], label, tall=plane.tall)
+    told = _told_strips(plane, columns)
+    return svg([axes, drawn_out(plane, lines), *told, *dots], label, tall=plane.tall)
 
 
-def _unbroken(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:
-    """Stretches without a version between them that has no verdict."""
-    stretches: list[list[CurvePoint]] = []
+def _dot(plane: Plane, column: MetricColumn, *, radius: float) -> Markup:
+    return Markup('<circle class="dot" cx="{}%" cy="{}" r="{}"><title>{}</title></circle>').format(
+        f"{plane.x(column.last):.2f}", f"{plane.y(column.value):.1f}", f"{radius:g}", _values(column)
+    )
+
+
+def _told_strips(plane: Plane, columns: Sequence[MetricColumn]) -> list[Markup]:
+    """Strips that say the values of their stretch where somebody points at them."""
+    stretches = pool_metric(columns, most=MOST_STRIPS)
+    strips = _strips([plane.x((stretch.first + stretch.last) / 2) for stretch in stretches])
+    return [
+        Markup('<rect class="reach" x="{}%" y="0" width="{}%" height="{}"><title>{}</title></rect>').format(
+            f"{left:.2f}", f"{right - left:.2f}", plane.tall, _values(stretch)
+        )
+        for stretch, (left, right) in zip(stretches, strips, strict=True)
+    ]
+
+
+def _values(column: MetricColumn) -> str:
+    if column.first == column.last:
+        return f"update {column.last}: {column.value:.4g}"
+    return (
+        f"updates {column.first} to {column.last}: {column.value:.4g} at last, "
+        f"from {column.low:.4g} to {column.high:.4g}"
+    )
+
+
+def _strips(places: Sequence[float]) -> Iterable[tuple[float, float]]:
+    """Left and right end, in percent, of what belongs to each place, so that it is found without aiming: half the way to its
+    neighbours."""
+    reach = 50 / len(places)
+    halves = [(one + next_one) / 2 for one, next_one in pairwise(places)]
+    return pairwise([places[0] - reach, *halves, places[-1] + reach])
+
+
+def _unbroken(points: Sequence[Shown], extent: Callable[[Shown], tuple[int, int]]) -> list[list[Shown]]:
+    """Stretches without a version between them that has no verdict, or an update that lacks the metric."""
+    stretches: list[list[Shown]] = []
     for point in points:
-        if stretches and point.first == stretches[-1][-1].last + 1:
+        if stretches and extent(point)[0] == extent(stretches[-1][-1])[1] + 1:
             stretches[-1].append(point)
         else:
             stretches.append([point])

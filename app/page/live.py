@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections import defaultdict
 
+from app.going_on import works_on
 from app.page.runs import OpenRun
 
 LIVE_POLL_S = 0.5
@@ -14,15 +15,22 @@ class Looks:
     """The newest look at each run."""
 
     def __init__(self) -> None:
-        self._looks: dict[str, tuple[float, int]] = {}
+        self._looks: dict[str, tuple[float, str]] = {}
         self._locks: dict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
 
-    async def position(self, run: OpenRun) -> int:
-        """Where the run's read model stands, as of `LIVE_POLL_S` ago at most."""
+    async def shown(self, run: OpenRun) -> str:
+        """What pages that show the newest of it are compared by (`mark`), as of `LIVE_POLL_S` ago at most."""
         name = run.handle.name
         async with self._locks[name]:
-            looked, position = self._looks.get(name, (float("-inf"), 0))
+            looked, shown = self._looks.get(name, (float("-inf"), ""))
             if time.monotonic() - looked >= LIVE_POLL_S:
-                position = await asyncio.to_thread(run.model.position)
-                self._looks[name] = (time.monotonic(), position)
-            return position
+                shown = await asyncio.to_thread(
+                    lambda: mark(run.model.position(), going_on=works_on(run.handle))
+                )
+                self._looks[name] = (time.monotonic(), shown)
+            return shown
+
+
+def mark(position: int, *, going_on: bool) -> str:
+    """Names what a page shows: where the read model stands, and whether the run goes on. Another mark, another page."""
+    return f"{position}" if going_on else f"{position} at rest"

@@ -14,6 +14,7 @@ import pytest
 from recorded_home import make_home, tell
 from synthetic_run import Told
 
+from app.alerts import beside
 from app.alerts.beside import NAME, telling_alerts
 from app.alerts.incidents import Incidents, Message
 from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
@@ -492,6 +493,36 @@ async def test_whoever_cannot_be_told_ends_nothing_and_is_told_at_the_next_start
     told, again = heard.lines
     assert told == again
     assert told.startswith("ALERT · success falls: ")
+
+
+async def test_a_start_that_is_cancelled_while_it_waits_for_its_watcher_leaves_none_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = await make_home(tmp_path / "home", [])
+    begun, asked, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def watch(_handle: RunHandle, _limits: Thresholds, session: Session, *_: Any, **__: Any) -> int:
+        begun.set()
+        try:
+            await session.stop.wait()
+            asked.set()
+            await asyncio.Event().wait()  # a look that does not end
+        finally:
+            gone.set()
+        return 0
+
+    monkeypatch.setattr(beside, "watch_alerts", watch)
+
+    async def start() -> None:
+        async with telling_alerts(handle, lambda _: None):
+            await begun.wait()
+
+    async with asyncio.timeout(120):
+        starting = asyncio.ensure_future(start())
+        await asked.wait()
+        starting.cancel()
+        await asyncio.wait({starting})
+    assert gone.is_set()
 
 
 async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Iterable
+from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.page.charts import SMALL, TALL, metric_chart, pool_metric, pool_versions, success_chart
+from app.page.charts import MOST_STRIPS, SMALL, TALL, metric_chart, pool_metric, pool_versions, success_chart
 from app.page.lanes import lanes
 from app.page.plane import DRAWN_OUT, round_values, tick_labels
 from app.page.rendering import FOLDER
@@ -132,6 +133,31 @@ def test_a_version_without_verdicts_is_a_gap_in_the_line() -> None:
     assert drawn.count("<polyline") == 2
     assert drawn.count("<circle") == 4
     assert 'href="/r/episodes?policy=3"' in drawn
+
+
+def test_an_update_without_the_metric_is_a_gap_in_the_line() -> None:
+    told = [*each([1.0, 2.0]), *each([4.0], first=5), *each([3.0, 2.5], first=8)]
+    drawn = ElementTree.fromstring(str(metric_chart(told, label="a metric")))
+    lines = [line.attrib["points"].split() for line in drawn.iter("polyline")]
+    assert [len(line) for line in lines] == [2, 2]
+    assert [dot.findtext("title") for dot in drawn.iter("circle")] == ["update 5: 4", "update 9: 2.5"]
+
+
+@given(st.lists(numbers, min_size=1, max_size=200))
+def test_a_metric_tells_its_values_wherever_somebody_points(values: list[float]) -> None:
+    drawn = ElementTree.fromstring(str(metric_chart(pool_metric(each(values)), label="a metric")))
+    strips = [one for one in drawn.iter("rect") if one.get("class") == "reach"]
+    assert 0 < len(strips) <= min(MOST_STRIPS, len(values))
+    ends = [(float(one.attrib["x"][:-1]), float(one.attrib["width"][:-1])) for one in strips]
+    assert ends[0][0] <= 0
+    assert sum(ends[-1]) >= 99.9
+    assert all(left + wide == pytest.approx(after, abs=0.03) for (left, wide), (after, _) in pairwise(ends))
+    said = [one.findtext("title") or "" for one in strips]
+    assert said[-1].startswith("update")
+    assert f"{values[-1]:.4g}" in said[-1]
+    first = [int(re.findall(r"\d+", one)[0]) for one in said]
+    assert first == sorted(set(first))
+    assert first[0] == 1
 
 
 def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> None:

@@ -62,7 +62,7 @@ async function renew() {
   }
   if (here) document.getElementById(here)?.classList.add("here");
   if (focus) alike(focus.name)[focus.place]?.focus({ preventScroll: true });
-  shown = fresh.body.dataset.position;
+  shown = fresh.body.dataset.shown;
 }
 
 // what has the focus, so that its successor gets it: who reads with the keyboard is not sent back to the top
@@ -86,7 +86,7 @@ function key(details) {
 // Nothing is missed: what could not be shown at once is shown when the reader lets go, or comes back. A tab that nobody
 // looks at holds no stream, since a browser opens no more than six to one server.
 const PAUSE_MS = 1000;
-let shown = document.body.dataset.position;
+let shown = document.body.dataset.shown;
 
 function follow(address) {
   let stream = null;
