@@ -35,7 +35,7 @@ def require_policy_servers(settings: Settings) -> None:
     if settings.policy.engine != VLLM or settings.vllm.servers:
         return
     server_python(settings)
-    if settings.vllm.python:
+    if settings.vllm.python or settings.learner.lora_rank:  # with adapters the weights below never change
         return
     path = policy_folder(settings.policy.base) / "config.json"
     try:
@@ -48,5 +48,5 @@ def require_policy_servers(settings: Settings) -> None:
         raise SettingsError(
             f"policy.base = {settings.policy.base!r} shares its embedding with its head (tie_word_embeddings in {path}), and "
             "vLLM's build for CPUs keeps the old head when weights change: its answers would not be those of the version that "
-            "they name. Use a model that shares nothing, or policy.engine = in_process"
+            "they name. Use a model that shares nothing, train an adapter (learner.lora_rank), or set policy.engine to in_process"
         )

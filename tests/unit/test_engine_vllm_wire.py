@@ -338,6 +338,7 @@ def test_a_model_whose_head_would_stay_old_is_refused_on_the_build_for_cpus(
     with pytest.raises(SettingsError, match="keeps the old head"):
         require_policy_servers(Settings.model_validate(served))
     require_policy_servers(Settings.model_validate(served | {"vllm": {"python": str(python)}}))
+    require_policy_servers(Settings.model_validate(served | {"learner": {"lora_rank": 4}}))
     require_policy_servers(Settings())
     monkeypatch.setattr(app.vllm_python, "OWN_PYTHON", tmp_path / "nowhere")
     with pytest.raises(SettingsError, match="make vllm"):
