@@ -205,7 +205,7 @@
   }
   let last = 0;
   for (const { element, line } of flat) {
-    const number = numbers.get(element);
+    const number = labels.has(element) ? numbers.get(element) : 0;
     if (number > last) line.id = last = number;
   }
   return flat.map(({ line }) => line);

@@ -6,6 +6,7 @@ system goes on: it is tried again after `AGAIN_S`, unless there is nobody left t
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
@@ -30,7 +31,7 @@ async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> Async
     session = Session()
     tasks = asyncio.TaskGroup()
     await tasks.__aenter__()
-    watching = tasks.create_task(_tell(handle, say, session))
+    watching = tasks.create_task(_tell(handle, say, session, time.time_ns()))
     try:
         yield
     finally:
@@ -42,7 +43,7 @@ async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> Async
             await tasks.__aexit__(None, None, None)  # an error of the block is no error of a group
 
 
-async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session) -> None:
+async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session, since_ns: int) -> None:
     loop = asyncio.get_running_loop()
 
     def told(line: str) -> None:
@@ -62,7 +63,7 @@ async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session)
                 lambda message: told(message.line),
                 name=NAME,
                 begin="start",
-                only_new=True,
+                new_since_ns=since_ns,
             )
         except Exception as error:  # of ours or not: training does not end because nobody watches it
             trouble = _words(error)

@@ -23,6 +23,8 @@ from app.attach.target import Attached
 from app.going_on import works_on
 from app.runs import RunHandle
 from core.errors import BrokerUnreachable
+from events.codec import decode_envelope
+from events.log import EventLog
 
 NAME = "alerts"
 TARGET = "app.alerts.rules:AlertFold"
@@ -120,13 +122,14 @@ async def watch_alerts(
     *,
     name: str = NAME,
     begin: str = "live",
-    only_new: bool = False,
+    new_since_ns: int | None = None,
     webhook: str = "",
     look_s: float = LOOK_S,
 ) -> int:
     """Watch until the session is stopped; returns the position reached. `name`: what was told is known under it.
 
-    `only_new`: what the log holds when it is watched under this name for the first time is folded, but nobody is told of it.
+    `new_since_ns`: what was recorded before, and watched under this name for the first time, is folded, but nobody is told
+    of it; None: everything is told.
 
     Raises:
         AlreadyAttached: somebody watches this run.
@@ -142,9 +145,11 @@ async def watch_alerts(
     attachment = Attachment(target=TARGET, name=name, begin=begin)
     over = asyncio.Event()
     try:
-        if only_new and not await asyncio.to_thread(_watched_before, store, incidents, handle.name, name):
+        if new_since_ns is not None and not await asyncio.to_thread(
+            _watched_before, store, incidents, handle.name, name
+        ):
             async with handle.connect_log("reader") as log:
-                past = (await log.identity()).last
+                past = await _last_before(log, new_since_ns)
             await asyncio.to_thread(incidents.pass_over, past)
         async with asyncio.TaskGroup() as group:
             group.create_task(looking.until(over, look_s))
@@ -154,6 +159,19 @@ async def watch_alerts(
     finally:
         store.close()
     return report.position
+
+
+async def _last_before(log: EventLog, time_ns: int) -> int:
+    """The last position that was recorded by then, by its producer's clock: the log may have been out of reach since."""
+    low, high = 0, (await log.identity()).last
+    while low < high:
+        middle = (low + high + 1) // 2
+        stored = await log.read(after=middle - 1, limit=1)
+        if stored and decode_envelope(stored[0]).occurred_ns <= time_ns:
+            low = middle
+        else:
+            high = middle - 1
+    return low
 
 
 def lags_of(rows: Sequence[ConsumerRow]) -> Lags:

@@ -470,6 +470,26 @@ async def test_a_fall_that_was_past_when_a_start_first_watched_is_told_to_nobody
     assert line.startswith("over · success is back: ")
 
 
+async def test_what_happened_before_the_log_was_first_reached_is_told_if_it_came_after_the_start(
+    tmp_path: Path,
+) -> None:
+    handle = await make_home(tmp_path / "home", lived(OLD[:200]))
+    started_ns = time.time_ns()
+    await live_on(handle, OLD[:200], "-" * 30)
+
+    async def told(name: str, since_ns: int) -> list[str]:
+        session, said = Session(), list[Message]()
+        session.on_progress = lambda position: session.stop.set() if position >= 230 * 4 else None
+        async with asyncio.timeout(120):
+            await watch_alerts(
+                handle, Thresholds(), session, said.append, name=name, begin="start", new_since_ns=since_ns
+            )
+        return [message.text[:13] for message in said]
+
+    assert await told("first", started_ns) == ["success falls"]
+    assert await told("second", time.time_ns()) == [], "that was past"
+
+
 async def test_whoever_cannot_be_told_ends_nothing_and_is_told_at_the_next_start(tmp_path: Path) -> None:
     handle = await make_home(tmp_path / "home", lived(OLD[:200]))
     heard = Heard()
