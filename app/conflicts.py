@@ -85,6 +85,14 @@ def _algorithm_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"learner.phase_window = {list(learner.phase_window)} holds nothing: its lower bound comes first"
         )
+    if learner.phase_demonstrations and (
+        learner.algorithm not in PHASED or learner.phase_replay == "off" or not curriculum.demonstrations
+    ):
+        found.append(
+            f"learner.phase_demonstrations replays demonstrations beside a phase's episodes: it needs an algorithm that learns in "
+            f"phases (learner.algorithm = {learner.algorithm!r}), learner.phase_replay = 'successes' or 'all' (it is "
+            f"{learner.phase_replay!r}) and curriculum.demonstrations (they are {curriculum.demonstrations})"
+        )
     if 0 < learner.dual_clip <= 1:
         found.append(
             f"learner.dual_clip = {learner.dual_clip:g} must be above 1, or 0 for none: below, every failure would be cut"

@@ -254,6 +254,9 @@ class LearnerSettings(ComputingSettings):
     """Whether the critic is trained on what is replayed, too (WebRL's ablation: on the phase's episodes alone)."""
     phase_replay: Literal["off", "successes", "all"] = "off"
     """Which episodes of earlier phases are replayed: of each task its first success, or its first failure, too."""
+    phase_demonstrations: bool = False
+    """Whether demonstrations that succeeded count as successes of earlier phases, so that the first one replays, too (as WebRL was
+    released)."""
     phase_memory: Count = 512
     """Episodes of earlier phases remembered for replay, the latest ones."""
     phase_replay_ratio: Annotated[float, Field(gt=0)] = 2.0

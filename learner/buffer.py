@@ -44,10 +44,11 @@ from events.catalogue import (
 from events.envelope import Recorded
 from events.registry import BY_CLASS
 from learner.batches import take_plan, take_release, take_update, take_weights
-from learner.episodes import Episode, Group, Sample
+from learner.episodes import DEMONSTRATION, Episode, Group, Sample
 from learner.hindsight import collect, leave_behind, take_relabels
 from learner.lessons import await_lesson, forget_lesson, forget_lessons, take_lesson, take_lesson_verdict
 from learner.outcomes import await_outcome, forget_awaited, forget_outcomes, take_outcome
+from learner.phases import store_demonstration
 from learner.planners import wanted
 from learner.settling import drop, forget_settled, remember, resolve
 from learner.state import BufferState
@@ -180,7 +181,7 @@ def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
 
 def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
     state.requests += 1
-    state.shown += fact.origin == "demonstration" and fact.attempt == 0
+    state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
     await_outcome(state.outcomes, fact, state.settings.learner, at=recorded.position)
     await_lesson(state.lessons, fact, state.settings.learner, at=recorded.position)
     forget_settled(state)
@@ -277,6 +278,7 @@ def _weigh(state: BufferState, episode: Episode) -> None:
     """The training judge has spoken about an episode."""
     if not episode.decided:
         episode.samples = []
+    store_demonstration(state, episode)
     resolve(state, episode)
 
 

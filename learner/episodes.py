@@ -10,6 +10,9 @@ from core.settings import LearnerSettings
 from events.catalogue.episode import ShownPicture
 from events.envelope import BlobRef
 
+DEMONSTRATION = "demonstration"
+"""The origin of an episode that somebody shows."""
+
 
 class Sample(msgspec.Struct, frozen=True, kw_only=True):
     """One step as it is trained on. Invariant 4: the arrays are the recorded ones, untouched."""

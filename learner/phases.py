@@ -11,7 +11,7 @@ from typing import NamedTuple
 from core.phases import PHASED, in_window
 from core.seeds import derive_seed
 from core.settings import LearnerSettings
-from learner.episodes import Episode, Sample
+from learner.episodes import DEMONSTRATION, Episode, Sample
 from learner.state import BufferState
 
 
@@ -46,8 +46,20 @@ def _is_usable(episode: Episode) -> bool:
     return episode.origin == "online" and episode.decided and bool(episode.samples)
 
 
+def replays_demonstrations(learner: LearnerSettings) -> bool:
+    """Whether demonstrations are of use to phases."""
+    return learner.algorithm in PHASED and learner.phase_replay != "off" and learner.phase_demonstrations
+
+
+def store_demonstration(state: BufferState, episode: Episode) -> None:
+    """Remember one that succeeded as if an earlier phase had played it. Whatever imitates it goes on with its own."""
+    shown = episode.origin == DEMONSTRATION and episode.decided and episode.succeeded and episode.samples
+    if shown and replays_demonstrations(state.settings.learner):
+        store_earlier(state, episode)
+
+
 def store_earlier(state: BufferState, episode: Episode) -> None:
-    """Remember what a phase trained on, for replay in later ones: of each task its first success, or first failure, too."""
+    """Remember an episode for replay in later phases: of each task its first success, or first failure, too."""
     learner = state.settings.learner
     if learner.phase_replay == "off" or not (episode.succeeded or learner.phase_replay == "all"):
         return

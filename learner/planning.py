@@ -23,7 +23,7 @@ def sweep(state: BufferState, settings: Settings) -> list[SamplesSwept]:
 
     - `late`: it ended after its group had been used up.
     - `undecided`: the training judge could not tell. `empty`: it ended without a step.
-    - `past`: a demonstration that only the cloning at the beginning had a use for.
+    - `past`: a demonstration that only the cloning at the beginning had a use for, or that phases remember apart.
     - what the algorithm's planner gives up: `stale`, `agreed`, `alone`, `unsuccessful` (see `learner.planners`).
 
     Swept at once and not when the next batch is full, so that what became of an episode can be read at any time and a

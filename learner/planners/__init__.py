@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from core.phases import PHASED
 from core.settings import LearnerSettings
 from core.states import CRITIC, ORM, RELABELER
+from learner.episodes import DEMONSTRATION
 from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
 from learner.planners.filtered import Filtered
@@ -21,12 +22,12 @@ from learner.planners.phases import CriticOfPhase, Phases
 from learner.planners.successes import Successes
 from learner.state import BufferState
 
-BEFORE = Imitation("sft", origins=frozenset({"demonstration"}))
+BEFORE = Imitation("sft", origins=frozenset({DEMONSTRATION}))
 """What a run with `learner.cloning_updates` begins with."""
 _OF_POLICY: tuple[Planner, ...] = (
     Groups(),
     Hindsight(),
-    Imitation("cloning", origins=frozenset({"demonstration", "online"})),
+    Imitation("cloning", origins=frozenset({DEMONSTRATION, "online"})),
     BEFORE,
     Filtered(),
     Successes(),

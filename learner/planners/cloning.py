@@ -8,12 +8,10 @@ from core.seeds import derive_seed
 from core.settings import LearnerSettings, Settings
 from core.states import POLICY
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode
+from learner.episodes import DEMONSTRATION, Episode
 from learner.planners.base import Entry, as_fact, clones_before, cut, why_unusable
 from learner.settling import drop
 from learner.state import BufferState
-
-DEMONSTRATION = "demonstration"
 
 
 class Imitation:

@@ -12,7 +12,7 @@ from core.seeds import derive_seed
 from core.settings import LearnerSettings, Settings
 from core.states import POLICY
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode, Relabelled
+from learner.episodes import DEMONSTRATION, Episode, Relabelled
 from learner.hindsight import HSL, collected
 from learner.planners.base import Entry, as_fact, why_unusable
 from learner.settling import drop
@@ -27,7 +27,7 @@ class Hindsight:
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
         """What is relabelled, and what is demonstrated."""
-        return origin in ("online", "demonstration")
+        return origin in ("online", DEMONSTRATION)
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
         """`unsuccessful`: a demonstration of nothing. An episode of the run's own may fail: it waits for its relabels, unless
@@ -83,7 +83,7 @@ def _given(state: BufferState) -> list[Episode]:
     return [
         one
         for one in state.episodes.values()
-        if one.origin == "demonstration" and one.decided and one.succeeded and one.samples
+        if one.origin == DEMONSTRATION and one.decided and one.succeeded and one.samples
     ]
 
 

@@ -7,13 +7,12 @@ from core.seeds import derive_seed
 from core.settings import LearnerSettings, Settings
 from core.states import POLICY
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode
+from learner.episodes import DEMONSTRATION, Episode
 from learner.planners.base import Entry, as_fact, cut, too_old, why_unusable
 from learner.settling import drop
 from learner.state import BufferState
 
 PAIRS = "dpo"
-DEMONSTRATION = "demonstration"
 PREFERRED, OTHER = 1.0, -1.0
 """Planned advantages of a pair's two episodes."""
 

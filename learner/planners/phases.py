@@ -13,8 +13,16 @@ from core.seeds import derive_seed
 from core.settings import LearnerSettings, Settings
 from core.states import CRITIC, POLICY
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode
-from learner.phases import collected, in_phases, replayed, store_earlier, unscored, valued
+from learner.episodes import DEMONSTRATION, Episode
+from learner.phases import (
+    collected,
+    in_phases,
+    replayed,
+    replays_demonstrations,
+    store_earlier,
+    unscored,
+    valued,
+)
 from learner.planners.base import Entry, GivesNothingUp, as_fact, cut, why_unusable
 from learner.settling import drop
 from learner.state import BufferState
@@ -29,11 +37,13 @@ class Phases:
         self.name = name
 
     def wants(self, origin: str, settings: LearnerSettings) -> bool:
-        """What the policy has played."""
-        return origin == "online"
+        """What the policy has played, and demonstrations where phases replay them."""
+        return origin == "online" or (origin == DEMONSTRATION and replays_demonstrations(settings))
 
     def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
-        """Failures teach, too, and nothing is too old."""
+        """Failures teach, too, and nothing is too old. A demonstration is remembered apart from its verdict on."""
+        if episode.origin == DEMONSTRATION and episode.outcome in ("success", "failure"):
+            return "past" if episode.succeeded else "unsuccessful"
         return why_unusable(state, episode)
 
     def groups_swept(

@@ -248,12 +248,13 @@ class Plans(Check):
             )
 
     def _check_kept(self, event: Event, planned: dict[str, Any]) -> None:
-        """An episode of an earlier phase, of which some steps are trained on."""
+        """An episode of an earlier phase, or a demonstration, of which some steps are trained on."""
         name, kept, episode = planned["episode"], planned["kept"], self._episodes.find(planned["episode"])
         fits = len(kept) == planned["samples"] and set(kept) <= {0, 1} and any(kept)
         self.require(fits, event, f"steps of {name} that are trained on", planned["samples"], list(kept))
         if episode is not None and self._episodes.is_seen(episode):
-            self.require(episode.uses, event, f"it replays {name}, which was not used up before")
+            before = episode.uses or episode.origin == "demonstration"
+            self.require(before, event, f"it replays {name}, which was not used up before")
 
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
         """To the bit: they are computed alike on every machine."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from forged_log import audited
 from forging import all_of, forge, with_field
 from test_learner_loop import Killed, Watched, die, facts_of, kinds
 from training_story import (
@@ -34,6 +35,7 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
+from learner.planning import sweep
 from learner.verify import verify
 
 PHASED = {
@@ -264,3 +266,48 @@ async def test_another_score_than_the_policys_is_found_out(tmp_path: Path) -> No
     assert report.first_divergence is not None
     assert report.first_divergence.position == scored.position
     assert "perplexities" in report.first_divergence.expected
+
+
+async def shown_first(folder: Path, settings: Settings) -> Bench:
+    """Demonstrations, a failed one among them, and the episodes of two phases."""
+    made = await bench(folder, batches=0, settings=settings)
+    for reward in (1.0, 0.0, 1.0):
+        await tell(made.log, made.story.group(Member(reward, 2, origin="demonstration")))
+    for index in range(2 * settings.learner.phase_episodes):
+        await tell(made.log, made.story.group(Member(float(index % 2), 1 + index % 3)))
+    return made
+
+
+@pytest.mark.parametrize("cloning_updates", [0, 2])
+async def test_the_first_phase_replays_demonstrations_where_that_is_asked_for(
+    tmp_path: Path, cloning_updates: int
+) -> None:
+    settings = phased("webrl", phase_demonstrations=True, cloning_updates=cloning_updates, cloning_batch=2)
+    made = await shown_first(tmp_path, settings)
+    await learn(made, until=cloning_updates + 4)
+    plans = [one for one in await facts_of(made, BatchPlanned) if one.algorithm in ("webrl", "critic")]
+    replayed = [{one.episode for one in plan.episodes if one.kept is not None} for plan in plans]
+    good = {"ep_group_0_0", "ep_group_2_0"}
+    assert replayed[:2] == [good, good], "critic and policy, and nothing else is of an earlier phase"
+    assert replayed[3] == good | {"ep_group_4_0", "ep_group_6_0"}
+    assert not {one.episode for plan in plans for one in plan.episodes if one.kept is None} & good
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    assert not (await audited(made)).defects
+
+
+async def test_demonstrations_are_remembered_however_late_their_verdict_comes(tmp_path: Path) -> None:
+    made = await bench(tmp_path, batches=0, settings=phased("webrl", phase_demonstrations=True))
+    told = made.story.group(Member(1.0, 2, origin="demonstration"))
+    await tell(made.log, told[:-1])
+    assert not sweep(await folded(made.log), phased("webrl", phase_demonstrations=True))
+    await tell(made.log, told[-1:])
+    state = await folded(made.log)
+    assert [one.id for one in state.earlier.values()] == ["ep_group_0_0"]
+    assert [one.reason for one in sweep(state, state.settings)] == ["past"]
+
+
+async def test_demonstrations_are_not_replayed_unasked(tmp_path: Path) -> None:
+    made = await shown_first(tmp_path, phased("webrl", cloning_updates=2, cloning_batch=2))
+    await learn(made, until=4)
+    (plan,) = (one for one in await facts_of(made, BatchPlanned) if one.algorithm == "webrl")
+    assert all(one.kept is None for one in plan.episodes)

@@ -15,6 +15,11 @@ from core.settings import Settings
         ({"learner": {"relabeler_every": 8}}, "relabeler_every = 8 do not go together"),
         ({"relabeler": {"kind": "rules", "teacher": "rules"}}, "teaches nobody"),
         ({"evolution": {"valued_by": "orm"}}, "needs evolution.generator and learner.orm_every"),
+        ({"learner": {"phase_demonstrations": True}}, "needs an algorithm that learns in phases"),
+        (
+            {"learner": {"phase_demonstrations": True, "algorithm": "webrl", "phase_episodes": 8}},
+            "(they are 0)",
+        ),
     ],
 )
 def test_what_contradicts_itself_is_said(values: dict[str, Any], words: str) -> None:
