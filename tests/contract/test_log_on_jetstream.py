@@ -116,7 +116,9 @@ async def test_the_archiver_may_make_the_broker_forget_a_beginning_and_delete_no
     connection = await connect_as(broker, "archiver")
     log = await JetStreamLog.open(connection, jetstream_log.run, log_settings)
     following = jetstream_log.tail(after=0)
-    assert (await anext(following))[0].position == 1
+    taken = [stored.position for stored in await anext(following)]
+    while taken[-1] < 5:  # a batch is whatever has arrived by then
+        taken += [stored.position for stored in await anext(following)]
     await log.purge(until=3)
     assert [stored.position for stored in await log.read(after=0, limit=9)] == [4, 5]
     await fill(jetstream_log, log_settings, 1)
