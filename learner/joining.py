@@ -1,10 +1,15 @@
 """How the processes of a learner find each other: torchrun's environment, or that of a leader which starts its own.
 
-Every process knows its rank, how many there are, and the address of the store that all share (`RANK`, `LOCAL_RANK`,
+Every process knows its rank, how many there are, and the address of a store that all share (`RANK`, `LOCAL_RANK`,
 `WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`). Collectives on the CPU go by gloo, those on GPUs by NCCL.
+
+torchrun's store outlives the processes that it starts again, and still holds the addresses of those that ended: who
+joins by it waits for the dead. So it names only the store of the leader that lives, which is opened anew each time.
 """
 
 import os
+import socket
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import NamedTuple
@@ -14,6 +19,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from core.computing import Device
+from core.errors import HindcastError
 from core.models.arithmetic import device_for
 from learner.leading import Orders
 from learner.ranks import Together
@@ -40,6 +46,16 @@ class Place(NamedTuple):
 
 
 LOOPBACK = "127.0.0.1"
+LEADER = "hindcast leader"
+"""Under this key torchrun's store has the port of the leader's own, at the same host."""
+MEET_S = 300.0
+"""As long a leader is waited for; torch's own bound for the first."""
+CALL_S = 1.0
+"""One attempt to reach it, and the pause before the next."""
+
+
+class LeaderMissing(HindcastError):
+    """The leader of a learner's processes did not come up."""
 
 
 def place_in(environment: Mapping[str, str]) -> Place | None:
@@ -55,9 +71,39 @@ def open_store(size: int) -> TCPStore:
 
 
 def found_store(place: Place) -> TCPStore:
-    """The store that the environment names. torchrun keeps one itself; else the leader's is there already."""
+    """The store that the environment names: a leader's own; or, by torchrun's, that of the leader which lives now.
+
+    Raises:
+        LeaderMissing: none came up within `MEET_S`.
+
+    """
     host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
-    return TCPStore(host, port, place.size, is_master=False)
+    named = TCPStore(host, port, place.size, is_master=False)
+    if not dist.is_torchelastic_launched():
+        return named
+    if place.rank == 0:
+        own = open_store(place.size)
+        named.set(LEADER, str(own.port))
+        return own
+    return TCPStore(host, _living(host, named), place.size, is_master=False)
+
+
+def _living(host: str, named: TCPStore) -> int:
+    """The port of the leader that lives: one that has ended is not to be reached."""
+    until = time.monotonic() + MEET_S
+    while True:
+        port = int(named.get(LEADER))  # waits until one is named
+        try:
+            socket.create_connection((host, port), timeout=CALL_S).close()
+        except OSError as error:
+            if time.monotonic() > until:
+                raise LeaderMissing(
+                    f"the learner's first process could not be reached at {host}:{port} within {MEET_S:.0f} s ({error}): its "
+                    "own words say why it ended, or a firewall is between the machines; its port is a free one"
+                ) from error
+            time.sleep(CALL_S)
+        else:
+            return port
 
 
 @contextmanager

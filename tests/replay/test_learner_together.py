@@ -118,3 +118,16 @@ async def assert_in_shards(made: Bench) -> None:
         assert set(saved.parts) <= set(released)
         assert not any(map(made.blobs.has, saved.parts))
     assert all(map(made.blobs.has, newest.parts))
+
+
+def test_processes_that_torchrun_starts_again_meet_again(tmp_path: Path) -> None:
+    """Its store still holds the addresses of those that ended."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1", "--nproc-per-node", "2"]
+    torchrun += ["--max-restarts", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0"]
+    script = Path(__file__).parents[1] / "meeting_process.py"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*torchrun, str(script), str(tmp_path)], env=environment, timeout=240, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert [(tmp_path / rank).read_text() for rank in "01"] == ["6.0", "6.0"]
