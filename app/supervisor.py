@@ -184,7 +184,8 @@ class Supervisor:
 
     def idle(self) -> None:
         """There is nothing to keep alive: stay, since leaving would stop all the others."""
-        self.say("finished", "")
+        if not self.is_stopping():
+            self.say("finished", "")
         while not self.is_stopping():
             time.sleep(POLL_S)
 

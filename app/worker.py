@@ -127,10 +127,10 @@ async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]", at_wo
     working.cancel()
 
 
-def explain(error: BaseException, name: str) -> int:
-    """Say what a person can use, return the exit status."""
+def explain(error: BaseException, name: str, *, once: bool = False) -> int:
+    """Say what a person can use, return the exit status. `once`: nobody starts this again, it ends the whole system."""
     if isinstance(error, BaseExceptionGroup):
-        statuses = [explain(inner, name) for inner in error.exceptions]
+        statuses = [explain(inner, name, once=once) for inner in error.exceptions]
         return max(statuses, default=1)
     if isinstance(error, HindcastError):
         kind = type(error).__name__
@@ -141,7 +141,7 @@ def explain(error: BaseException, name: str) -> int:
         tell(style, name, str(error) if style.is_json else f"{kind}: {error}", error_type=kind)
         # a browser that worked before may work again; one that is missing at the very first start will not
         missing = isinstance(error, BrowserUnavailable) and os.environ.get(RESTARTS, "0") == "0"
-        if missing or isinstance(error, BEYOND_RESTART):
+        if once or missing or isinstance(error, BEYOND_RESTART):
             report_failure(home_folder(), name=name, message=str(error))
             return HOPELESS
         return 1
@@ -162,15 +162,14 @@ def main() -> int:
     home = home_folder()
     configure_logging(style_of(home), process=name, role=role, run=current_run(home))
     stop = asyncio.Event()
-    told = (
-        0 if role == "prepare" else STOPPED
-    )  # a child of the bus, which hears the same signals and decides itself
+    of_the_bus = role == "prepare"  # its child, which hears the same signals and decides itself
+    told = 0 if of_the_bus else STOPPED
     try:
         uvloop.run(work(role, name, stop))
     except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
         if isinstance(error, asyncio.CancelledError) and stop.is_set():
             return told
-        return explain(error, name)
+        return explain(error, name, once=of_the_bus)
     return told if stop.is_set() else 0
 
 

@@ -343,7 +343,7 @@ async def connect(
         await connection.close()
         raise BrokerUnreachable(
             f"the broker at {url} does not answer ({reason}), waited {timeout_s:g} s (log.connect_timeout_s). "
-            "Is it running? `hindcast start` starts one; `hindcast doctor` looks."
+            "Is it running? Where log.url is empty `hindcast start` starts one; `hindcast doctor` looks."
         ) from None
     except (BrokerDenied, asyncio.CancelledError):
         await connection.close()

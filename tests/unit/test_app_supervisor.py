@@ -13,10 +13,10 @@ import pytest
 from app import worker
 from app.configuration import resolve
 from app.launch import Launch, parse_until, require_reachable
-from app.processes import list_processes, pid_alive
+from app.processes import FAILURE, list_processes, pid_alive, read_json
 from app.revision import is_code_newer_than
 from app.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
-from core.errors import SettingsError, UnknownVersion
+from core.errors import BrokerUnreachable, SettingsError, UnknownVersion
 from core.operation import is_operational
 
 WAIT_S = 20.0
@@ -226,3 +226,15 @@ def test_a_fact_of_newer_code_starts_a_worker_again_only_where_that_code_is_inst
     source.write_text("")
     assert is_code_newer_than(source.stat().st_ctime - 1, tmp_path)
     assert not is_code_newer_than(source.stat().st_ctime, tmp_path)
+
+
+def test_what_ends_the_whole_system_is_what_a_start_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A broker that is away is waited for by those who are started again; who opens the run is not."""
+    monkeypatch.setenv("HINDCAST_HOME", str(tmp_path))
+    away = BrokerUnreachable("the broker at nats://127.0.0.1:1 does not answer")
+    assert worker.explain(away, "actor.1") == 1
+    assert read_json(tmp_path / FAILURE) is None
+    assert worker.explain(away, "bus.1", once=True) == HOPELESS
+    assert read_json(tmp_path / FAILURE) == {"name": "bus.1", "message": str(away)}
