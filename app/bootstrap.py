@@ -21,6 +21,7 @@ from app.store_site import control_token, store_address, watch_store
 from app.supervisor import home_folder
 from app.telemetry import exporting
 from app.worker import wait_for_bus
+from core.loading import loading
 from core.settings import Settings
 from events.joined import RunLog
 from events.publisher import Publisher
@@ -73,7 +74,8 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog,
 
 async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
     """Open the run; a child of the bus, done when that is done."""
-    from app.opening import open_log
+    with loading():
+        from app.opening import open_log
 
     home = home_folder()
     handle = open_run(home=home)
@@ -123,11 +125,12 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Play episodes in one browser with one policy engine."""
-    from actors.actor import run_actor
-    from actors.environments.browser import BrowserHost
-    from actors.environments.store.site import StoreSite
-    from app.policy_servers import opened_engine
-    from app.sites import sites_with
+    with loading():
+        from actors.actor import run_actor
+        from actors.environments.browser import BrowserHost
+        from actors.environments.store.site import StoreSite
+        from app.policy_servers import opened_engine
+        from app.sites import sites_with
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
@@ -208,8 +211,9 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Train; or help the learner that started this process, or whom torchrun made the leader."""
-    from app.companions import help_leader, train
-    from learner.joining import place_in
+    with loading():
+        from app.companions import help_leader, train
+        from learner.joining import place_in
 
     place = place_in(os.environ)
     if place is not None and place.rank > 0:

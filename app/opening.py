@@ -14,6 +14,7 @@ from app.runs import RunHandle
 from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
 from core.framing import chat_frame
+from core.loading import loading
 from core.models.folders import policy_folder
 from core.operation import is_operational
 from core.settings import ActorSettings, Settings
@@ -81,7 +82,8 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
 
 def _started(handle: RunHandle) -> RunStarted:
     # it loads transformers, which a run that goes on is spared
-    from core.models.policy import encode_weights, load_policy
+    with loading():
+        from core.models.policy import encode_weights, load_policy
 
     settings = handle.settings
     folder = policy_folder(settings.policy.base)

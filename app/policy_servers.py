@@ -19,6 +19,7 @@ from app.runs import RunHandle
 from app.supervisor import die_with_parent
 from app.vllm_python import server_python
 from core.errors import EngineFailed
+from core.loading import loading
 from core.models.folders import policy_folder
 from core.settings import Settings
 from core.vllm import VLLM
@@ -53,12 +54,14 @@ async def opened_engine(
     settings = handle.settings
     folder = policy_folder(settings.policy.base)
     if settings.policy.engine != VLLM:
-        from actors.engines.in_process import InProcessEngine
+        with loading():
+            from actors.engines.in_process import InProcessEngine
 
         async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
             yield engine
         return
-    from actors.engines.vllm.engine import VllmEngine
+    with loading():
+        from actors.engines.vllm.engine import VllmEngine
 
     run = await log_name(log)
 

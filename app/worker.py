@@ -33,6 +33,7 @@ from core.errors import (
     SettingsError,
     UnknownVersion,
 )
+from core.loading import loading
 
 BEGAN = time.time()
 """When this process read its code, in unix seconds."""
@@ -98,7 +99,8 @@ async def work(role: str, name: str, stop: asyncio.Event) -> None:
         EndedByItself: the role returned, though it has no goal it could have reached.
 
     """
-    from app.bootstrap import ROLES  # loads torch for some roles: after the arguments were looked at
+    with loading():
+        from app.bootstrap import ROLES
 
     loop = asyncio.get_running_loop()
     loop.set_default_executor(_Unawaited(thread_name_prefix=name))

@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 
 from app.interrupts import INTERRUPTED
 from core.errors import HindcastError
+from core.loading import loading
 from core.printable import printable
 
 
@@ -87,7 +88,9 @@ class _Loading(Mapping[str, Any]):
     def __getitem__(self, name: str) -> Any:
         """The command, of the type that typer makes."""
         whole = typer.Typer(add_completion=False, rich_markup_mode=None)
-        whole.add_typer(import_module(f"app.cli.{COMMANDS[name].module}").app)
+        with loading():
+            module = import_module(f"app.cli.{COMMANDS[name].module}")
+        whole.add_typer(module.app)
         return typer.main.get_group(whole).commands[name]
 
     def __contains__(self, name: object) -> bool:

@@ -10,6 +10,7 @@ from app.cli.bars import progress_bar, watched
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_text, say
 from app.sources import open_source
+from core.loading import loading
 from events.places import parse_place, position_of
 
 if TYPE_CHECKING:
@@ -48,7 +49,8 @@ def fork(
     Example: hindcast fork run-1 --at update=40 --name colder --set learner.kl_coefficient=0.1
     """
     parent, place = open_source(run), parse_place(at)
-    from app.forking import fork_run  # loads torch: only once it is needed
+    with loading():
+        from app.forking import fork_run  # loads torch: only once it is needed
 
     async def work() -> "Forked":
         async with parent.connect_log() as log:

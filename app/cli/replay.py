@@ -13,6 +13,7 @@ from app.cli.selecting import All, Episode, Episodes, Families, Origin, Seed, wa
 from app.replay.steps import EpisodeReplay, StepsReport, replay_steps
 from app.sources import open_source
 from core.errors import ReplayDiverged
+from core.loading import loading
 
 if TYPE_CHECKING:
     from app.replay.sampling import SamplingReport
@@ -89,7 +90,8 @@ def replay_sampling_of(
 
     Example: hindcast replay sampling run-1 --episodes 50 --json
     """
-    from app.replay.sampling import replay_sampling  # loads torch: only once it is needed
+    with loading():
+        from app.replay.sampling import replay_sampling  # loads torch: only once it is needed
 
     wanted = wanted_of(episode, episodes, every=every, family=family, origin=origin, seed=seed, usual=SAMPLE)
     with progress_bar(as_json=as_json) as bar:

@@ -12,6 +12,7 @@ from app.cli.options import PLACES, Json, SourceName
 from app.cli.output import print_fields, print_json, print_table, print_text
 from app.sources import Source, open_source
 from core.errors import NoSuchPlace, ReplayDiverged
+from core.loading import loading
 from events.log import EventLog
 from events.places import END, Place, parse_place, position_of
 
@@ -94,9 +95,10 @@ def verify_run(
 
 
 async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyReport":
-    from app.recomputers import Assignment, recomputing_processes  # loads torch: only once it is needed
-    from core.models.folders import policy_folder
-    from learner.verify import verify
+    with loading():
+        from app.recomputers import Assignment, recomputing_processes  # loads torch: only once it is needed
+        from core.models.folders import policy_folder
+        from learner.verify import verify
 
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(source.connect_log())
