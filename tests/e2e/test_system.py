@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 import pytest
+from run_witness import Witness
 from system import Home, settings
 
 from app.runs import open_run
@@ -53,7 +54,8 @@ def spine(tmp_path_factory: pytest.TempPathFactory) -> Spine:
     home = Home(tmp_path_factory.mktemp("home"))
     process = home.start("--run", "spine", *settings())
     try:
-        home.wait_for("three updates", lambda: updates(home) >= 3, timeout_s=400)
+        with Witness(home.folder, "spine") as witness:
+            home.wait_for("three updates", lambda: witness.count("update.applied") >= 3, timeout_s=400)
         second = home.run("start", "--run", "spine")
         pids = {name: home.pid(name) for name in ("bus.1", "actor.1", "learner.1")}
     finally:
