@@ -61,6 +61,11 @@ def holds(home: Home, run: str) -> None:
     report = home.json("verify", run, timeout_s=600)
     assert report["identical"], report["first_divergence"]
     assert report["updates"] == len(applied(home, run))
+    is_sound(home, run)
+
+
+def is_sound(home: Home, run: str) -> None:
+    """`holds`, but for the numbers."""
     assert home.json("audit", run, timeout_s=600)["defects"] == []
     assert home.json("rebuild", run, timeout_s=600)["identical"]
 
@@ -91,6 +96,7 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
     assert [fact.algorithm for fact in planned if fact.model == "policy"][:2] == ["sft", "hsl"]
     assert {fact.model for fact in facts if isinstance(fact, WeightsPublished)} == {"policy", "orm"}
     assert any(not fact.failure for fact in facts if isinstance(fact, EpisodeRelabeled))
+    is_sound(home, "h")
     learned = applied(home, "h")
     pairs = (
         "learner.algorithm=dpo",
@@ -107,7 +113,7 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
     first = next(f for f in facts_of(home, "d") if isinstance(f, BatchPlanned) and f.algorithm == "dpo")
     assert [one.advantage for one in first.episodes] == [1.0, -1.0]
     assert first.reference_version == first.version, "what learning in hindsight led to"
-    # its log begins as the parent's, to the end: what holds of it holds of the parent
+    # its log begins as the parent's, to the end: what is computed again for it is for the parent
     assert applied(home, "d")[: len(learned)] == learned
     holds(home, "d")
 
