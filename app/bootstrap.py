@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import structlog
 
 from actors.environments.base import TaskSource
-from app.evolving import inventing, valuer_of
+from app.evolving import asking, valuer_of
 from app.launch import read_launch
 from app.logs import LogStyle, configure_logging
 from app.places import PAGE_FILE, SITE_FILE, serve_again
@@ -107,7 +107,7 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     async with opened("curriculum", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
         goal = launch.until.get("episodes") if launch else None
-        async with inventing(handle.settings) as inventor:
+        async with asking(handle.settings) as (inventor, checker):
             ready("")
             await run_curriculum(
                 log=log,
@@ -120,6 +120,7 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
                 room_check=room_check(handle, log),
                 valuer=valuer_of(handle),
                 inventor=inventor,
+                checker=checker,
             )
 
 

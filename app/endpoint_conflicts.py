@@ -19,6 +19,8 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
         "judge.judges": bool({ENDPOINT, FUZZY} & set(settings.judge.judges)),
         "relabeler.kind": settings.relabeler.kind == ENDPOINT,
         "evolution.generator": settings.evolution.generator == ENDPOINT,
+        "evolution.feasibility": bool(settings.evolution.generator)
+        and settings.evolution.feasibility == ENDPOINT,
     }
     users = [name for name, asks in asking.items() if asks]
     if users and not (endpoint.base_url and endpoint.model):
@@ -55,10 +57,10 @@ def _invention_conflicts(settings: Settings) -> list[str]:
             f"evolution.generator = 'endpoint' invents tasks in words, which only a judge that reads can judge: judge.judges = "
             f"{list(settings.judge.judges)} must begin with {ENDPOINT} or {ORM}"
         )
-    if settings.evolution.feasibility != "none":
+    if settings.evolution.feasibility == "rules":
         found.append(
-            f"evolution.feasibility = {settings.evolution.feasibility!r} knows no goals in words and would reject every task of "
-            "evolution.generator = 'endpoint': set it to none"
+            "evolution.feasibility = 'rules' knows no goals in words and would reject every task of evolution.generator = "
+            "'endpoint': set it to endpoint, which asks a model, or to none"
         )
     return found
 

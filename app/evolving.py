@@ -1,8 +1,9 @@
-"""Who invents tasks for the curriculum and who values them, as a run's settings say."""
+"""Who invents tasks for the curriculum, who says whether they can be done and who values them, as a run's settings say."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
+from actors.curriculum.checking import Checker
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.valuing import Valuer
 from app.runs import RunHandle
@@ -14,10 +15,13 @@ from core.states import ORM
 
 
 @asynccontextmanager
-async def inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
-    """Who invents tasks in words, where the settings want that."""
-    if settings.evolution.generator != ENDPOINT:
-        yield None
+async def asking(settings: Settings) -> AsyncIterator[tuple[Inventor | None, Checker | None]]:
+    """Who invents tasks in words, where the settings want that, and who can be asked whether a task can be done.
+
+    The latter wherever there is an endpoint: `evolution.feasibility` may be changed while the run goes on.
+    """
+    if not (settings.evolution.generator and settings.endpoint.base_url and settings.endpoint.model):
+        yield None, None
         return
     from actors.endpoint.client import Endpoint
     from app.judges import MEMORY
@@ -25,7 +29,8 @@ async def inventing(settings: Settings) -> AsyncIterator[Inventor | None]:
     async with Endpoint(
         settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
     ) as endpoint:
-        yield Inventor(endpoint, run_seed=settings.run.seed)
+        invents = settings.evolution.generator == ENDPOINT
+        yield Inventor(endpoint, run_seed=settings.run.seed) if invents else None, Checker(endpoint)
 
 
 def valuer_of(handle: RunHandle) -> Valuer | None:

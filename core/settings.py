@@ -90,8 +90,9 @@ class EvolutionSettings(Section):
     """Least such value with which a task is admitted."""
     value_high: Annotated[float, Field(ge=0, le=1)] = 0.75
     """Highest such value."""
-    feasibility: Literal["rules", "none"] = "rules"
-    """Whether the site's own truth must show that the goal can be reached."""
+    feasibility: Literal["rules", "endpoint", "none"] = "rules"
+    """Who must say that a generated task can be done: the site's own truth; a model that is asked, which reads goals in words
+    too (`endpoint`); nobody."""
 
 
 class ScaffoldSettings(Section):

@@ -51,6 +51,7 @@ from events.catalogue import (
     StateValued,
     StepTaken,
     TaskAdmitted,
+    TaskChecked,
     TaskProposed,
     TaskRejected,
     UpdateApplied,
@@ -60,6 +61,7 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
+from events.catalogue.consulted import Consulted
 from events.catalogue.episode import Screenshot
 from events.catalogue.run import Fingerprint
 from events.catalogue.training import PlannedEpisode, SampleReport
@@ -183,6 +185,26 @@ class Tale:
             "curriculum.1",
             rejected.id,
             TaskProposed(task=rejected, source="generated", parents=(TASKS[0].id,)),
+        )
+        yield Told(
+            "curriculum.1",
+            rejected.id,
+            TaskChecked(
+                task_id=rejected.id,
+                feasible=True,
+                reason="such things are sold",
+                checker="endpoint/1 maker",
+                prompt=digest_hex(b"feasible"),
+                consulted=Consulted(
+                    model="maker",
+                    request=digest_hex(b"asked"),
+                    answer="YES",
+                    prompt_tokens=90,
+                    answer_tokens=9,
+                    cost_usd=0.001,
+                    tries=1,
+                ),
+            ),
         )
         yield Told(
             "curriculum.1", rejected.id, TaskRejected(task_id=rejected.id, reason="too easy", value=0.99)

@@ -1,7 +1,7 @@
 """What the curriculum does between phases: begin the next one, propose its tasks, decide on each.
 
     failed tasks ── generator ──> task.proposed ── critic, ORM ──> state.valued ── window, feasibility ──> task.admitted
-                                                                                                └──> task.rejected
+                                                                   task.checked ──────────┘     └──> task.rejected
 
 Reads the state and, for values, one page and one set of weights by digest. Everything it comes to is a fact, so a restart
 goes on after the last one that was appended.
@@ -13,17 +13,26 @@ from collections.abc import Mapping, Sequence
 import msgspec
 import structlog
 
-from actors.curriculum.generating import basis_of, embedded_candidates, undecided, verdict_on, wanted
+from actors.curriculum.checking import Checker
+from actors.curriculum.generating import (
+    basis_of,
+    embedded_candidates,
+    outside,
+    undecided,
+    verdict_on,
+    wanted,
+)
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.pool import Pool, family_of
 from actors.curriculum.state import CurriculumState
 from actors.curriculum.valuing import FirstState, Valuer
 from actors.environments.base import GoalSpace, TaskSource
+from core.endpoint import ENDPOINT
 from core.errors import BlobCorrupt, BlobMissing, ModelFileError, SettingsError
 from core.observation import Page
 from core.settings import Settings
 from core.task import Task
-from events.catalogue import PhaseStarted, StateValued
+from events.catalogue import PhaseStarted, StateValued, TaskChecked
 from events.envelope import BlobRef, Fact
 from storage.blobs import BlobStore
 
@@ -45,12 +54,14 @@ class Evolver:
         blobs: BlobStore,
         valuer: Valuer | None,
         inventor: Inventor | None = None,
+        checker: Checker | None = None,
     ) -> None:
         """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
 
-        `inventor` None: tasks are made from what the sites know.
+        `inventor` None: tasks are made from what the sites know; `checker` None: no model can be asked what can be done.
         """
         self._inventor = inventor
+        self._checker = checker
         self._settings = settings
         self._blobs = blobs
         self._valuer = valuer
@@ -116,22 +127,44 @@ class Evolver:
         """What becomes of candidates, and the values that it rests on."""
         phase, asked = state.phase or 0, self._settings.evolution.valued_by
         published = state.phases.ground.valuing(asked)
-        known = {task.id: state.phases.values.get(task.id) for task in waiting}
-        fresh = await self._values(state, [task for task in waiting if known[task.id] is None])
+        values, checks = state.phases.values, state.phases.checked
+        fresh = await self._values(state, [task for task in waiting if task.id not in values])
+        values = fresh | {task.id: values[task.id] for task in waiting if task.id in values}
+        said = await self._checks(state, [task for task in waiting if task.id not in checks], values)
         told: list[Told] = []
         for task in waiting:
-            value = known[task.id]
-            if value is None and task.id in fresh and published is not None:
-                value = fresh[task.id]
+            value = values.get(task.id)
+            if task.id in fresh and published is not None:
                 valued = StateValued(
-                    task_id=task.id, critic_version=published.version, value=value, model=asked
+                    task_id=task.id, critic_version=published.version, value=fresh[task.id], model=asked
                 )
                 told.append((valued, task.id))
+            if task.id in said:
+                told.append((said[task.id], task.id))
             fact = verdict_on(
-                task, value=value, phase=phase, settings=self._settings.evolution, spaces=self._spaces
+                task,
+                value=value,
+                checked=said.get(task.id) or checks.get(task.id),
+                phase=phase,
+                settings=self._settings.evolution,
+                spaces=self._spaces,
             )
             told.append((fact, task.id))
         return told
+
+    async def _checks(
+        self, state: CurriculumState, tasks: Sequence[Task], values: Mapping[str, float]
+    ) -> dict[str, TaskChecked]:
+        """What a model says of tasks by id, where one is to be asked: of those alone whose value is within the window."""
+        evolution = self._settings.evolution
+        if evolution.feasibility != ENDPOINT or self._checker is None:
+            return {}
+        hopeful = [task for task in tasks if not outside(values.get(task.id), evolution)]
+        pages, own = state.phases.ground.pages, state.phases.seeds
+        checked = await self._checker.check(
+            hopeful, own=own, page_of=lambda task: self._page(pages.get(family_of(task)))
+        )
+        return {fact.task_id: fact for fact in checked}
 
     async def _values(self, state: CurriculumState, tasks: Sequence[Task]) -> dict[str, float]:
         """Values of tasks by id; those whose first page nobody has seen yet are left out."""

@@ -13,10 +13,11 @@ from actors.curriculum.phases import meaning, wording
 from actors.curriculum.pool import family_of
 from actors.curriculum.state import CurriculumState
 from actors.environments.base import GoalSpace
+from core.endpoint import ENDPOINT
 from core.seeds import derive_seed
 from core.settings import EvolutionSettings
 from core.task import Task
-from events.catalogue import TaskAdmitted, TaskProposed, TaskRejected
+from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
 
 EMBEDDED = "embedded/1"
 CANDIDATES_PER_TASK = 4
@@ -25,8 +26,8 @@ CHUNK = 16
 """Proposed, or decided on, at a time."""
 DRAWS = 32
 """Draws for one candidate until it is new."""
-TOO_HARD, TOO_EASY, UNREACHABLE = "too hard", "too easy", "unreachable"
-"""Reasons of `task.rejected`; the last is followed by why."""
+TOO_HARD, TOO_EASY, UNREACHABLE, UNCHECKED = "too hard", "too easy", "unreachable", "unchecked"
+"""Reasons of `task.rejected`; the last two are followed by why."""
 
 
 def wanted(state: CurriculumState, settings: EvolutionSettings) -> int:
@@ -125,22 +126,45 @@ def _candidate(
     return None
 
 
+def outside(value: float | None, settings: EvolutionSettings) -> str:
+    """Why a value is not within the window; empty where it is, or where there is none."""
+    if value is None or settings.value_low <= value <= settings.value_high:
+        return ""
+    return TOO_EASY if value > settings.value_high else TOO_HARD
+
+
 def verdict_on(
     task: Task,
     *,
     value: float | None,
+    checked: TaskChecked | None,
     phase: int,
     settings: EvolutionSettings,
     spaces: Mapping[str, GoalSpace],
 ) -> TaskAdmitted | TaskRejected:
-    """What becomes of a candidate: first by the critic's value, where there is one, then by whether it can be done."""
-    if value is not None and not value >= settings.value_low:
-        return TaskRejected(task_id=task.id, reason=TOO_HARD, value=value)
-    if value is not None and not value <= settings.value_high:
-        return TaskRejected(task_id=task.id, reason=TOO_EASY, value=value)
-    if settings.feasibility == "rules":
-        space = spaces.get(task.environment)
-        why = f"{task.environment} cannot say whether" if space is None else space.why_unreachable(task)
-        if why:
-            return TaskRejected(task_id=task.id, reason=f"{UNREACHABLE}: {why}", value=value)
+    """What becomes of a candidate: first by the critic's value, where there is one, then by whether it can be done.
+
+    `checked`: what a model said about that, where one is to be asked.
+    """
+    why = outside(value, settings) or _infeasible(task, checked, settings, spaces)
+    if why:
+        return TaskRejected(task_id=task.id, reason=why, value=value)
     return TaskAdmitted(task_id=task.id, phase=phase, value=value)
+
+
+def _infeasible(
+    task: Task,
+    checked: TaskChecked | None,
+    settings: EvolutionSettings,
+    spaces: Mapping[str, GoalSpace],
+) -> str:
+    """Why a candidate cannot be done; empty where it can, or nobody is asked."""
+    if settings.feasibility == ENDPOINT:
+        if checked is None or checked.feasible is None:
+            return f"{UNCHECKED}: {checked.reason if checked else 'nobody was asked'}"
+        return "" if checked.feasible else f"{UNREACHABLE}: {checked.reason}"
+    if settings.feasibility == "none":
+        return ""
+    space = spaces.get(task.environment)
+    why = f"{task.environment} cannot say whether" if space is None else space.why_unreachable(task)
+    return f"{UNREACHABLE}: {why}" if why else ""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
+from actors.curriculum.checking import Checker
 from actors.curriculum.choice import demonstrated_pool
 from actors.curriculum.evolving import Evolver
 from actors.curriculum.inventing import Inventor
@@ -76,19 +77,26 @@ def _nobody_shows(pool: Pool, missing: int) -> str:
 
 
 def means_by(
-    *,
     sources: Mapping[str, TaskSource],
     demonstrators: Collection[tuple[str, str]],
     blobs: BlobStore,
+    *,
     valuer: Valuer | None,
     inventor: Inventor | None,
+    checker: Checker | None,
 ) -> MakeMeans:
     """Makes the means for any settings, as `pools` raises."""
 
     def make(settings: Settings) -> Means:
         pool, shown = pools(sources, demonstrators, settings)
         evolver = Evolver(
-            sources=sources, pool=pool, settings=settings, blobs=blobs, valuer=valuer, inventor=inventor
+            sources=sources,
+            pool=pool,
+            settings=settings,
+            blobs=blobs,
+            valuer=valuer,
+            inventor=inventor,
+            checker=checker,
         )
         return Means(pool=pool, demonstrable=shown, evolver=evolver)
 

@@ -15,7 +15,7 @@ import msgspec
 from core.ids import digest_hex
 from core.states import ORM
 from core.task import Task
-from events.catalogue import TaskProposed, WeightsPublished
+from events.catalogue import TaskChecked, TaskProposed, WeightsPublished
 from events.envelope import BlobRef
 
 FAILED_BELOW = 0.5
@@ -75,6 +75,8 @@ class Phases:
     """Ids of the tasks that were generated for it, in their order."""
     values: dict[str, float] = field(default_factory=dict)
     """Of those among them that were valued."""
+    checked: dict[str, TaskChecked] = field(default_factory=dict)
+    """What a model said of those among them that it was asked about."""
     generated: dict[str, Task] = field(default_factory=dict)
     """Every generated task by id, of all phases: the settings do not name them."""
     phase_of: dict[str, int] = field(default_factory=dict)
@@ -108,7 +110,7 @@ class Phases:
         self.ground = Ground(pages=dict(self.latest.pages), critic=self.latest.critic, orm=self.latest.orm)
         self.decided, self.planned, self.over = max(0, self.decided - episodes), False, False
         self.attempted, self.beyond = self.beyond, {}
-        self.candidates, self.values = [], {}
+        self.candidates, self.values, self.checked = [], {}, {}
 
     def propose(self, fact: TaskProposed) -> None:
         """A task was proposed."""

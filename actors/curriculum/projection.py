@@ -26,6 +26,7 @@ from events.catalogue import (
     StateValued,
     StepTaken,
     TaskAdmitted,
+    TaskChecked,
     TaskProposed,
     TaskRejected,
     UpdateApplied,
@@ -124,6 +125,8 @@ class CurriculumProjection:
                 state.rejected.add(fact.task_id)
             case StateValued() as fact:
                 state.phases.values[fact.task_id] = fact.value
+            case TaskChecked() as fact:
+                state.phases.checked[fact.task_id] = fact
             case PhaseStarted() as fact:
                 state.phase = fact.phase
                 state.phases.begin(episodes=self._phase_episodes)

@@ -22,6 +22,7 @@ from contextlib import aclosing
 
 import structlog
 
+from actors.curriculum.checking import Checker
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.keeping import Keeper
 from actors.curriculum.means import MakeMeans, Means, means_by, require_demonstrations
@@ -84,13 +85,14 @@ async def run_curriculum(
     demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
     valuer: Valuer | None = None,
     inventor: Inventor | None = None,
+    checker: Checker | None = None,
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
     `settings` are those that hold at the log's end; what `recipe.changed` says meanwhile is followed. `sources` are the
     environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with
     leases and nothing else; `room_check` None: there is always room; `valuer` None: generated tasks are not valued;
-    `inventor` None: they are made from what sites know.
+    `inventor` None: they are made from what sites know; `checker` None: no model is asked whether they can be done.
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
@@ -98,9 +100,7 @@ async def run_curriculum(
         BrokerUnreachable: what was appended does not come back within `log.append_timeout_s`.
 
     """
-    make_means = means_by(
-        sources=sources, demonstrators=demonstrators, blobs=blobs, valuer=valuer, inventor=inventor
-    )
+    make_means = means_by(sources, demonstrators, blobs, valuer=valuer, inventor=inventor, checker=checker)
     means = await asyncio.to_thread(make_means, settings)
     keeper = Keeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(

@@ -5,6 +5,7 @@ from events.catalogue.curriculum import (
     PhaseStarted,
     StateValued,
     TaskAdmitted,
+    TaskChecked,
     TaskProposed,
     TaskRejected,
 )
@@ -74,6 +75,7 @@ __all__ = [
     "StateValued",
     "StepTaken",
     "TaskAdmitted",
+    "TaskChecked",
     "TaskProposed",
     "TaskRejected",
     "UpdateApplied",

@@ -27,6 +27,21 @@ class TaskProposed(Fact, frozen=True, kw_only=True):
     """What asking for it cost; with the first task of an answer, None with the others."""
 
 
+@fact("task.checked", family="curriculum")
+class TaskChecked(Fact, frozen=True, kw_only=True):
+    """A model was asked whether a generated task can be done."""
+
+    task_id: str
+    feasible: bool | None
+    """None: it could not be asked, or would not say; `reason` has why."""
+    reason: str
+    checker: str
+    """`endpoint/1 MODEL`: the prompt's version and the model that was asked for."""
+    prompt: str
+    """sha256 of the text that asked."""
+    consulted: Consulted
+
+
 @fact("task.admitted", family="curriculum")
 class TaskAdmitted(Fact, frozen=True, kw_only=True):
     """A proposed task may be attempted."""

@@ -116,6 +116,7 @@ class Fold:
             "episode.relabeled": self.relabels.relabeled,
             "verdict.disputed": episodes.disputed,
             "task.proposed": tasks.proposed,
+            "task.checked": tasks.checked,
             "task.admitted": tasks.decided,
             "task.rejected": tasks.decided,
             "state.valued": tasks.decided,

@@ -57,6 +57,10 @@ class Tasks(Check):
         self._generated: dict[str, int] = {}
         """Task -> the phase that it was generated for."""
         self._values: dict[str, float] = {}
+        self._checked: dict[str, bool | None] = {}
+        """What a model said of generated tasks: whether they can be done."""
+        self._feasibility = ""
+        """`evolution.feasibility` of the settings, where the log has it."""
         self._window: dict[str, float] = {}
         """`value_low` and `value_high` of the settings, where the log has them."""
 
@@ -97,6 +101,15 @@ class Tasks(Check):
         """The settings of the run, or changes of them, name the window of values."""
         evolution = settings.get("evolution", {})
         self._window |= {name: evolution[name] for name in ("value_low", "value_high") if name in evolution}
+        self._feasibility = evolution.get("feasibility", self._feasibility)
+
+    def checked(self, event: Event) -> None:
+        """`task.checked`."""
+        task = event.payload["task_id"]
+        if task not in self._proposed and self._whole:
+            self.defect(event, f"the task {task} was never proposed")
+        self.consulted(event)
+        self._checked[task] = event.payload["feasible"]
 
     def decided(self, event: Event) -> None:
         """`task.admitted`, `task.rejected`, `state.valued`."""
@@ -126,6 +139,9 @@ class Tasks(Check):
             self.require(
                 phase == own, event, "it is admitted for another phase than it was made for", own, phase
             )
+            said = self._checked.get(task)
+            if self._feasibility == "endpoint" and self._whole:
+                self.require(said, event, "no model said that the task can be done", True, said)
         if value is not None and self._window:
             low, high = self._window.get("value_low", 0.0), self._window.get("value_high", 1.0)
             inside = low <= value <= high

@@ -372,7 +372,9 @@ def test_two_curricula_at_once_propose_nothing_twice() -> None:
 def test_the_borders_of_the_window_are_inside_it(value: float | None, reason: str | None) -> None:
     source = StoreTasks(settings_of().sites)
     task = source.task("buy", 0)
-    fact = verdict_on(task, value=value, phase=1, settings=EvolutionSettings(), spaces={"store": source})
+    fact = verdict_on(
+        task, value=value, checked=None, phase=1, settings=EvolutionSettings(), spaces={"store": source}
+    )
     if reason is None:
         assert fact == TaskAdmitted(task_id=task.id, phase=1, value=value)
     else:
@@ -384,13 +386,13 @@ def test_what_cannot_be_done_is_rejected_with_the_reason_unless_nobody_asks() ->
     source = StoreTasks(settings_of().sites)
     task = source.task("find_price", 0)
     task = msgspec.structs.replace(task, goal={**task.goal, "answer": "$0.01"})
-    asked = verdict_on(task, value=0.5, phase=1, settings=EvolutionSettings(), spaces={"store": source})
+    spaces = {"store": source}
+    asked = verdict_on(task, value=0.5, checked=None, phase=1, settings=EvolutionSettings(), spaces=spaces)
     assert isinstance(asked, TaskRejected)
     assert asked.reason.startswith("unreachable: ")
     assert asked.value == 0.5
-    free = verdict_on(
-        task, value=0.5, phase=1, settings=EvolutionSettings(feasibility="none"), spaces={"store": source}
-    )
+    nobody = EvolutionSettings(feasibility="none")
+    free = verdict_on(task, value=0.5, checked=None, phase=1, settings=nobody, spaces=spaces)
     assert isinstance(free, TaskAdmitted)
 
 

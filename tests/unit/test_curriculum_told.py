@@ -15,11 +15,14 @@ from events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     PhaseStarted,
+    RecipeChanged,
     StateValued,
     TaskAdmitted,
+    TaskChecked,
     TaskProposed,
     TaskRejected,
 )
+from events.catalogue.consulted import Consulted
 from events.envelope import Fact, Recorded
 from events.reader import read
 from storage.audit.audit import audit
@@ -43,6 +46,20 @@ def told() -> Bench:
         return bench
 
     return run_virtually(main())
+
+
+def checked(task: str, *, feasible: bool | None) -> TaskChecked:
+    consulted = Consulted(
+        model="m", request="0" * 64, answer="", prompt_tokens=1, answer_tokens=1, cost_usd=0.0, tries=1
+    )
+    return TaskChecked(
+        task_id=task,
+        feasible=feasible,
+        reason="so it looks",
+        checker="endpoint/1 m",
+        prompt="0" * 64,
+        consulted=consulted,
+    )
 
 
 def of_tasks(bench: Bench, *added: tuple[str, Fact]) -> list[Defect]:
@@ -102,6 +119,21 @@ def test_the_audit_finds_tasks_that_do_not_follow_from_the_log(told: Bench) -> N
     for added, what in cases:
         (defect,) = of_tasks(told, *(("curriculum.1", fact) for fact in added))
         assert what in defect.what
+
+
+def test_the_audit_wants_a_yes_where_a_model_is_to_be_asked(told: Bench) -> None:
+    proposal = fresh(told)
+    name = proposal.task.id
+    asks = RecipeChanged(author="a", reason="", changes={"evolution": {"feasibility": "endpoint"}})
+    admitted = TaskAdmitted(task_id=name, phase=1)
+    for answer in (None, False):
+        told_so = [] if answer is None else [checked(name, feasible=answer)]
+        (defect,) = of_tasks(told, *(("curriculum.1", fact) for fact in (asks, proposal, *told_so, admitted)))
+        assert "no model said that the task can be done" in defect.what
+    sound = (asks, proposal, checked(name, feasible=True), admitted)
+    assert of_tasks(told, *(("curriculum.1", fact) for fact in sound)) == []
+    (defect,) = of_tasks(told, ("curriculum.1", checked("task_0", feasible=True)))
+    assert "was never proposed" in defect.what
 
 
 @pytest.fixture

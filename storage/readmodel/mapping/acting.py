@@ -16,6 +16,7 @@ from events.catalogue import (
     StateValued,
     StepTaken,
     TaskAdmitted,
+    TaskChecked,
     TaskProposed,
     TaskRejected,
 )
@@ -68,8 +69,12 @@ def _task_admitted(_recorded: Recorded, fact: TaskAdmitted) -> Iterable[Operatio
 
 
 def _task_rejected(_recorded: Recorded, fact: TaskRejected) -> Iterable[Operation]:
-    values = {"state": "rejected", "reason": fact.reason, "value": finite(fact.value)}
+    values = {"state": "rejected", "reason": clean_text(fact.reason), "value": finite(fact.value)}
     return (Put("tasks", (fact.task_id,), values),)
+
+
+def _task_checked(_recorded: Recorded, fact: TaskChecked) -> Iterable[Operation]:
+    return (Put("tasks", (fact.task_id,), {"reason": clean_text(fact.reason)}),)
 
 
 def _state_valued(_recorded: Recorded, fact: StateValued) -> Iterable[Operation]:
@@ -266,6 +271,7 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
 
 ACTING: dict[type, Callable[..., Iterable[Operation]]] = {
     TaskProposed: _task_proposed,
+    TaskChecked: _task_checked,
     TaskAdmitted: _task_admitted,
     TaskRejected: _task_rejected,
     StateValued: _state_valued,

@@ -1,0 +1,142 @@
+"""Whether a generated task can be done, asked of a model: who is asked about what, what is made of the answer, what is kept."""
+
+import asyncio
+import json
+
+import msgspec
+import pytest
+from chat_server import Body, ChatServer, Reaction, chatting, fails, says
+from evolving_story import Bench, settings_of, state_of
+from virtual_time import run_virtually
+
+from actors.curriculum.checking import PROMPT, Checker
+from actors.curriculum.evolving import Evolver, Told
+from actors.curriculum.pool import configured_pool
+from actors.curriculum.state import CurriculumState
+from actors.endpoint.client import Endpoint
+from app.configuration import resolve
+from core.endpoint import EndpointSettings
+from core.errors import SettingsError
+from core.task import Task
+from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
+
+SETTINGS = settings_of(feasibility="endpoint")
+SAID = {
+    "Find a lamp.": {"reason": "Lamps are sold.", "feasible": "YES"},
+    "Fly to the moon.": {"reason": "A shop does not fly.", "feasible": "NO"},
+}
+
+
+def answers(body: Body) -> Reaction:
+    """By the task that is asked about; about any other there is no answer."""
+    question = body["messages"][1]["content"]
+    said = next((answer for words, answer in SAID.items() if f"<task>\n{words}\n</task>" in question), None)
+    return says(json.dumps(said)) if said else fails(500)
+
+
+@pytest.fixture
+def story() -> tuple[Bench, CurriculumState]:
+    """A run whose second phase has begun, with three candidates in words."""
+
+    async def main() -> tuple[Bench, CurriculumState]:
+        bench = Bench(settings_of())
+        await bench.until_second_phase()
+        return bench, await state_of(bench)
+
+    bench, state = run_virtually(main())
+    state.phase = 1
+    state.phases.begin(episodes=8)
+    parent = state.phases.seeds[0]
+    for words in (*SAID, "Read my mind."):
+        task = msgspec.structs.replace(parent, instruction=words, goal={"words": words})
+        proposed = TaskProposed(task=task, source="generated", parents=(parent.id,), phase=1)
+        state.proposed.add(task.id)
+        state.phases.propose(proposed)
+    return bench, state
+
+
+async def decide(server: ChatServer, bench: Bench, state: CurriculumState) -> list[Told]:
+    endpoint = EndpointSettings(base_url=server.base_url, model="reader", retries=0)
+    async with Endpoint(endpoint, environment={}) as asked:
+        evolver = Evolver(
+            sources=bench.sources,
+            pool=configured_pool(bench.sources, SETTINGS.curriculum),
+            settings=SETTINGS,
+            blobs=bench.blobs,
+            valuer=None,
+            checker=Checker(asked),
+        )
+        return await evolver.next_facts(state)
+
+
+def candidates(state: CurriculumState) -> list[Task]:
+    return [state.phases.generated[name] for name in state.phases.candidates]
+
+
+def test_what_a_model_calls_feasible_is_admitted_and_all_else_rejected_with_its_reason(
+    story: tuple[Bench, CurriculumState],
+) -> None:
+    bench, state = story
+    with chatting(answers) as server:
+        told = asyncio.run(decide(server, bench, state))
+    lamp, moon, mind = candidates(state)
+    assert [entity for _, entity in told] == [lamp.id, lamp.id, moon.id, moon.id, mind.id, mind.id]
+    checks = [fact for fact, _ in told if isinstance(fact, TaskChecked)]
+    assert [(fact.feasible, fact.checker) for fact in checks] == [
+        (True, "endpoint/1 reader"),
+        (False, "endpoint/1 reader"),
+        (None, "endpoint/1 reader"),
+    ]
+    assert all(fact.prompt == PROMPT.digest for fact in checks)
+    assert [fact.consulted.tries for fact in checks] == [1, 1, 1]
+    verdicts = [fact for fact, _ in told if not isinstance(fact, TaskChecked)]
+    assert verdicts[:2] == [
+        TaskAdmitted(task_id=lamp.id, phase=1),
+        TaskRejected(task_id=moon.id, reason="unreachable: A shop does not fly."),
+    ]
+    last = verdicts[2]
+    assert isinstance(last, TaskRejected)
+    assert last.reason.startswith("unchecked: outage: "), "who cannot be asked has not said yes"
+    question = server.asked[0]["messages"][1]["content"]
+    assert state.phases.seeds[0].instruction in question, "what the site itself asks for"
+    assert "page Store" in question, "the page that its family begins on"
+
+
+def test_what_the_log_holds_is_not_asked_again_nor_what_its_value_rules_out(
+    story: tuple[Bench, CurriculumState],
+) -> None:
+    bench, state = story
+    lamp, moon, mind = candidates(state)
+    with chatting(answers) as server:
+        before = asyncio.run(decide(server, bench, state))
+        # a crash right behind the first two answers: neither task was decided on
+        state.phases.checked |= {
+            fact.task_id: fact
+            for fact, _ in before
+            if isinstance(fact, TaskChecked) and fact.task_id != mind.id
+        }
+        state.phases.values[mind.id] = 0.99
+        server.asked.clear()
+        again = [fact for fact, _ in asyncio.run(decide(server, bench, state))]
+        assert server.asked == []
+    assert again == [
+        TaskAdmitted(task_id=lamp.id, phase=1),
+        TaskRejected(task_id=moon.id, reason="unreachable: A shop does not fly."),
+        TaskRejected(task_id=mind.id, reason="too easy", value=0.99),
+    ]
+    state.phases.begin(episodes=8)
+    assert state.phases.checked == {}, "a phase's own"
+
+
+WORDS = ["evolution.generator=endpoint", "evolution.feasibility=endpoint", "judge.judges=endpoint,rules"]
+SERVER = ["endpoint.base_url=http://h/v1", "endpoint.model=m"]
+
+
+def test_a_model_may_be_asked_about_tasks_in_words_and_about_varied_ones() -> None:
+    for generator in (WORDS, ["evolution.generator=embedded", "evolution.feasibility=endpoint"]):
+        settings = resolve(
+            environment={}, overrides=["learner.phase_episodes=8", *SERVER, *generator]
+        ).settings
+        assert settings.evolution.feasibility == "endpoint"
+        with pytest.raises(SettingsError, match=r"evolution.feasibility asks the endpoint"):
+            resolve(environment={}, overrides=["learner.phase_episodes=8", *generator])
