@@ -67,11 +67,14 @@ class Checker:
             _read,
             schema=SCHEMA,
         )
-        answered = isinstance(said, Answered)
+        if isinstance(said, Answered):
+            feasible, reason = said.value.feasible == "YES", said.value.reason
+        else:
+            feasible, reason = None, f"{said.trouble}: {said.reason}"
         return TaskChecked(
             task_id=task.id,
-            feasible=said.value.feasible == "YES" if answered else None,
-            reason=said.value.reason if answered else f"{said.trouble}: {said.reason}",
+            feasible=feasible,
+            reason=reason,
             checker=self.name,
             prompt=PROMPT.digest,
             consulted=said.consulted,
