@@ -8,6 +8,8 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
+
 from core.observation import Page
 
 EXCERPT = 160
@@ -63,7 +65,7 @@ RULES = (
         ),
     ),
 )
-"""Searched in every text of a page."""
+"""Searched in every text of a page, of its outline, too."""
 
 
 def suspicions(page: Page) -> list[str]:
@@ -98,3 +100,6 @@ def _texts(page: Page) -> Iterator[str]:
             yield node.value
         yield from node.options
         yield from node.attributes.values()
+    for element in () if page.outline is msgspec.UNSET else page.outline:
+        yield element.text
+        yield from element.attributes.values()

@@ -3,7 +3,7 @@
 // Kept: what touches the window and says something, can be clicked, or holds more than one thing that says something.
 // Labelled: the innermost of what can be clicked. What is labelled gets the number of the node that it is, or lies in, or
 // holds; where there is none, `describe` makes one. `nodes` and `elements` are changed in place.
-({ limits, nodes, elements, describe, cut }) => {
+({ limits, nodes, elements, describe, tagOf, cut }) => {
   const ATTRIBUTES = ["title", "value", "type", "placeholder", "selected", "data-value", "data-text", "data-testid",
     "data-label", "data-bbox", "data-status"];
   const TAGS = new Set(["INPUT", "TEXTAREA", "SELECT", "BUTTON", "A", "IFRAME", "VIDEO", "OBJECT", "EMBED", "DETAILS"]);
@@ -15,7 +15,7 @@
   // White space of any kind but no-break spaces, which that code meets as entities.
   const BREAKS = /[\t-\r\x1c-\x20\x85\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+/g;
   const plain = (text) => {
-    const folded = (text || "").replace(BREAKS, " ").trim();
+    const folded = (text || "").slice(0, limits.part).replace(BREAKS, " ").trim();
     return folded.length > limits.value ? Array.from(folded).slice(0, limits.value).join("") : folded;
   };
   const inWindow = ({ left, top, right, bottom }) => {
@@ -78,6 +78,19 @@
 
   // ---- which elements are kept --------------------------------------------------------------------------------------
   const labels = new Set(labelled);
+  // An element's own texts, up to its first child or all: together no more of them than of one text.
+  const ownTexts = (nodes, upToChild) => {
+    const texts = [];
+    let room = limits.part;
+    for (const node of nodes) {
+      if (room <= 0 || (upToChild && isRead(node))) break;
+      if (node.nodeType !== Node.TEXT_NODE) continue;
+      texts.push(node.data.slice(0, room));
+      room -= node.data.length;
+    }
+    return texts;
+  };
+  const isRead = (node) => node.nodeType === Node.ELEMENT_NODE && !["SCRIPT", "STYLE"].includes(node.tagName);
   const attributesOf = (element) => {
     const said = { "data-bbox": "" };
     for (const name of ATTRIBUTES) said[name] = element.getAttribute(name);
@@ -87,8 +100,8 @@
       said["data-bbox"] = `${left},${top},${Math.round(rect.right) - left},${Math.round(rect.bottom) - top}`;
     }
     if (element.hasChildNodes()) {
-      said["data-text"] = Array.from(element.childNodes).filter((node) => node.nodeType === Node.TEXT_NODE)
-        .map((node) => node.data.slice(0, limits.part).trim().replace(/\s{2,}/g, " ")).filter(Boolean).join(",");
+      said["data-text"] = ownTexts(element.childNodes, false).map((text) => text.trim().replace(/\s{2,}/g, " "))
+        .filter(Boolean).join(",");
     }
     const secret = element.tagName === "INPUT" && element.type === "password";
     if (element.tagName === "SELECT") {
@@ -116,39 +129,41 @@
     return x + width >= 0 && x <= innerWidth && y + height >= 0 && y <= innerHeight;
   };
   // `content` is what lies in an element after parsing: its children, or for an unclosed one its later siblings.
+  let looked = 0;
   const read = (element, content, inSelect, level) => {
     const attributes = attributesOf(element);
     const label = labels.has(element);
     const seen = element.getAttribute("aria-hidden") !== "true" && touches(attributes);
     const candidate = seen || label || (inSelect && element.tagName === "OPTION");
-    let text = "", before = true, speaking = 0;
+    const text = plain(ownTexts(content, true).join(""));
+    let speaking = 0;
     let inner = [];
     for (let index = 0; index < content.length; index += 1) {
       const node = content[index];
-      if (node.nodeType === Node.TEXT_NODE) { if (before) text += node.data.slice(0, limits.part); }
-      if (node.nodeType !== Node.ELEMENT_NODE || ["SCRIPT", "STYLE"].includes(node.tagName)) continue;
-      before = false;
-      if (level >= limits.depth) { cut(); break; }
+      if (!isRead(node)) continue;
+      looked += 1;
+      if (level >= limits.depth || looked > limits.elements) { cut(); break; }
       const unclosed = UNCLOSED.has(node.tagName);
       const within = node instanceof HTMLTemplateElement ? node.content : node;
       const child = read(node, unclosed ? content.slice(index + 1) : Array.from(within.childNodes),
         candidate && element.tagName === "SELECT", level + 1);
       if (child.speaks) speaking += 1;
-      inner = inner.concat(child.kept);
+      if (!inner.length) inner = child.kept;
+      else for (const one of child.kept) inner.push(one);
       if (unclosed) break;
     }
-    text = plain(text);
     const says = Boolean(text) || Object.keys(attributes).some((name) => name !== "data-bbox");
     const keep = candidate && (speaking > 1 || says || (label && seen));
     return { kept: keep ? [{ element, text, attributes, inner }] : inner, speaks: says || speaking > 0 };
   };
-  const kept = read(document.documentElement, Array.from(document.documentElement.childNodes), false, 0).kept;
+  const root = document.documentElement; // a script may have taken it away
+  const kept = root ? read(root, Array.from(root.childNodes), false, 0).kept : [];
 
   // ---- in document order, as long as there is room ------------------------------------------------------------------
   const flat = [];
   let room = limits.outlined;
   const flatten = ({ element, text, attributes, inner }, depth) => {
-    const tag = element.tagName.toLowerCase();
+    const tag = tagOf(element);
     room -= 2 * tag.length + text.length + Object.entries(attributes).join("").length + 20;
     if (room < 0) { cut(); return; }
     const line = { tag, attributes };

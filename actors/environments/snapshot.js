@@ -27,6 +27,12 @@ async (limits) => {
 
   const clean = (text) => (text || "").replace(/\s+/g, " ").trim();
   const cap = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
+  // `<li<a href=…>` is an element of that name: in a tag, what could not stand in markup is a line.
+  const ODD = /[\s\x1c-\x1f\x85<>&"']/g;
+  const tagOf = (element) => {
+    const tag = element.tagName.toLowerCase();
+    return tag.search(ODD) < 0 && tag.length <= 200 ? tag : tag.replace(ODD, "_").slice(0, 200);
+  };
   // What a page holds beyond the limits costs no more than what is within them: it is not even looked at.
   const part = (node) => node.data.slice(0, limits.part);
   const short = (element, length) => {
@@ -226,7 +232,7 @@ async (limits) => {
       if (hint) attributes.class = cap(hint, limits.attribute);
     }
 
-    const node = { kind, tag: control.tagName.toLowerCase(), text: cap(text, limits.text) };
+    const node = { kind, tag: tagOf(control), text: cap(text, limits.text) };
     if (kind === "checkbox" || kind === "radio") {
       node.checked = control.tagName === "INPUT" ? control.checked : control.getAttribute("aria-checked") === "true";
     } else if (kind === "select") {
@@ -343,8 +349,8 @@ async (limits) => {
 
   let outline;
   if (limits.outline) {
-    outline = notes.outline({ limits, nodes, elements,
-      describe: (element) => ({ kind: kindOf(element), tag: element.tagName.toLowerCase(),
+    outline = notes.outline({ limits, nodes, elements, tagOf,
+      describe: (element) => ({ kind: kindOf(element), tag: tagOf(element),
         text: cap(textOf(element, false) || given(element) || graphic(element), limits.text) }),
       cut: () => { truncated = true; } });
   }
@@ -358,5 +364,7 @@ async (limits) => {
     truncated,
     outline,
   };
-  return JSON.stringify({ opened, ended: notes.ended(), page });
+  // Half a letter, as a cut or a script may leave it, is none that can be written down.
+  const whole = (_, value) => (typeof value === "string" ? value.toWellFormed() : value);
+  return JSON.stringify({ opened, ended: notes.ended(), page }, whole);
 }

@@ -12,7 +12,7 @@ import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
 
 from actors.environments.browser import BrowserHost
-from actors.environments.snapshot import take_snapshot
+from actors.environments.snapshot import LIMITS, take_snapshot
 from core.action import Action
 from core.observation import Page
 from core.rendering import RENDERERS
@@ -79,3 +79,53 @@ async def test_the_rest_of_the_page_is_as_without_an_outline(host: BrowserHost, 
     assert b"outline" not in msgspec.msgpack.encode(plain)
     outlined = iter([(node.kind, node.text) for node in visit.page.nodes])
     assert all((node.kind, node.text) in outlined for node in plain.nodes)
+
+
+async def test_no_odd_name_and_no_half_letter_costs_an_episode(host: BrowserHost, site: PageSite) -> None:
+    async with visiting(host, site, "odd.html") as visit:
+        shown = RENDERERS["webrl/3"](visit.page)
+        assert '<li_a data-text="An element of this name" data-bbox="0,0,100,20">' in shown
+        assert '<button_b_ id="1" data-text="Press" data-bbox="0,30,100,20">' in shown
+        assert 'title="a letter: \ufffd"' in shown
+        assert "x\U0001f600\U0001f600 </p>" in shown
+        assert visit.page.nodes[-1].text == "x" * 198 + "\ufffd\u2026", "cut within a letter"
+
+
+async def test_an_outline_looks_at_no_more_than_a_snapshot_does(
+    host: BrowserHost, site: PageSite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with visiting(host, site, "outline.html") as visit:
+        window = visit.world._window
+        assert window is not None
+        page = window.tab.page
+        await page.evaluate(
+            """() => {
+                document.body.innerHTML = "<p>one</p>".repeat(40);
+                document.body.firstChild.title = "far".padStart(100);
+                document.body.append(..." a".repeat(100).match(/../g));
+            }"""
+        )
+        for name, limit in {"elements": 20, "part": 60}.items():
+            monkeypatch.setitem(LIMITS, name, limit)
+        found = (await take_snapshot(page, outline=True)).page
+        assert found is not None
+        assert found.truncated
+        assert isinstance(found.outline, tuple)
+        body = found.outline[1]
+        assert body.tag == "body"
+        assert body.attributes["data-text"] == ",".join("a" * 30)
+        inner = found.outline[2:]
+        assert [element.tag for element in inner] == ["p"] * 16, (
+            "head, two elements in it, and body count, too"
+        )
+        assert not any("title" in element.attributes for element in inner)
+
+
+async def test_a_page_that_takes_its_root_away_is_an_empty_one(host: BrowserHost, site: PageSite) -> None:
+    async with visiting(host, site, "outline.html") as visit:
+        window = visit.world._window
+        assert window is not None
+        await window.tab.page.evaluate("document.documentElement.remove()")
+        found = (await take_snapshot(window.tab.page, stay=True, outline=True)).page
+        assert found is not None
+        assert (found.nodes, found.outline) == ((), ())
