@@ -108,6 +108,7 @@ class Tasks(Check):
         task = event.payload["task_id"]
         if task not in self._proposed and self._whole:
             self.defect(event, f"the task {task} was never proposed")
+        self.require(task not in self._checked, event, f"the task {task} is checked again")
         self.consulted(event)
         self._checked[task] = event.payload["feasible"]
 

@@ -211,6 +211,8 @@ class TaskRow(msgspec.Struct, frozen=True, kw_only=True):
     value: float | None
     change: str | None
     """How it differs from the tasks it was made from."""
+    checked: str | None
+    """What a model said when it was asked whether it can be done; None: none was asked."""
     episodes: int
     success: Success
 

@@ -10,7 +10,7 @@ Only types that SQLite and PostgreSQL share. Structured values are JSON text wit
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
 from sqlalchemy import Text as AnyText
 
-SCHEMA_VERSION = 14
+SCHEMA_VERSION = 15
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -96,12 +96,13 @@ tasks = _versioned(
     "tasks",
     _text_key("task"),
     *_text("environment", "family", "instruction", "goal", "source", "parents", "state", "reason"),
-    *_text("generator", "change"),
+    *_text("generator", "change", "checked"),
     *_integer("seed", "max_steps", "phase"),
     *_real("value"),
 )
 """`state`: proposed, admitted, rejected, or unlisted for a task first seen in a request. `phase`: for which it was
-generated or admitted; `generator` and `change`: what made it and how it differs from its parents."""
+generated or admitted; `generator` and `change`: what made it and how it differs from its parents; `checked`:
+what a model said when it was asked whether the task can be done."""
 
 task_parents = _recorded(
     "task_parents",

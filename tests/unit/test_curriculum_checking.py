@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any
 
 import msgspec
 import pytest
@@ -12,6 +15,8 @@ from virtual_time import run_virtually
 from actors.curriculum.checking import PROMPT, Checker
 from actors.curriculum.evolving import Evolver, Told
 from actors.curriculum.pool import configured_pool
+from actors.curriculum.projection import CurriculumProjection
+from actors.curriculum.snapshots import curriculum_kind
 from actors.curriculum.state import CurriculumState
 from actors.endpoint.client import Endpoint
 from app.configuration import resolve
@@ -19,6 +24,8 @@ from core.endpoint import EndpointSettings
 from core.errors import SettingsError
 from core.task import Task
 from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
+from events.envelope import Envelope, Fact, Recorded
+from events.registry import BY_CLASS
 
 SETTINGS = settings_of(feasibility="endpoint")
 SAID = {
@@ -55,18 +62,25 @@ def story() -> tuple[Bench, CurriculumState]:
     return bench, state
 
 
+def asking(server: ChatServer) -> Endpoint:
+    settings = EndpointSettings(base_url=server.base_url, model="reader", retries=0)
+    return Endpoint(settings, environment={})
+
+
+def evolver_of(bench: Bench, endpoint: Endpoint) -> Evolver:
+    return Evolver(
+        sources=bench.sources,
+        pool=configured_pool(bench.sources, SETTINGS.curriculum),
+        settings=SETTINGS,
+        blobs=bench.blobs,
+        valuer=None,
+        checker=Checker(endpoint),
+    )
+
+
 async def decide(server: ChatServer, bench: Bench, state: CurriculumState) -> list[Told]:
-    endpoint = EndpointSettings(base_url=server.base_url, model="reader", retries=0)
-    async with Endpoint(endpoint, environment={}) as asked:
-        evolver = Evolver(
-            sources=bench.sources,
-            pool=configured_pool(bench.sources, SETTINGS.curriculum),
-            settings=SETTINGS,
-            blobs=bench.blobs,
-            valuer=None,
-            checker=Checker(asked),
-        )
-        return await evolver.next_facts(state)
+    async with asking(server) as endpoint:
+        return await evolver_of(bench, endpoint).next_facts(state)
 
 
 def candidates(state: CurriculumState) -> list[Task]:
@@ -126,6 +140,137 @@ def test_what_the_log_holds_is_not_asked_again_nor_what_its_value_rules_out(
     ]
     state.phases.begin(episodes=8)
     assert state.phases.checked == {}, "a phase's own"
+
+
+def folded(state: CurriculumState, facts: Sequence[Fact]) -> CurriculumState:
+    """The state after these facts."""
+    projection, state = CurriculumProjection.under(SETTINGS), deepcopy(state)
+    for fact in facts:
+        kind, last = BY_CLASS[type(fact)], state.position
+        envelope = Envelope(
+            id=f"{last + 1}",
+            type=kind.name,
+            version=kind.version,
+            run="r",
+            entity="e",
+            ordinal=0,
+            causation=None,
+            correlation=None,
+            producer="curriculum.1",
+            incarnation="1",
+            producer_seq=last,
+            prev_hash=b"",
+            occurred_ns=last,
+            policy_version=None,
+            code_rev="",
+            payload=msgspec.Raw(b"\x80"),
+        )
+        state = projection.apply(state, Recorded(last + 1, envelope, fact, bytes(32)))
+    return state
+
+
+async def to_the_end(
+    endpoint: Endpoint, bench: Bench, state: CurriculumState, before: Sequence[Fact] = ()
+) -> list[Any]:
+    """All facts about the phase's tasks, those from `before` included, until nothing is left to decide."""
+    facts, evolver = list(before), evolver_of(bench, endpoint)
+    state = folded(state, before)
+    while told := await evolver.next_facts(state):
+        new = [fact for fact, _ in told]
+        facts += new
+        state = folded(state, new)
+    return facts
+
+
+def of(facts: Sequence[Any], kind: type[Fact]) -> dict[str, Any]:
+    found = {fact.task_id: fact for fact in facts if isinstance(fact, kind)}
+    assert len(found) == sum(isinstance(fact, kind) for fact in facts), "once each"
+    return found
+
+
+def proposed(facts: Sequence[Any]) -> dict[str, Task]:
+    return {fact.task.id: fact.task for fact in facts if isinstance(fact, TaskProposed)}
+
+
+def by_sum(body: Body) -> Reaction:
+    """What a model might say of any task: follows from the question alone."""
+    said = "NO" if sum(body["messages"][1]["content"].encode()) % 2 else "YES"
+    return says(json.dumps({"reason": "so it looks", "feasible": said}))
+
+
+def test_a_curriculum_that_dies_after_any_event_decides_the_same_and_asks_about_no_task_twice(
+    story: tuple[Bench, CurriculumState],
+) -> None:
+    bench, state = story
+
+    async def main(server: ChatServer) -> list[Any]:
+        async with asking(server) as endpoint:
+            facts = await to_the_end(endpoint, bench, state)
+            checks = of(facts, TaskChecked)
+            assert len(server.asked) == len(checks)
+            for count in range(len(facts)):
+                server.asked.clear()
+                again = await to_the_end(endpoint, bench, state, facts[:count])
+                assert proposed(again) == proposed(facts)
+                assert of(again, TaskAdmitted) == of(facts, TaskAdmitted)
+                assert of(again, TaskRejected) == of(facts, TaskRejected)
+                assert len(server.asked) == len(checks) - len(of(facts[:count], TaskChecked))
+        return facts
+
+    with chatting(by_sum) as server:
+        facts = asyncio.run(main(server))
+    checks = of(facts, TaskChecked)
+    assert set(checks) == set(proposed(facts)) | set(state.phases.candidates)
+    assert {fact.feasible for fact in checks.values()} == {True, False}
+    after = folded(state, facts)
+    assert after.phases.checked == checks
+    kind = curriculum_kind(SETTINGS)
+    assert kind.decode(kind.encode(after)) == after, "a snapshot holds the answers"
+
+
+@pytest.mark.parametrize(
+    ("reaction", "why"),
+    [
+        (says(None, refusal="no"), "unchecked: refusal: "),
+        (fails(401), "unchecked: rejected: "),
+        (says(json.dumps({"reason": "?", "feasible": "MAYBE"})), "unchecked: malformed: "),
+    ],
+)
+def test_no_task_is_lost_where_no_answer_comes(
+    story: tuple[Bench, CurriculumState], reaction: Reaction, why: str
+) -> None:
+    bench, state = story
+
+    async def main(server: ChatServer) -> list[Any]:
+        async with asking(server) as endpoint:
+            return await to_the_end(endpoint, bench, state)
+
+    with chatting(lambda _: reaction) as server:
+        facts = asyncio.run(main(server))
+    rejected = of(facts, TaskRejected)
+    assert set(rejected) == set(of(facts, TaskChecked)) == set(proposed(facts)) | set(state.phases.candidates)
+    assert all(fact.reason.startswith(why) for fact in rejected.values())
+
+
+def test_an_answer_without_its_form_is_asked_for_once_more_and_both_are_counted(
+    story: tuple[Bench, CurriculumState],
+) -> None:
+    bench, state = story
+    seen: set[str] = set()
+
+    def rule(body: Body) -> Reaction:
+        question = body["messages"][1]["content"]
+        if question in seen:
+            return by_sum(body)
+        seen.add(question)
+        return says("It can be done.")
+
+    with chatting(rule) as server:
+        told = asyncio.run(decide(server, bench, state))
+    checks = of([fact for fact, _ in told], TaskChecked)
+    assert len(checks) == 3
+    assert None not in {fact.feasible for fact in checks.values()}
+    assert {(fact.consulted.tries, fact.consulted.prompt_tokens) for fact in checks.values()} == {(2, 200)}
 
 
 WORDS = ["evolution.generator=endpoint", "evolution.feasibility=endpoint", "judge.judges=endpoint,rules"]

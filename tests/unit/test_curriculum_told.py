@@ -134,6 +134,8 @@ def test_the_audit_wants_a_yes_where_a_model_is_to_be_asked(told: Bench) -> None
     assert of_tasks(told, *(("curriculum.1", fact) for fact in sound)) == []
     (defect,) = of_tasks(told, ("curriculum.1", checked("task_0", feasible=True)))
     assert "was never proposed" in defect.what
+    (defect,) = of_tasks(told, *(("curriculum.1", fact) for fact in (*sound[:3], sound[2], admitted)))
+    assert f"the task {name} is checked again" in defect.what
 
 
 @pytest.fixture

@@ -232,6 +232,13 @@ def test_tasks_carry_their_attempts_and_success(asked: Connection, recordeds: li
     )
 
 
+def test_a_task_says_what_a_model_said_of_it_beside_why_it_was_rejected(asked: Connection) -> None:
+    rows = list_tasks(asked, limit=1000)
+    (row,) = [row for row in rows if row.state == "rejected"]
+    assert (row.checked, row.reason) == ("feasible: such things are sold", "too easy")
+    assert {row.checked for row in rows if row.state == "admitted"} == {None}
+
+
 def test_policies_say_who_samples_from_them_and_whether_their_weights_are_kept(asked: Connection) -> None:
     policies = list_policies(asked)
     assert [policy.version for policy in policies] == list(range(len(policies) - 1, -1, -1))

@@ -140,7 +140,7 @@ def _tasks(asked: Asked, refs: Sequence[Ref]) -> Described:
     named = dict(asked.connection.execute(first).all())
     rows = asked.rows(select(tasks).where(asked.holds(tasks), tasks.c.task.in_(ids)))
     names = ("environment", "family", "seed", "instruction", "source", "state", "reason", "phase", "value")
-    made = ("generator", "change")
+    made = ("generator", "change", "checked")
     return {
         Ref("task", (row["task"],)): Node(
             kind="task", id=row["task"], position=named[row["task"]], facts=_facts(row, *names, *made)

@@ -74,7 +74,8 @@ def _task_rejected(_recorded: Recorded, fact: TaskRejected) -> Iterable[Operatio
 
 
 def _task_checked(_recorded: Recorded, fact: TaskChecked) -> Iterable[Operation]:
-    return (Put("tasks", (fact.task_id,), {"reason": clean_text(fact.reason)}),)
+    said = {True: "feasible", False: "infeasible", None: "unchecked"}[fact.feasible]
+    return (Put("tasks", (fact.task_id,), {"checked": clean_text(f"{said}: {fact.reason}")}),)
 
 
 def _state_valued(_recorded: Recorded, fact: StateValued) -> Iterable[Operation]:
