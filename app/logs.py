@@ -1,4 +1,4 @@
-"""Messages of the processes on standard error: one line each, for people or as JSON, other libraries' through the same pipe.
+"""Messages of the processes on standard error: a line each, for people or as JSON, other libraries' through the same pipe.
 
 In JSON every object says which process, role and run it comes from, the trace and span it was written in, and, where it
 is about an event, the event's position. Loaded by supervisors too, so nothing large is imported before it is needed.
@@ -75,8 +75,14 @@ def configure_logging(style: LogStyle, *, process: str, role: str, run: str = ""
         shared += [stamp, _add_trace, structlog.processors.ExceptionRenderer(tracebacks)]
         renderer: structlog.typing.Processor = structlog.processors.JSONRenderer(default=str)
     else:
+        # a traceback stands below its message, as Python writes it
         shared += [structlog.processors.TimeStamper(fmt="%H:%M:%S"), structlog.processors.format_exc_info]
-        renderer = structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
+        on_one_line = structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
+
+        def renderer(logger: Any, method: str, message: structlog.typing.EventDict) -> str:
+            below = message.pop("exception", "")
+            return "\n".join(filter(None, (str(on_one_line(logger, method, message)), below)))
+
     level = getattr(logging, style.level.upper())
     structlog.configure(
         processors=[*shared, renderer],

@@ -85,11 +85,15 @@ def test_what_is_below_the_level_is_left_out(level: str, heard: list[str]) -> No
 
 
 def test_as_text_a_message_is_a_line_that_begins_with_time_level_and_words() -> None:
-    first, within, *_ = speak("text", "info")
+    first, within, crashed, *trace = speak("text", "info")
     assert "level='info' event='two\\nlines' process='actor.1'" in first
     assert first.startswith("timestamp='")
     assert "episode='ep_1'" in within
     assert "run=" not in within
+    assert "event='crashed'" in crashed
+    assert trace[0] == "Traceback (most recent call last):"
+    assert "ValueError: broken" in trace
+    assert "encountered an error" in trace[-2]
 
 
 def test_last_words_come_in_the_same_style(capsys: pytest.CaptureFixture[str]) -> None:

@@ -196,7 +196,7 @@ async def test_an_adapter_is_trained_on_answers_of_each_of_its_versions_and_the_
                 already = await run.sampled()
                 prompts = [given.prompt_ids for given, _ in answers[:4]]
                 asking = asyncio.create_task(run.ask(prompts, tokens=400))
-                while await run.sampled() < already + UNDER_WAY:  # noqa: ASYNC110 - servers tell nobody
+                while await run.sampled() < already + UNDER_WAY and not asking.done():  # noqa: ASYNC110 - servers tell nobody
                     await asyncio.sleep(0.05)
             await run.update()
         answers = await run.play()

@@ -183,7 +183,7 @@ async def test_weights_that_change_under_way_show_in_tokens_and_versions(served:
     before = served.engine.version
     already = await served.sampled()
     asking = asyncio.create_task(served.ask(prompts(16, seed=4), temperature=1.0, tokens=600))
-    while await served.sampled() < already + UNDER_WAY:  # noqa: ASYNC110 - servers tell nobody
+    while await served.sampled() < already + UNDER_WAY and not asking.done():  # noqa: ASYNC110 - servers tell nobody
         await asyncio.sleep(0.05)
     await served.give(before + 1)
     answers = await asking
