@@ -8,8 +8,8 @@ a power cut left is not taken for a version.
 import os
 import re
 import shutil
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -31,7 +31,7 @@ class Layout(Protocol):
     """What is in a version's folder."""
 
     kept: int
-    """Versions whose folders stay."""
+    """Versions whose folders stay, beside those that are lent."""
 
     def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
         """Lay a published file out in a new folder, for the policy in `base`. Raises OSError, ModelFileError."""
@@ -73,20 +73,32 @@ class VersionFolders:
         self._layout = layout
         self._laying_out = Lock()
         """Each server is kept by a task of its own, and all want the same version at once."""
+        self._lent: list[Path] = []
+        """Folders that servers are being given, each as often as that is so."""
 
     def base(self) -> Path:
         """The policy's own folder, with its first weights."""
         return self._base
 
-    def put(self, version: int, digest: str, weights: Path) -> Path:
+    @contextmanager
+    def lent(self, version: int, digest: str, weights: Path) -> Iterator[Path]:
         """The folder of a version with the weights of a file, made if need be; older ones go.
+
+        It stays for the length of the context, however many newer ones come meanwhile: a server may take longer to read a
+        version than the learner to publish the next two.
 
         Raises:
             ModelFileError: the weights are not there, or there is no room.
 
         """
         with self._laying_out:
-            return self._put(version, digest, weights)
+            folder = self._put(version, digest, weights)
+            self._lent.append(folder)
+        try:
+            yield folder
+        finally:
+            with self._laying_out:
+                self._lent.remove(folder)
 
     def _put(self, version: int, digest: str, weights: Path) -> Path:
         folder = self._root / f"{version:08d}-{digest[:12]}"
@@ -111,7 +123,8 @@ class VersionFolders:
                 ) from error
         whole = self._named(_OURS)
         for old in whole[: max(0, whole.index(folder) + 1 - self._layout.kept)]:
-            shutil.rmtree(old, ignore_errors=True)
+            if old not in self._lent:
+                shutil.rmtree(old, ignore_errors=True)
         return folder
 
     def drop(self) -> None:

@@ -11,7 +11,7 @@ weights like any other. Actors record `weights.adopted` when the servers say tha
 
 import asyncio
 from collections.abc import Sequence
-from contextlib import aclosing
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 
 import structlog
@@ -98,27 +98,29 @@ class Keeper:
         published = wanted.published
         version = wanted.version
         if published is None or version == 0:
-            folder = self._folders.base()
-        else:
-            fact = published.fact
-            assert isinstance(fact, WeightsPublished)
+            await self._giving.give(server, 0, self._folders.base())
+            return
+        fact = published.fact
+        assert isinstance(fact, WeightsPublished)
+        try:
+            weights = await asyncio.to_thread(self._blobs.path, fact.weights)
+        except BlobMissing:
+            logger.warning("published weights are gone: a newer version must follow", version=version)
+            return
+        except OSError as error:  # of blobs that are fetched
+            raise ModelFileError(
+                f"the weights of version {version} could not be fetched: {error.strerror or error}"
+            ) from error
+        with ExitStack() as until_given:
+            lent = self._folders.lent(version, fact.weights.sha256, weights)
             try:
-                weights = await asyncio.to_thread(self._blobs.path, fact.weights)
-            except BlobMissing:
-                logger.warning("published weights are gone: a newer version must follow", version=version)
-                return
-            except OSError as error:  # of blobs that are fetched
-                raise ModelFileError(
-                    f"the weights of version {version} could not be fetched: {error.strerror or error}"
-                ) from error
-            try:
-                folder = await asyncio.to_thread(self._folders.put, version, fact.weights.sha256, weights)
+                folder = await asyncio.to_thread(until_given.enter_context, lent)
             except ModelFileError:
                 if weights.exists():
                     raise
                 logger.warning("published weights were let go of while they were laid out", version=version)
                 return
-        await self._giving.give(server, version, folder)
+            await self._giving.give(server, version, folder)
 
     async def keep(self, server: VllmServer, wanted: Wanted) -> None:
         """The same for ever; trouble is told once, and tried through."""

@@ -170,6 +170,21 @@ def write_base(folder: Path) -> Path:
     return folder
 
 
+def lay_out(folders: VersionFolders, version: int, digest: str, weights: Path) -> Path:
+    with folders.lent(version, digest, weights) as folder:
+        return folder
+
+
+def test_a_folder_stays_while_a_server_reads_it_however_many_newer_ones_come(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(b"weights")
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
+    with folders.lent(1, f"{1:064x}", tmp_path / "blob") as slow, folders.lent(1, f"{1:064x}", slow):
+        made = [lay_out(folders, version, f"{version:064x}", tmp_path / "blob") for version in (2, 3, 4)]
+        assert sorted((tmp_path / "versions").iterdir()) == [slow, *made[1:]]
+    newest = lay_out(folders, 5, f"{5:064x}", tmp_path / "blob")
+    assert sorted((tmp_path / "versions").iterdir()) == [made[2], newest]
+
+
 def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
     folders = VersionFolders(tmp_path / "versions", base, WholeModel())
@@ -178,14 +193,16 @@ def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tm
     for version in (1, 2, 10):
         blob = tmp_path / f"blob-{version}"
         blob.write_bytes(b"weights %d" % version)
-        made.append(folders.put(version, f"{version:064x}", blob))
+        made.append(lay_out(folders, version, f"{version:064x}", blob))
         blob.unlink()
     assert (made[2] / "model.safetensors").read_bytes() == b"weights 10"
     assert (made[2] / "config.json").read_text() == (base / "config.json").read_text()
     assert sorted((tmp_path / "versions").iterdir()) == made[1:]
-    assert folders.put(10, f"{10:064x}", tmp_path / "blob-10") == made[2], "what is there is not made again"
+    assert lay_out(folders, 10, f"{10:064x}", tmp_path / "blob-10") == made[2], (
+        "what is there is not made again"
+    )
     with pytest.raises(ModelFileError, match="version 11"):
-        folders.put(11, f"{11:064x}", tmp_path / "no such blob")
+        lay_out(folders, 11, f"{11:064x}", tmp_path / "no such blob")
     assert sorted((tmp_path / "versions").iterdir()) == made[1:]
 
 
@@ -207,7 +224,7 @@ def test_a_versions_folder_is_durable_before_it_takes_its_name(
     monkeypatch.setattr(Disk, "rename", renamed)
     (tmp_path / "blob").write_bytes(b"weights")
     folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
-    made = folders.put(1, f"{1:064x}", tmp_path / "blob")
+    made = lay_out(folders, 1, f"{1:064x}", tmp_path / "blob")
     before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
     assert sorted(before) == sorted(
         [f".{made.name}.partial", "config.json", "model.safetensors", "tokenizer.json"]
@@ -223,7 +240,7 @@ def test_servers_that_want_a_version_at_once_get_the_same_folder(tmp_path: Path)
     blob = tmp_path / "blob"
     blob.write_bytes(b"weights")
     with ThreadPoolExecutor(8) as threads:
-        made = list(threads.map(lambda _: folders.put(1, f"{1:064x}", blob), range(8)))
+        made = list(threads.map(lambda _: lay_out(folders, 1, f"{1:064x}", blob), range(8)))
     assert made == [tmp_path / "versions" / "00000001-000000000000"] * 8
     assert list((tmp_path / "versions").iterdir()) == made[:1]
 
@@ -237,7 +254,7 @@ def test_only_folders_of_versions_are_ever_removed(tmp_path: Path) -> None:
     blob.write_bytes(b"weights")
     folders = VersionFolders(tmp_path / "versions", base, WholeModel())
     for version in range(1, 5):
-        folders.put(version, f"{version:064x}", blob)
+        lay_out(folders, version, f"{version:064x}", blob)
     assert (own / "kept").read_text() == "kept"
     assert len(list((tmp_path / "versions").iterdir())) == 3
 
@@ -247,7 +264,7 @@ def test_what_a_killed_process_laid_out_in_part_goes(tmp_path: Path) -> None:
     left.mkdir(parents=True)
     (tmp_path / "blob").write_bytes(b"weights")
     folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
-    made = folders.put(2, f"{2:064x}", tmp_path / "blob")
+    made = lay_out(folders, 2, f"{2:064x}", tmp_path / "blob")
     assert list((tmp_path / "versions").iterdir()) == [made]
 
 
@@ -255,7 +272,7 @@ def test_a_homes_versions_of_other_runs_go_with_the_next_run_and_nothing_else(tm
     base = write_base(tmp_path / "base")
     (tmp_path / "blob").write_bytes(b"weights")
     for run in ("run-1.a", "run-2.b", "run-3.c"):
-        made = folders_for(Settings(), base, tmp_path, run=run).put(1, f"{1:064x}", tmp_path / "blob")
+        made = lay_out(folders_for(Settings(), base, tmp_path, run=run), 1, f"{1:064x}", tmp_path / "blob")
         if run == "run-1.a":
             (made.parent / "notes").write_text("the user's")
     left = sorted(
@@ -276,10 +293,10 @@ def test_runs_that_share_a_folder_keep_apart(tmp_path: Path) -> None:
     blob = tmp_path / "blob"
     blob.write_bytes(b"weights")
     settings = Settings.model_validate({"vllm": {"weights_folder": str(tmp_path / "shared")}})
-    behind = folders_for(settings, base, tmp_path, run="run-1").put(1, f"{1:064x}", blob)
+    behind = lay_out(folders_for(settings, base, tmp_path, run="run-1"), 1, f"{1:064x}", blob)
     ahead = folders_for(settings, base, tmp_path, run="run-2")
     for version in (7, 8, 9):
-        ahead.put(version, f"{version:064x}", blob)
+        lay_out(ahead, version, f"{version:064x}", blob)
     assert behind.is_dir()
 
 
