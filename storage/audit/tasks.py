@@ -54,15 +54,15 @@ class Tasks(Check):
         self._phase: int | None = None
         self._failed: set[str] = set()
         """Tasks of which some judge saw a failure."""
-        self._generated: dict[str, int] = {}
-        """Task -> the phase that it was generated for."""
+        self._generated: dict[str, tuple[int, int]] = {}
+        """Task -> the phase that it was generated for, and how often the settings had been told by then."""
         self._values: dict[str, float] = {}
         self._checked: dict[str, bool | None] = {}
         """What a model said of generated tasks: whether they can be done."""
-        self._feasibility = ""
-        """`evolution.feasibility` of the settings, where the log has it."""
-        self._window: dict[str, float] = {}
-        """`value_low` and `value_high` of the settings, where the log has them."""
+        self._evolution: list[dict[str, Any]] = [{}]
+        """What the log says about admission, one entry for each time that settings were told: what is being decided then is
+        decided as it was begun.
+        """
 
     def proposed(self, event: Event) -> None:
         """`task.proposed`."""
@@ -78,7 +78,7 @@ class Tasks(Check):
         phase = event.payload["phase"]
         if phase is not None:
             self._check_generated(event, phase)
-            self._generated[own] = phase
+            self._generated[own] = phase, len(self._evolution)
         self._proposed.add(own)
 
     def _check_generated(self, event: Event, phase: int) -> None:
@@ -98,10 +98,8 @@ class Tasks(Check):
         self._failed.add(task)
 
     def configure(self, settings: dict[str, Any]) -> None:
-        """The settings of the run, or changes of them, name the window of values."""
-        evolution = settings.get("evolution", {})
-        self._window |= {name: evolution[name] for name in ("value_low", "value_high") if name in evolution}
-        self._feasibility = evolution.get("feasibility", self._feasibility)
+        """The settings of the run, or changes of them, name the window of values and who must say that a task can be done."""
+        self._evolution.append(self._evolution[-1] | settings.get("evolution", {}))
 
     def checked(self, event: Event) -> None:
         """`task.checked`."""
@@ -135,18 +133,22 @@ class Tasks(Check):
 
     def _check_admitted(self, event: Event, task: str) -> None:
         phase, value = event.payload["phase"], event.payload["value"]
+        held = self._evolution[-1:]
         if task in self._generated:
-            own = self._generated[task]
+            own, told = self._generated[task]
+            held = self._evolution[told - 1 :]
             self.require(
                 phase == own, event, "it is admitted for another phase than it was made for", own, phase
             )
             said = self._checked.get(task)
-            if self._feasibility == "endpoint" and self._whole:
+            asked = all(evolution.get("feasibility") == "endpoint" for evolution in held)
+            if asked and self._whole:
                 self.require(said, event, "no model said that the task can be done", True, said)
-        if value is not None and self._window:
-            low, high = self._window.get("value_low", 0.0), self._window.get("value_high", 1.0)
-            inside = low <= value <= high
-            self.require(inside, event, "its value is not within the window", f"{low:g} to {high:g}", value)
+        windows = [(one.get("value_low", 0.0), one.get("value_high", 1.0)) for one in held if one]
+        if value is not None and windows:
+            inside = any(low <= value <= high for low, high in windows)
+            expected = " or ".join(f"{low:g} to {high:g}" for low, high in windows)
+            self.require(inside, event, "its value is not within the window", expected, value)
 
     def phase_started(self, event: Event) -> None:
         """`phase.started`."""

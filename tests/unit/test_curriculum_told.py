@@ -138,6 +138,31 @@ def test_the_audit_wants_a_yes_where_a_model_is_to_be_asked(told: Bench) -> None
     assert f"the task {name} is checked again" in defect.what
 
 
+def test_the_audit_lets_what_was_under_way_when_settings_changed_end_under_those_it_began_with(
+    told: Bench,
+) -> None:
+    def change(**evolution: Any) -> RecipeChanged:
+        return RecipeChanged(author="a", reason="", changes={"evolution": evolution})
+
+    proposal = fresh(told)
+    name = proposal.task.id
+    low = TaskAdmitted(task_id=name, phase=1, value=0.1)
+    unasked = TaskAdmitted(task_id=name, phase=1)
+    narrow, asks = change(value_low=0.2), change(feasibility="endpoint")
+    for facts_, what in (
+        ((proposal, narrow, low), ""),
+        ((narrow, proposal, low), "not within the window"),
+        ((narrow, change(tasks_per_phase=7), proposal, low), "not within the window"),
+        ((proposal, narrow, change(value_low=0.3), low), ""),
+        ((proposal, asks, unasked), ""),
+        ((asks, proposal, unasked), "no model said"),
+        ((asks, proposal, change(feasibility="rules"), unasked), ""),
+    ):
+        defects = of_tasks(told, *(("curriculum.1", fact) for fact in facts_))
+        assert len(defects) == bool(what)
+        assert all(what in defect.what for defect in defects)
+
+
 @pytest.fixture
 def model(told: Bench, tmp_path: Any) -> Any:
     async def recordeds() -> list[Recorded]:
