@@ -9,6 +9,7 @@ goes on after the last one that was appended.
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
 
 import msgspec
 import structlog
@@ -66,6 +67,9 @@ class Evolver:
         self._blobs = blobs
         self._valuer = valuer
         self._named = frozenset(pool)
+        by_turns = chain.from_iterable(zip_longest(*(family.values() for family in pool.values())))
+        self._own = [task for task in by_turns if task is not None]
+        """Tasks that the sites gave, of every family in turn."""
         self._families: dict[str, list[str]] = {}
         for name in pool:
             environment, _, family = name.partition("/")
@@ -160,9 +164,9 @@ class Evolver:
         if evolution.feasibility != ENDPOINT or self._checker is None:
             return {}
         hopeful = [task for task in tasks if not outside(values.get(task.id), evolution)]
-        pages, own = state.phases.ground.pages, state.phases.seeds
+        pages = state.phases.ground.pages
         checked = await self._checker.check(
-            hopeful, own=own, page_of=lambda task: self._page(pages.get(family_of(task)))
+            hopeful, own=self._own, page_of=lambda task: self._page(pages.get(family_of(task)))
         )
         return {fact.task_id: fact for fact in checked}
 

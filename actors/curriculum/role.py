@@ -5,8 +5,8 @@
                             └────────── leases, clock ──> episode.abandoned   (created if absent)
 
 Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S`
-because leases run out by the clock; produces task.proposed, state.valued, task.admitted, task.rejected, phase.started
-(what comes of phases: `evolving`), episode.requested, episode.abandoned, wait.exceeded, and on a drain
+because leases run out by the clock; produces task.proposed, state.valued, task.checked, task.admitted, task.rejected,
+phase.started (what comes of phases: `evolving`), episode.requested, episode.abandoned, wait.exceeded, and on a drain
 episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out
 control.requested (pause, and resume once there is room again).
 

@@ -142,6 +142,28 @@ def test_what_the_log_holds_is_not_asked_again_nor_what_its_value_rules_out(
     assert state.phases.checked == {}, "a phase's own"
 
 
+def test_a_task_that_a_model_invented_is_never_shown_as_one_of_the_sites_own(
+    story: tuple[Bench, CurriculumState],
+) -> None:
+    bench, state = story
+    lamp, moon, mind = candidates(state)
+    for task in (lamp, moon):
+        state.phases.judge(task, 0.0, episodes=8)
+    state.phase = 2
+    state.phases.begin(episodes=8)
+    assert state.phases.seeds == [lamp, moon], "they failed, as what nobody can do does"
+    invented = TaskProposed(task=mind, source="generated", parents=(moon.id,), phase=2)
+    del state.phases.generated[mind.id]
+    state.phases.propose(invented)
+    with chatting(answers) as server:
+        asyncio.run(decide(server, bench, state))
+    (question,) = (body["messages"][1]["content"] for body in server.asked)
+    own = question.partition("<own>\n")[2].partition("\n</own>")[0].splitlines()
+    pool = configured_pool(bench.sources, SETTINGS.curriculum)
+    assert sorted(own) == sorted(task.instruction for tasks in pool.values() for task in tasks.values())
+    assert set(own[: len(pool)]) == {next(iter(tasks.values())).instruction for tasks in pool.values()}
+
+
 def folded(state: CurriculumState, facts: Sequence[Fact]) -> CurriculumState:
     """The state after these facts."""
     projection, state = CurriculumProjection.under(SETTINGS), deepcopy(state)
@@ -193,8 +215,9 @@ def proposed(facts: Sequence[Any]) -> dict[str, Task]:
 
 
 def by_sum(body: Body) -> Reaction:
-    """What a model might say of any task: follows from the question alone."""
-    said = "NO" if sum(body["messages"][1]["content"].encode()) % 2 else "YES"
+    """What a model might say of any task: follows from its words alone."""
+    task, _, _ = body["messages"][1]["content"].partition("</task>")
+    said = "NO" if sum(task.encode()) % 2 else "YES"
     return says(json.dumps({"reason": "so it looks", "feasible": said}))
 
 
