@@ -10,6 +10,8 @@ from itertools import count, groupby
 from random import Random
 from typing import NamedTuple
 
+import msgspec
+
 from core.action import Action
 from core.arrays import pack_floats, pack_ids, pack_positions
 from core.evidence import Evidence, Judgment
@@ -74,6 +76,16 @@ from events.reader import read
 
 RULES = JudgeIdentity(name="rules", version="1")
 OTHER_JUDGE = JudgeIdentity(name="second", version="2", prompt_digest=digest_hex(b"prompt"))
+ASKED = Consulted(
+    model="maker",
+    request=digest_hex(b"asked"),
+    answer="YES",
+    prompt_tokens=90,
+    answer_tokens=9,
+    cost_usd=0.001,
+    tries=1,
+)
+REMEMBERED = msgspec.structs.replace(ASKED, prompt_tokens=0, answer_tokens=0, cost_usd=0.0, tries=0)
 ORIGINS = ("online", "online", "online", "demonstration", "evaluation")
 SECOND_NS = 1_000_000_000
 SPLICED = 4
@@ -184,7 +196,7 @@ class Tale:
         yield Told(
             "curriculum.1",
             rejected.id,
-            TaskProposed(task=rejected, source="generated", parents=(TASKS[0].id,)),
+            TaskProposed(task=rejected, source="generated", parents=(TASKS[0].id,), consulted=ASKED),
         )
         yield Told(
             "curriculum.1",
@@ -195,15 +207,7 @@ class Tale:
                 reason="such things are sold",
                 checker="endpoint/1 maker",
                 prompt=digest_hex(b"feasible"),
-                consulted=Consulted(
-                    model="maker",
-                    request=digest_hex(b"asked"),
-                    answer="YES",
-                    prompt_tokens=90,
-                    answer_tokens=9,
-                    cost_usd=0.001,
-                    tries=1,
-                ),
+                consulted=ASKED,
             ),
         )
         yield Told(
@@ -292,7 +296,13 @@ class Tale:
         yield Told("judge.1", f"{episode}.rules", judged)
         if random.random() < 0.2:
             second = Judgment(outcome="success", reward=1.0, reason="looks right")
-            judged = EpisodeJudged(episode=episode, task_id=one.id, judge=OTHER_JUDGE, judgment=second)
+            judged = EpisodeJudged(
+                episode=episode,
+                task_id=one.id,
+                judge=OTHER_JUDGE,
+                judgment=second,
+                consulted=REMEMBERED if len(done) % 2 else ASKED,
+            )
             yield Told("judge.1", f"{episode}.second", judged)
         done.append(Episode(episode, group, tuple(positions), judgment))
 
@@ -456,7 +466,12 @@ class Tale:
             goal={"product": 7},
         )
         relabeled = EpisodeRelabeled(
-            episode=one, task_id=TASKS[0].id, relabeler=OTHER_JUDGE, relabels=(relabel,), failure=""
+            episode=one,
+            task_id=TASKS[0].id,
+            relabeler=OTHER_JUDGE,
+            relabels=(relabel,),
+            failure="",
+            consulted=ASKED,
         )
         app: list[tuple[str, Fact]] = [
             (self.run, RunForked(parent="mother", at_position=3, parent_digest=bytes(32), start=None)),

@@ -143,6 +143,25 @@ def _print_summary(summary: RunSummary) -> None:
             ],
             empty="",
         )
+    if summary.consulted:
+        print_text("")
+        print_table(
+            ("asked for", "model", "questions", "remembered", "requests", "prompt", "answer", "cost"),
+            [
+                (
+                    c.purpose,
+                    c.model,
+                    c.questions,
+                    c.remembered,
+                    c.requests,
+                    f"{c.prompt_tokens} tokens",
+                    f"{c.answer_tokens} tokens",
+                    f"${c.cost_usd:.4f}",
+                )
+                for c in summary.consulted
+            ],
+            empty="",
+        )
     for change in summary.changes:
         print_text(f"changed at position {change.position}: {change.text}")
 

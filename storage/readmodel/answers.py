@@ -321,6 +321,22 @@ class ModelSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Newest published; 0: none."""
 
 
+class Consultations(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model behind an endpoint was asked for one purpose, added up."""
+
+    purpose: str
+    """`verdict`, `relabel`, `task` (to invent some), `feasibility` (of an invented one)."""
+    model: str
+    questions: int
+    remembered: int
+    """Questions to which the answer was known: they cost nothing."""
+    requests: int
+    """Sent, tries included."""
+    prompt_tokens: int
+    answer_tokens: int
+    cost_usd: float
+
+
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A run as of a position."""
 
@@ -356,6 +372,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     skipped_updates: int
     beside: tuple[ModelSummary, ...]
     """The other models that were trained, by name; `updates` and `policy_version` are the policy's."""
+    consulted: tuple[Consultations, ...]
+    """Models behind endpoints, by purpose and name."""
     policy_version: int | None
     """Newest published."""
     sampling_from: dict[str, int]

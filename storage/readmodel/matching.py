@@ -3,12 +3,13 @@
 from collections.abc import Iterator
 
 import msgspec
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection
 
 from storage.readmodel.answers import EpisodeRow, VerdictRow
-from storage.readmodel.asking import answers, episode_rows, first_verdicts, holding, only, position_of
+from storage.readmodel.asking import answers, episode_rows, first_verdicts, only, position_of
+from storage.readmodel.consulted import verdicts_with_cost
 from storage.readmodel.queries import training_judge
-from storage.readmodel.tables import episodes, verdicts
+from storage.readmodel.tables import episodes
 
 ROWS_AT_ONCE = 1000
 
@@ -60,5 +61,4 @@ def matching_episodes(
 def verdicts_of(connection: Connection, episode: str, *, as_of: int | None = None) -> list[VerdictRow]:
     """What every judge said about an episode, in order."""
     position = position_of(connection, as_of)
-    said = select(verdicts).where(holding(verdicts, position), verdicts.c.episode == episode)
-    return answers(connection, said.order_by(verdicts.c.position), VerdictRow)
+    return answers(connection, verdicts_with_cost(position, episode), VerdictRow)

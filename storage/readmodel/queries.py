@@ -45,6 +45,7 @@ from storage.readmodel.asking import (
 )
 from storage.readmodel.beside import models_beside
 from storage.readmodel.blocks import totals
+from storage.readmodel.consulted import consulted_models, verdicts_with_cost
 from storage.readmodel.forgetting import retention
 from storage.readmodel.rates import throughput
 from storage.readmodel.screenshots import screenshots_of
@@ -61,7 +62,6 @@ from storage.readmodel.tables import (
     tasks,
     update_samples,
     updates,
-    verdicts,
     weights,
 )
 from storage.readmodel.tallies import curve, outcomes_of, tallies, tallies_of
@@ -161,7 +161,6 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
     taken = (
         select(steps).where(holding(steps, position), steps.c.episode == episode).order_by(steps.c.position)
     )
-    spoken = select(verdicts).where(holding(verdicts, position), verdicts.c.episode == episode)
     seen = taken.with_only_columns(steps.c.position.label("seen_at"), steps.c.observation_blob).subquery()
     gone = select(func.count(seen.c.seen_at.distinct())).join(
         notices,
@@ -178,7 +177,7 @@ def show_episode(connection: Connection, episode: str, *, as_of: int | None = No
         steps=tuple(answers(connection, taken, StepRow)),
         pages_released=connection.scalars(gone).one(),
         screenshots=screenshots_of(connection, episode, position),
-        verdicts=tuple(answers(connection, spoken.order_by(verdicts.c.position), VerdictRow)),
+        verdicts=tuple(answers(connection, verdicts_with_cost(position, episode), VerdictRow)),
         disputes=_disputes(connection, episode, position),
         batches=_trained_in(connection, episode, position),
     )
@@ -376,6 +375,7 @@ def run_summary(connection: Connection, *, as_of: int | None = None) -> RunSumma
         updates=applied.get("applied", 0),
         skipped_updates=applied.get("skipped", 0),
         beside=models_beside(connection, position),
+        consulted=consulted_models(connection, position),
         policy_version=connection.scalar(published),
         sampling_from=sampling_from(connection, position),
         checkpoint_update=connection.scalar(saved),

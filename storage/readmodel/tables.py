@@ -10,7 +10,7 @@ Only types that SQLite and PostgreSQL share. Structured values are JSON text wit
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
 from sqlalchemy import Text as AnyText
 
-SCHEMA_VERSION = 15
+SCHEMA_VERSION = 16
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -200,13 +200,21 @@ are of more than one version: of the others the step's own row says it all."""
 verdicts = _recorded(
     "verdicts",
     *_text("episode", "judge", "judge_version", "task", "prompt_digest", "outcome", "reason", "code_rev"),
-    *_text("asked_model"),
-    *_integer("occurred_ns", "model_version", "prompt_tokens", "answer_tokens"),
-    *_real("reward", "probability", "cost_usd"),
+    *_integer("occurred_ns", "model_version"),
+    *_real("reward", "probability"),
     indexes=(("episode", "position"),),
 )
 """One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language
-model of the run; `asked_model`, tokens and cost: of one behind an endpoint."""
+model of the run."""
+
+consultations = _recorded(
+    "consultations",
+    *_text("purpose", "about", "model"),
+    *_integer("prompt_tokens", "answer_tokens", "requests", "occurred_ns"),
+    *_real("cost_usd"),
+)
+"""What models behind endpoints were asked for the facts at these positions, and what that cost. `purpose`: verdict,
+relabel, task, feasibility; `about`: the episode or task; `requests` 0: an equal question's answer was remembered."""
 
 judged = _versioned(
     "judged",

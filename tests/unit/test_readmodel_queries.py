@@ -62,6 +62,54 @@ def asked(recordeds: list[Recorded], url: str) -> Iterator[Connection]:
     model.close()
 
 
+def test_what_models_behind_endpoints_were_asked_is_added_up_by_purpose(
+    asked: Connection, recordeds: list[Recorded]
+) -> None:
+    told = {one.purpose: one for one in run_summary(asked).consulted}
+    assert list(told) == ["feasibility", "relabel", "task", "verdict"]
+    assert {one.model for one in told.values()} == {"maker"}
+    verdicts = [r.fact.consulted for r in recordeds if isinstance(r.fact, EpisodeJudged) and r.fact.consulted]
+    paid = [one for one in verdicts if one.tries]
+    assert len(verdicts) > len(paid) > 0
+    assert (told["verdict"].questions, told["verdict"].remembered) == (
+        len(verdicts),
+        len(verdicts) - len(paid),
+    )
+    assert (told["verdict"].requests, told["verdict"].prompt_tokens) == (len(paid), 90 * len(paid))
+    assert told["verdict"].cost_usd == pytest.approx(0.001 * len(paid))
+    assert [told[one].questions for one in ("feasibility", "relabel", "task")] == [1, 1, 1]
+    judged = next(r.fact for r in recordeds if isinstance(r.fact, EpisodeJudged) and r.fact.consulted)
+    by_rules, second = show_episode(asked, judged.episode).verdicts
+    assert (by_rules.asked_model, by_rules.cost_usd) == (None, None)
+    assert second.asked_model == "maker"
+
+
+async def test_what_servers_count_may_be_any_number(recordeds: list[Recorded], url: str) -> None:
+    absurd = [
+        replace_consulted(one, 2**63 - 1)
+        for one in recordeds
+        if isinstance(one.fact, EpisodeJudged) and one.fact.consulted
+    ]
+    assert len(absurd) > 1
+    model = ReadModel(url, run="tale")
+    model.prepare()
+    others = {one.position: one for one in absurd}
+    with model.writing() as connection:
+        apply(connection, [others.get(one.position, one) for one in recordeds])
+    with model.reading() as connection:
+        told = {one.purpose: one for one in run_summary(connection).consulted}
+    assert told["verdict"].prompt_tokens == pytest.approx(len(absurd) * 2**63)
+    model.close()
+
+
+def replace_consulted(recorded: Recorded, prompt_tokens: int) -> Recorded:
+    fact = recorded.fact
+    assert isinstance(fact, EpisodeJudged)
+    assert fact.consulted is not None
+    asked_more = msgspec.structs.replace(fact.consulted, prompt_tokens=prompt_tokens)
+    return msgspec.structs.replace(recorded, fact=msgspec.structs.replace(fact, consulted=asked_more))
+
+
 def test_the_success_curve_counts_each_verdict_of_the_training_judge_once(
     asked: Connection, recordeds: list[Recorded]
 ) -> None:

@@ -22,6 +22,7 @@ from events.catalogue import (
 )
 from events.catalogue.episode import Screenshot
 from events.envelope import Recorded
+from storage.readmodel.mapping.consulting import consultation
 from storage.readmodel.operations import Ensure, Insert, Operation, Put, Taken, Values
 from storage.readmodel.values import clean_text, finite, small_integer, to_json
 
@@ -53,7 +54,7 @@ def _task_values(task: Task) -> Values:
     }
 
 
-def _task_proposed(_recorded: Recorded, fact: TaskProposed) -> Iterable[Operation]:
+def _task_proposed(recorded: Recorded, fact: TaskProposed) -> Iterable[Operation]:
     values = _task_values(fact.task)
     values.update(source=fact.source, parents=to_json(fact.parents), state="proposed")
     if fact.phase is not None:
@@ -61,6 +62,7 @@ def _task_proposed(_recorded: Recorded, fact: TaskProposed) -> Iterable[Operatio
     yield Put("tasks", (fact.task.id,), values)
     for place, parent in enumerate(fact.parents):
         yield Insert("task_parents", {"place": place, "task": fact.task.id, "parent": parent})
+    yield from consultation(recorded, "task", fact.task.id, fact.consulted)
 
 
 def _task_admitted(_recorded: Recorded, fact: TaskAdmitted) -> Iterable[Operation]:
@@ -73,9 +75,10 @@ def _task_rejected(_recorded: Recorded, fact: TaskRejected) -> Iterable[Operatio
     return (Put("tasks", (fact.task_id,), values),)
 
 
-def _task_checked(_recorded: Recorded, fact: TaskChecked) -> Iterable[Operation]:
+def _task_checked(recorded: Recorded, fact: TaskChecked) -> Iterable[Operation]:
     said = {True: "feasible", False: "infeasible", None: "unchecked"}[fact.feasible]
-    return (Put("tasks", (fact.task_id,), {"checked": clean_text(f"{said}: {fact.reason}")}),)
+    yield Put("tasks", (fact.task_id,), {"checked": clean_text(f"{said}: {fact.reason}")})
+    yield from consultation(recorded, "feasibility", fact.task_id, fact.consulted)
 
 
 def _state_valued(_recorded: Recorded, fact: StateValued) -> Iterable[Operation]:
@@ -238,36 +241,31 @@ def _episode_cancelled(recorded: Recorded, fact: EpisodeCancelled) -> Iterable[O
 
 
 def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operation]:
-    reading, consulted = fact.reading, fact.consulted
-    return (
-        Insert(
-            "verdicts",
-            {
-                "episode": fact.episode,
-                "judge": fact.judge.name,
-                "judge_version": fact.judge.version,
-                "task": fact.task_id,
-                "prompt_digest": fact.judge.prompt_digest,
-                "outcome": fact.judgment.outcome,
-                "reason": clean_text(fact.judgment.reason),
-                "occurred_ns": recorded.envelope.occurred_ns,
-                "reward": finite(fact.judgment.reward),
-                "model_version": None if reading is None else reading.model_version,
-                "probability": None if reading is None else finite(reading.probability),
-                "asked_model": None if consulted is None else clean_text(consulted.model),
-                "prompt_tokens": None if consulted is None else small_integer(consulted.prompt_tokens),
-                "answer_tokens": None if consulted is None else small_integer(consulted.answer_tokens),
-                "cost_usd": None if consulted is None else finite(consulted.cost_usd),
-                "code_rev": recorded.envelope.code_rev,
-            },
-        ),
-        Ensure(
-            "judged",
-            (fact.episode, fact.judge.name),
-            {"outcome": fact.judgment.outcome, "reward": finite(fact.judgment.reward)},
-            taken=Taken("episodes", (fact.episode,), JUDGED_ABOUT),
-        ),
+    reading = fact.reading
+    yield Insert(
+        "verdicts",
+        {
+            "episode": fact.episode,
+            "judge": fact.judge.name,
+            "judge_version": fact.judge.version,
+            "task": fact.task_id,
+            "prompt_digest": fact.judge.prompt_digest,
+            "outcome": fact.judgment.outcome,
+            "reason": clean_text(fact.judgment.reason),
+            "occurred_ns": recorded.envelope.occurred_ns,
+            "reward": finite(fact.judgment.reward),
+            "model_version": None if reading is None else reading.model_version,
+            "probability": None if reading is None else finite(reading.probability),
+            "code_rev": recorded.envelope.code_rev,
+        },
     )
+    yield Ensure(
+        "judged",
+        (fact.episode, fact.judge.name),
+        {"outcome": fact.judgment.outcome, "reward": finite(fact.judgment.reward)},
+        taken=Taken("episodes", (fact.episode,), JUDGED_ABOUT),
+    )
+    yield from consultation(recorded, "verdict", fact.episode, fact.consulted)
 
 
 ACTING: dict[type, Callable[..., Iterable[Operation]]] = {

@@ -19,6 +19,7 @@ from events.catalogue import (
     WaitExceeded,
 )
 from events.envelope import Fact, Recorded
+from storage.readmodel.mapping.consulting import consultation
 from storage.readmodel.operations import Insert, Operation
 from storage.readmodel.values import clean_text, fact_to_json
 
@@ -93,13 +94,18 @@ def _control_applied(fact: ControlApplied) -> tuple[str, str]:
     return fact.command, f"{fact.role} did {fact.command}"
 
 
-def _relabeled(fact: EpisodeRelabeled) -> tuple[str, str]:
+def _relabeled(recorded: Recorded, fact: EpisodeRelabeled) -> Iterable[Operation]:
+    yield notice(recorded, fact.episode, _goals_found(fact))
+    yield from consultation(recorded, "relabel", fact.episode, fact.consulted)
+
+
+def _goals_found(fact: EpisodeRelabeled) -> str:
     if fact.failure:
-        return fact.episode, f"{fact.relabeler.name} cannot tell what it achieved: {fact.failure}"
+        return f"{fact.relabeler.name} cannot tell what it achieved: {fact.failure}"
     goals = "; ".join(relabel.instruction for relabel in fact.relabels) or "none"
     if fact.reading is not None and fact.reading.dropped:
         goals += f"; dropped as no goals: {fact.reading.dropped}"
-    return fact.episode, f"goals that {fact.relabeler.name} found achieved: {goals}"
+    return f"goals that {fact.relabeler.name} found achieved: {goals}"
 
 
 def _disputed(fact: VerdictDisputed) -> tuple[str, str]:
@@ -131,8 +137,8 @@ TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     LogRepaired: _told(_log_repaired),
     ControlRequested: _told(_control_requested),
     ControlApplied: _told(_control_applied),
-    EpisodeRelabeled: _told(_relabeled),
+    EpisodeRelabeled: _relabeled,
     VerdictDisputed: _told(_disputed),
     ReplayScored: _told(_replay_scored),
 }
-"""Facts that become a notice and nothing else."""
+"""Facts that become a notice; of an endpoint's relabel also what it cost."""
