@@ -95,11 +95,13 @@ def _line_from(text: str, start: int) -> str:
 def _texts(page: Page) -> Iterator[str]:
     yield page.title
     for node in page.nodes:
+        yield node.tag
         yield node.text
         if node.value:
             yield node.value
         yield from node.options
         yield from node.attributes.values()
     for element in () if page.outline is msgspec.UNSET else page.outline:
+        yield element.tag
         yield element.text
         yield from element.attributes.values()

@@ -71,10 +71,13 @@ def build_prompt(
     """
     turns = turns_of(tokenizer, framing, thinking=thinking)
     before, after = turns.around_page
-    granted_text = turns.cut(page_text, instruction, answers, _shown_pages(answers, earlier_pages))
+    shown, in_full = list(answers), list(earlier_pages)
+    granted_text = turns.cut(page_text, instruction, answers, _shown_pages(answers, in_full))
+    while in_full and len(granted_text) < len(page_text):
+        in_full.pop(0)
+        granted_text = turns.cut(page_text, instruction, answers, _shown_pages(answers, in_full))
     page = encode_text(tokenizer, before + granted_text + after)
     closing = [*encode_text(tokenizer, question), *turns.closing] if question else turns.closing
-    shown, in_full = list(answers), list(earlier_pages)
     while True:
         head = [*_head(turns, instruction, shown, in_full), *picture]
         room = max_tokens - len(head) - len(closing)

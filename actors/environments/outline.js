@@ -28,7 +28,7 @@
   const jsaction = (element) => (element.getAttribute("jsaction") || "").split(";").some((rule) => {
     const parts = rule.trim().split(":");
     const [event, target] = parts.length === 1 ? ["click", parts[0]] : parts;
-    const [space, action = "_"] = target.split(".");
+    const [space, action = "_"] = target.trim().split(".");
     return parts.length < 3 && event === "click" && space !== "none" && action !== "_";
   });
   const clickable = (element) => {
@@ -79,10 +79,11 @@
   // ---- which elements are kept --------------------------------------------------------------------------------------
   const labels = new Set(labelled);
   // An element's own texts, up to its first child or all: together no more of them than of one text.
-  const ownTexts = (nodes, upToChild) => {
+  const ownTexts = (nodes, from, upToChild) => {
     const texts = [];
     let room = limits.part;
-    for (const node of nodes) {
+    for (let index = from; index < nodes.length; index += 1) {
+      const node = nodes[index];
       if (room <= 0 || (upToChild && isRead(node))) break;
       if (node.nodeType !== Node.TEXT_NODE) continue;
       texts.push(node.data.slice(0, room));
@@ -90,7 +91,7 @@
     }
     return texts;
   };
-  const isRead = (node) => node.nodeType === Node.ELEMENT_NODE && !["SCRIPT", "STYLE"].includes(node.tagName);
+  const isRead = (node) => node.nodeType === Node.ELEMENT_NODE && !["script", "style"].includes(node.localName);
   const attributesOf = (element) => {
     const said = { "data-bbox": "" };
     for (const name of ATTRIBUTES) said[name] = element.getAttribute(name);
@@ -100,7 +101,7 @@
       said["data-bbox"] = `${left},${top},${Math.round(rect.right) - left},${Math.round(rect.bottom) - top}`;
     }
     if (element.hasChildNodes()) {
-      said["data-text"] = ownTexts(element.childNodes, false).map((text) => text.trim().replace(/\s{2,}/g, " "))
+      said["data-text"] = ownTexts(element.childNodes, 0, false).map((text) => text.trim().replace(/\s{2,}/g, " "))
         .filter(Boolean).join(",");
     }
     const secret = element.tagName === "INPUT" && element.type === "password";
@@ -128,25 +129,27 @@
     const [x, y, width, height] = attributes["data-bbox"].split(",").map(Number);
     return x + width >= 0 && x <= innerWidth && y + height >= 0 && y <= innerHeight;
   };
-  // `content` is what lies in an element after parsing: its children, or for an unclosed one its later siblings.
+  // `content` from an index on is what lies in an element after parsing: its children, or for an unclosed one its later
+  // siblings.
   let looked = 0;
-  const read = (element, content, inSelect, level) => {
+  const read = (element, content, from, inSelect, level) => {
     const attributes = attributesOf(element);
     const label = labels.has(element);
     const seen = element.getAttribute("aria-hidden") !== "true" && touches(attributes);
     const candidate = seen || label || (inSelect && element.tagName === "OPTION");
-    const text = plain(ownTexts(content, true).join(""));
+    const text = plain(ownTexts(content, from, true).join(""));
     let speaking = 0;
     let inner = [];
-    for (let index = 0; index < content.length; index += 1) {
+    for (let index = from; index < content.length; index += 1) {
       const node = content[index];
       if (!isRead(node)) continue;
       looked += 1;
       if (level >= limits.depth || looked > limits.elements) { cut(); break; }
       const unclosed = UNCLOSED.has(node.tagName);
       const within = node instanceof HTMLTemplateElement ? node.content : node;
-      const child = read(node, unclosed ? content.slice(index + 1) : Array.from(within.childNodes),
-        candidate && element.tagName === "SELECT", level + 1);
+      const options = candidate && element.tagName === "SELECT";
+      const child = unclosed ? read(node, content, index + 1, options, level + 1)
+        : read(node, Array.from(within.childNodes), 0, options, level + 1);
       if (child.speaks) speaking += 1;
       if (!inner.length) inner = child.kept;
       else for (const one of child.kept) inner.push(one);
@@ -157,7 +160,7 @@
     return { kept: keep ? [{ element, text, attributes, inner }] : inner, speaks: says || speaking > 0 };
   };
   const root = document.documentElement; // a script may have taken it away
-  const kept = root ? read(root, Array.from(root.childNodes), false, 0).kept : [];
+  const kept = root ? read(root, Array.from(root.childNodes), 0, false, 0).kept : [];
 
   // ---- in document order, as long as there is room ------------------------------------------------------------------
   const flat = [];

@@ -29,8 +29,12 @@ async (limits) => {
   const cap = (text, length) => (text.length > length ? text.slice(0, length - 1) + "…" : text);
   // `<li<a href=…>` is an element of that name: in a tag, what could not stand in markup is a line.
   const ODD = /[\s\x1c-\x1f\x85<>&"']/g;
+  // A form's field may be called tagName, and a form title: asked by name, they would answer.
+  const getter = (prototype, name) => Object.getOwnPropertyDescriptor(prototype, name).get;
+  const tagName = getter(Element.prototype, "tagName");
+  const titleOf = getter(Document.prototype, "title");
   const tagOf = (element) => {
-    const tag = element.tagName.toLowerCase();
+    const tag = tagName.call(element).toLowerCase();
     return tag.search(ODD) < 0 && tag.length <= 200 ? tag : tag.replace(ODD, "_").slice(0, 200);
   };
   // What a page holds beyond the limits costs no more than what is within them: it is not even looked at.
@@ -358,7 +362,7 @@ async (limits) => {
   const ordinal = Number(document.querySelector('meta[name="world-ordinal"]')?.content);
   const page = {
     url: location.href,
-    title: cap(clean(document.title), limits.text),
+    title: cap(clean(titleOf.call(document)), limits.text),
     nodes,
     ordinal: Number.isSafeInteger(ordinal) && ordinal >= 0 ? ordinal : 0,
     truncated,

@@ -15,7 +15,7 @@ import pytest
 from core.errors import ModelFileError
 from core.framing import encode_text
 from core.models.tokenizer import load_tokenizer
-from core.prompt import build_prompt, encode_answer
+from core.prompt import Prompt, build_prompt, encode_answer
 
 ANSWERS = (
     '# Element: the \'Sales\' menu item\ndo(action="Click", element="2")',
@@ -96,6 +96,27 @@ def test_a_long_page_is_cut_by_characters_where_webrl_cuts_it(
     reference = _reference(ANSWERS[:rounds], page, chars=16384 - 512)
     assert prompt.ids == tokenizer(reference)["input_ids"]
     assert prompt.truncated
+
+
+def test_an_earlier_page_takes_no_character_from_the_page_to_be_answered(tokenizers: dict[str, Any]) -> None:
+    tokenizer = tokenizers["llama3"]
+
+    def prompt(page: str, *earlier: str) -> Prompt:
+        return build_prompt(
+            tokenizer,
+            instruction=INSTRUCTION,
+            answers=ANSWERS[:2],
+            page_text=page,
+            max_tokens=40_000,
+            framing="webrl/2",
+            earlier_pages=earlier,
+        )
+
+    long, longer = HTML * 200, HTML * 400
+    assert long in tokenizer.decode(prompt(HTML, long).ids)
+    assert prompt(long, long, HTML).ids == prompt(long, HTML).ids
+    assert prompt(longer, HTML).ids == prompt(longer).ids
+    assert prompt(long, long, HTML).truncated
 
 
 def test_past_rounds_that_leave_no_character_leave_no_page(tokenizers: dict[str, Any]) -> None:
