@@ -107,7 +107,8 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         for seed in (0, 1)
     )
     folders = VersionFolders(root / "versions", first, WholeModel())
-    given = [first, folders.put(1, "f" * 64, second / WEIGHTS)]
+    with folders.lent(1, "f" * 64, second / WEIGHTS) as laid_out:
+        given = [first, laid_out]
     port = free_port(root / "nowhere.json")
     command = server_command(server_python(SETTINGS), first, port=port, settings=SETTINGS)
     environment = server_environment(SETTINGS)
