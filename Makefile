@@ -16,6 +16,7 @@ check: setup
 	.venv/bin/ruff check .
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
+	.venv/bin/mypy --explicit-package-bases tests/vllm
 
 test: setup
 	@sh app/setup.sh tests
