@@ -11,6 +11,7 @@ from curriculum_story import NOTHING, RULES, published
 from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s
 
+from actors.curriculum.inventing import Inventor
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.role import run_curriculum
 from actors.curriculum.state import CurriculumState
@@ -70,12 +71,19 @@ class Lengths:
 class Bench:
     """A curriculum over a log in memory; actors, judge and learner are told."""
 
-    def __init__(self, settings: Settings | None = None, *, valuer: Valuer | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        valuer: Valuer | None = None,
+        inventor: Inventor | None = None,
+    ) -> None:
         self.settings = settings or settings_of()
         self.log = MemoryLog("r", clock=clock_s)
         self.blobs: Any = MemoryBlobs(Path())
         self.sources = {"store": StoreTasks(self.settings.sites)}
         self.valuer = valuer
+        self.inventor = inventor
         self.played: set[str] = set()
 
     def publisher(self, name: str) -> Publisher:
@@ -100,6 +108,7 @@ class Bench:
                     clock_ns=clock_ns,
                     demonstrators=(),
                     valuer=self.valuer,
+                    inventor=self.inventor,
                 )
             )
             await asyncio.sleep(for_s)

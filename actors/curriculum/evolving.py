@@ -200,5 +200,8 @@ class Evolver:
         try:
             return None if blob is None else msgspec.msgpack.decode(self._blobs.get(blob), type=Page)
         except (BlobMissing, BlobCorrupt) as error:
-            logger.warning("a first page is gone: its family's tasks are not valued", reason=str(error))
+            logger.warning(
+                "a first page is gone: tasks that begin on it are neither valued nor shown with it",
+                reason=str(error),
+            )
             return None

@@ -22,6 +22,7 @@ from contextlib import aclosing
 
 import structlog
 
+from actors.curriculum.asking import NextFacts
 from actors.curriculum.checking import Checker
 from actors.curriculum.inventing import Inventor
 from actors.curriculum.keeping import Keeper
@@ -107,7 +108,7 @@ async def run_curriculum(
         log, publisher, settings, means, make_means, clock_ns, until_episodes, room_check, keeper
     )
     await curriculum.restore()
-    async with asyncio.TaskGroup() as tasks:
+    async with asyncio.TaskGroup() as tasks, curriculum.next_facts:
         following = tasks.create_task(curriculum.follow())
         stopping = tasks.create_task(_stop_when_set(stop, curriculum))
         await curriculum.decide_until_done()
@@ -150,6 +151,7 @@ class _Curriculum:
         self._room_check = room_check
         self._room_checked_at = float("-inf")
         self._pool_admitted = False
+        self.next_facts = NextFacts()
         self._stopped = False
         self._changed = asyncio.Condition()
         self._changes = 0
@@ -262,8 +264,10 @@ class _Curriculum:
         state = self._state
         if state.draining or state.leases.pauses:
             return False
-        last = state.last_curriculum
-        facts = await self._means.evolver.next_facts(state)
+        come = await self.next_facts.come(self._means.evolver, state, within_s=TICK_S)
+        if come is None:
+            return True
+        facts, last = come
         for fact, entity in facts:
             position = await self._decide(fact, entity=entity, last=last)
             if position is None:

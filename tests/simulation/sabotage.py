@@ -310,7 +310,7 @@ SABOTAGES = (
         "a snapshot is one event old",
         lambda: [patch.object(Kind, "decode", _decode_one_event_old)],
         (*REFUSED, "Stuck", "Broken"),
-        seeds=range(57, 207),
+        seeds=range(141, 291),
     ),
     Sabotage(
         "a page is let go of that an episode still shows",
@@ -370,7 +370,7 @@ SABOTAGES = (
         "leases are not enforced",
         lambda: [patch.object(LeaseBook, "expired", lambda *_: [])],
         ("Stuck",),
-        seeds=range(25, 175),
+        seeds=range(46, 196),
     ),
     Sabotage(
         "a wait has no bound",
@@ -424,7 +424,7 @@ SABOTAGES = (
             "ReplayDiverged",
             "Broken: what was",
         ),
-        seeds=range(59, 209),
+        seeds=range(76, 226),
     ),
     Sabotage(
         "a plan does not follow from the log",
@@ -448,19 +448,19 @@ SABOTAGES = (
             patch.object(loop, "sweep", _sweep_as_of_nowhere),
         ],
         ("Broken: no effects in replay",),
-        seeds=range(63, 213),
+        seeds=range(60, 210),
     ),
     Sabotage(
         "a snapshot of the learner forgets how many batches there were",
         lambda: [patch.object(Kind, "decode", _decode_without("batches"))],
         ("Broken: plan before training", "Broken: no effects in replay", "CorruptEvent"),
-        seeds=range(105, 255),
+        seeds=range(141, 291),
     ),
     Sabotage(
         "a snapshot of the curriculum forgets where its last request stands",
         lambda: [patch.object(Kind, "decode", _decode_without("last_request"))],
         ("Stuck",),
-        seeds=range(51, 201),
+        seeds=range(102, 252),
     ),
     Sabotage(
         "a replay writes",
