@@ -185,9 +185,8 @@ def settings_of_fork(
             f"others. Leave the setting out, or fork before the critic's first update; there {now!r} can be chosen."
         )
     if resolved.settings.actors.screenshot_observation != "off":
-        Eyes(
-            policy_folder(resolved.settings.policy.base)
-        )  # says so where the parent's policy reads no pictures
+        # says so where the parent's policy reads no pictures
+        Eyes(policy_folder(resolved.settings.policy.base))
     return resolved
 
 

@@ -180,9 +180,8 @@ async def run_system(
             say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)
         with contextlib.suppress(OSError):  # no room
-            write_launch(
-                home, Launch(run=launch.run, actors=launch.actors, without=launch.without)
-            )  # a goal holds for one start alone
+            # a goal holds for one start alone
+            write_launch(home, Launch(run=launch.run, actors=launch.actors, without=launch.without))
     return Summary(
         run=launch.run,
         updates=progress.updates,

@@ -66,9 +66,8 @@ class JoinedLog:
             return await self._newer.read(after=after, limit=limit)
         found = await self._older.read(after=after, limit=min(limit, self._at - after))
         own = [stored for stored in found if stored.position <= self._at]
-        return own or await self._newer.read(
-            after=self._at, limit=limit
-        )  # the rest of the older part is gone
+        # the rest of the older part is gone
+        return own or await self._newer.read(after=self._at, limit=limit)
 
     async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
         """See `EventLog.tail`."""

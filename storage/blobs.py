@@ -98,9 +98,8 @@ class BlobStore:
                 file.flush()
                 os.fsync(file.fileno())
                 temporary.rename(place)
-        _sync_folder(
-            place.parent
-        )  # also when another process has just put it: its rename may not be durable yet
+        # also when another process has just put it: its rename may not be durable yet
+        _sync_folder(place.parent)
 
     @contextmanager
     def _unfinished(self, ref: BlobRef) -> Iterator[tuple[Path, IO[bytes]]]:
@@ -110,9 +109,8 @@ class BlobStore:
         while True:
             temporary = folder / f"{ref.sha256}.{secrets.token_hex(4)}"
             with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                with suppress(
-                    OSError
-                ):  # a disk without locks: `sweep` gets none there either, and leaves all alone
+                with suppress(OSError):
+                    # a disk without locks: `sweep` gets none there either, and leaves all alone
                     fcntl.flock(file, fcntl.LOCK_EX)
                 if os.fstat(file.fileno()).st_nlink == 0:
                     continue  # swept before it was locked

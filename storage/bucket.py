@@ -79,9 +79,8 @@ class Bucket:
         try:
             if len(content) <= PART_BYTES:
                 self._call(lambda store: store.put(name, content, mode="create"))
-            elif self.size(name) != len(
-                content
-            ):  # parts cannot be conditional; what they would replace is equal
+            elif self.size(name) != len(content):
+                # parts cannot be conditional; what they would replace is equal
                 self._call(lambda store: store.put(name, content, chunk_size=PART_BYTES))
         except AlreadyExistsError:
             return

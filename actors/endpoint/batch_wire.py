@@ -41,7 +41,6 @@ class BatchList(msgspec.Struct):
     """A page of them, the newest first."""
 
     data: list[Batch]
-    has_more: bool = False
 
 
 class Named(msgspec.Struct):

@@ -138,17 +138,15 @@ class Batches:
         if not remembered:
             self._settled.setdefault(kept.key, set()).add(question)
         async with self._settling:
-            settled = self._settled.pop(
-                kept.key, set()
-            )  # also what others have brought meanwhile: one write for many
+            # also what others have brought meanwhile: one write for many
+            settled = self._settled.pop(kept.key, set())
             try:
                 if settled or not kept.questions:
                     self._first |= await asyncio.to_thread(
                         self._files.settle, kept.key, settled, last=not kept.questions
                     )
-            except (
-                OSError
-            ) as error:  # the answer is worth more: a later process looks at this batch once more
+            except OSError as error:
+                # the answer is worth more: a later process looks at this batch once more
                 self._first |= settled
                 logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
         first = question in self._first
@@ -390,9 +388,8 @@ class Batches:
                 del self._kept[question]
         try:
             await asyncio.to_thread(self._files.drop, kept.key)
-        except (
-            OSError
-        ) as error:  # whoever waits hears of it all the same; a later process looks at this batch once more
+        except OSError as error:
+            # whoever waits hears of it all the same; a later process looks at this batch once more
             logger.warning("a batch's file stays", batch=kept.batch, reason=str(error))
 
 

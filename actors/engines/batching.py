@@ -185,9 +185,8 @@ def draw(
     logprobs = torch.log_softmax(logits / divisor[:, None], dim=-1)
     cumulative = logprobs.double().exp().cumsum(-1)
     total = cumulative[:, -1:]
-    below = torch.nextafter(
-        total, torch.zeros_like(total)
-    )  # a product rounded up to the total would be past the last share
+    # a product rounded up to the total would be past the last share
+    below = torch.nextafter(total, torch.zeros_like(total))
     thresholds = torch.minimum(torch.tensor(uniforms, dtype=torch.float64)[:, None] * total, below)
     drawn = torch.searchsorted(cumulative, thresholds, right=True)[:, 0]
     tokens = torch.where(greedy, logits.argmax(-1), drawn)

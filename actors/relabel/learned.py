@@ -87,9 +87,8 @@ class LearnedRelabeler:
         given_up = Event()
         try:
             return await asyncio.to_thread(self._read, episode, final, lesson, needs_success, given_up)
-        except (
-            asyncio.CancelledError
-        ):  # out of time: the thread cannot be stopped, and ends at its next token
+        except asyncio.CancelledError:
+            # out of time: the thread cannot be stopped, and ends at its next token
             given_up.set()
             raise
 

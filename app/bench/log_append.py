@@ -116,9 +116,8 @@ class Appending:
         return Appended(events=self.events, batches=len(batches), content_bytes=size)
 
     async def _check(self, run: str) -> None:
-        log = JetStreamLog(
-            await self._stage.connection("reader"), run, SETTINGS
-        )  # raw events do not open as a log
+        # raw events do not open as a log
+        log = JetStreamLog(await self._stage.connection("reader"), run, SETTINGS)
         last = (await log.identity()).last
         assert last == self.events, f"{last} of {self.events} events are in the log"
 

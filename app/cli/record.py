@@ -78,9 +78,8 @@ def record(
         raise SettingsError("--headless opens no window for a person: say with --script what is done")
     if not headless:
         require_screen()
-    with holding(
-        home
-    ):  # throughout: a system that began while the person acts would have its actors play what is appended
+    with holding(home):
+        # throughout: a system that began while the person acts would have its actors play what is appended
         handle = _existing(home, run, making=bool(recipe or overrides or tasks))
         if handle is None and tasks is None:
             raise SettingsError(

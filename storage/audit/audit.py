@@ -113,10 +113,8 @@ async def audit(
     began = time.perf_counter()
     try:
         identity = await log.identity()
-    except (
-        CorruptEvent,
-        ForeignLog,
-    ) as error:  # of a fork whose parent's log became shorter; of a damaged archive
+    except (CorruptEvent, ForeignLog) as error:
+        # of a fork whose parent's log became shorter; of a damaged archive
         return unopened(log.run, error, witnesses=witnesses)
     fold = Fold(log.run, blobs, first=max(1, identity.first), depth=depth, pages=pages, witnesses=witnesses)
     batch = await _read(log, fold, after=fold.position, end=identity.last)

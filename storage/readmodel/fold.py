@@ -67,9 +67,8 @@ def apply(connection: Connection, recordeds: Sequence[Recorded], *, span: Span |
         PositionRefused: they do not follow.
 
     """
-    connection.execute(
-        update(cursor).values(position=cursor.c.position)
-    )  # takes the write lock before anything is read
+    # takes the write lock before anything is read
+    connection.execute(update(cursor).values(position=cursor.c.position))
     standing = read_cursor(connection)
     if standing is None:
         raise PositionRefused("the read model has no cursor: prepare it before anything is folded into it")

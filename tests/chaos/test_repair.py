@@ -146,9 +146,8 @@ async def test_what_stands_behind_a_hole_is_kept(
 ) -> None:
     """The broker gives out nothing from a damaged place on, and yet has what stands behind it, also what came later."""
     flip(damaged, block=1, at=0.5)
-    async with damaged.connect(
-        "reader"
-    ):  # one broker all the while: at its next start it would lose all that
+    async with damaged.connect("reader"):
+        # one broker all the while: at its next start it would lose all that
         assert len(await stored_in(damaged)) < 61
         await propose(damaged, 9, 3)
         report = await repaired(damaged, archive_of(damaged))

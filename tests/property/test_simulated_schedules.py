@@ -168,9 +168,8 @@ def test_whatever_a_page_or_a_policy_does_a_process_that_is_told_to_stop_does_so
     clear_away(loop, schedule)
     loop.close()
     assert len(took) >= 3
-    judging_s = (
-        FETCH_S + schedule.settings.judge.timeout_s
-    )  # a judgment under way comes to its end; the worker may cut it
+    # a judgment under way comes to its end; the worker may cut it
+    judging_s = FETCH_S + schedule.settings.judge.timeout_s
     assert took.pop("judge.1") < judging_s + 0.5
     assert max(took.values()) < STOP_AFTER_S, took
 

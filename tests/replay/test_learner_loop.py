@@ -198,9 +198,8 @@ class TestCrash:
         report = await learn(made, until=2)
         assert report.recomputed == 1
         second = (await facts_of(made, UpdateApplied))[1]
-        assert (
-            second.metrics["mismatch_max"] < 1e-5
-        )  # pi_prox is the policy that sampled, not the one after update 1
+        # pi_prox is the policy that sampled, not the one after update 1
+        assert second.metrics["mismatch_max"] < 1e-5
         assert second.metrics["ratio_mean"] != pytest.approx(1.0, abs=1e-7)
 
 

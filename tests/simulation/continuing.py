@@ -231,9 +231,8 @@ class Fork:
                 await forking._judge(fork, log, prefix, publisher)  # type: ignore[arg-type]
             last = (await log.identity()).last
             resumed = RunResumed(after_position=last, fingerprint=started.fingerprint, until={})
-            await publisher.decide(
-                resumed, entity="branch"
-            )  # as `hindcast start` does: the parent may have been drained
+            # as `hindcast start` does: the parent may have been drained
+            await publisher.decide(resumed, entity="branch")
 
     async def go_on(self) -> None:
         """One update more than it began with, then drained."""

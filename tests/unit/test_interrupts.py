@@ -83,9 +83,8 @@ def test_the_second_one_kills_everything_and_says_so_in_a_line(started: Started,
     time.sleep(SAME_S)
     assert started.process.poll() is None
     until = time.monotonic() + 20
-    while (
-        started.process.poll() is None and time.monotonic() < until
-    ):  # a busy machine heeds the first one late
+    while started.process.poll() is None and time.monotonic() < until:
+        # a busy machine heeds the first one late
         started.process.send_signal(second)
         time.sleep(0.2)
     _, errors = started.process.communicate(timeout=60)

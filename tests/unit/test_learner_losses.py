@@ -89,9 +89,8 @@ def test_the_ratio_is_to_the_proximal_policy_and_the_correction_to_the_behaviour
 
 def test_a_token_the_correction_leaves_out_has_no_policy_gradient_but_stays_anchored() -> None:
     given = terms(advantage=1.0, behaviour=[0.1], proximal=[0.35], reference=[0.35], correction="decoupled")
-    found, gradient = loss_of(
-        [0.35], given, kl_coefficient=0.5
-    )  # ratio 3.5 is beyond the cap; KL is at its minimum
+    # ratio 3.5 is beyond the cap; KL is at its minimum
+    found, gradient = loss_of([0.35], given, kl_coefficient=0.5)
     assert (float(found.loss), gradient, found.contributing) == (0.0, [0.0], 0)
     moved, moved_gradient = loss_of([0.2], given, kl_coefficient=0.5)
     ratio = 0.35 / 0.2

@@ -49,9 +49,8 @@ def test_a_model_that_is_sampled_elsewhere_is_not_tried_in_this_process(
 
 def test_what_caches_take_is_counted_by_hand(model_families: dict[str, Path]) -> None:
     config = load_policy(model_families["qwen3"]).model.config
-    assert (
-        cache_bytes(config, tokens=10) == 2 * 2 * 2 * 16 * 10 * 4
-    )  # both, layers, heads, width, tokens, float32
+    # both, layers, heads, width, tokens, float32
+    assert cache_bytes(config, tokens=10) == 2 * 2 * 2 * 16 * 10 * 4
 
 
 def _drop(name: str) -> Callable[[Path], None]:

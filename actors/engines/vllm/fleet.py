@@ -154,9 +154,8 @@ class Fleet:
         """Look at a server that is left alone until it may be asked again."""
         while member.alone:
             await asyncio.sleep(member.free_at - asyncio.get_running_loop().time())
-            if (
-                member.server.address not in self._addresses()
-            ):  # it has moved, and who is there now is none of ours
+            if member.server.address not in self._addresses():
+                # it has moved, and who is there now is none of ours
                 self._put_off(member)
                 continue
             try:

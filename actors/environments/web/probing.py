@@ -110,10 +110,8 @@ async def _ask(task: WebTask, check: Check, secrets: Secrets) -> Found:
     if check.field:
         try:
             value = _part(json.loads(text), check.field)
-        except (
-            ValueError,
-            RecursionError,
-        ) as error:  # also numbers of 5 000 digits, and lists in lists without end
+        except (ValueError, RecursionError) as error:
+            # also numbers of 5 000 digits, and lists in lists without end
             return Found(error=f"its answer is not JSON: {error}")
         if value is None:
             return Found()

@@ -63,9 +63,8 @@ class WatchTerminal(App[Exception | None]):
     async def _follow(self) -> None:
         try:
             await look(self.handle, self._show, interval_s=self.interval_s, on_catching_up=self._catching_up)
-        except (
-            Exception
-        ) as error:  # the task boundary: whoever started the app raises it, behind a restored terminal
+        except Exception as error:
+            # the task boundary: whoever started the app raises it, behind a restored terminal
             self.exit(error)
 
     def _show(self, view: View) -> bool:

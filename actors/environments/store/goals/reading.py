@@ -139,9 +139,8 @@ def _about_two(text: str, one: Target, other: Target) -> Iterator[Said]:
 
 
 def _compared(catalogue: Catalogue, one: Product, other: Product) -> Iterator[Said]:
-    for query, alike in tuple(groups_of(catalogue, one))[
-        :2
-    ]:  # as the family draws them: not by the noun alone
+    for query, alike in tuple(groups_of(catalogue, one))[:2]:
+        # as the family draws them: not by the noun alone
         for sort in ("price", "rating"):
             goal = pair_goal(one, other, query=query, sort=sort) if other in alike else None
             if goal is not None:
