@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from core.computing import Device
-from core.errors import HindcastError
+from core.errors import HindcastError, SettingsError
 from core.models.arithmetic import device_for
 from learner.leading import Orders
 from learner.ranks import Together
@@ -45,6 +45,7 @@ class Place(NamedTuple):
         }
 
 
+NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
 LOOPBACK = "127.0.0.1"
 LEADER = "hindcast leader"
 """Under this key torchrun's store has the port of the leader's own, at the same host."""
@@ -59,9 +60,23 @@ class LeaderMissing(HindcastError):
 
 
 def place_in(environment: Mapping[str, str]) -> Place | None:
-    """This process's place as whoever started it says; None: nobody did."""
+    """This process's place as whoever started it says; None: nobody did.
+
+    Raises:
+        SettingsError: it says so in part, as a scheduler does that is no torchrun.
+
+    """
     if "RANK" not in environment:
         return None
+    wrong = [
+        f"{name}={environment.get(name, '')}" for name in NUMBERS if not environment.get(name, "").isdecimal()
+    ]
+    wrong += [] if environment.get("MASTER_ADDR") else ["MASTER_ADDR="]
+    if wrong:
+        raise SettingsError(
+            f"the environment has RANK={environment['RANK']}, as for one of several processes of a learner, but {', '.join(wrong)}. "
+            "Start it by torchrun, which sets all of them (docs/learner.md); for a learner of one process unset RANK"
+        )
     return Place(int(environment["RANK"]), int(environment["LOCAL_RANK"]), int(environment["WORLD_SIZE"]))
 
 

@@ -45,6 +45,19 @@ def test_a_process_reads_its_place_from_where_its_leader_wrote_it() -> None:
         require_place(place, LearnerSettings(processes=2))
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"LOCAL_RANK": ""}, "LOCAL_RANK=. Start it by torchrun"),
+        ({"WORLD_SIZE": "four", "MASTER_ADDR": ""}, "WORLD_SIZE=four, MASTER_ADDR=. Start"),
+    ],
+)
+def test_a_place_that_is_told_in_part_is_a_worded_error(change: dict[str, str], said: str) -> None:
+    told = Place(1, 1, 4).environment(29500) | change
+    with pytest.raises(SettingsError, match=said):
+        place_in({name: value for name, value in told.items() if value})
+
+
 def test_a_companion_that_ended_is_named() -> None:
     ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"], env=os.environ)
     ended.wait()
