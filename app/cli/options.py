@@ -56,12 +56,16 @@ def site_and_family(environment: str | None, family: str | None) -> tuple[str | 
     """What `--environment` and `--family` name together; a family may be written with its site, as lists print it.
 
     Raises:
-        SettingsError: they name two sites.
+        SettingsError: they name two sites, or half of one.
 
     """
     site, slash, name = (family or "").partition("/")
     if not slash:
         return environment, family
+    if not (site and name):
+        raise SettingsError(
+            f"--family {family} lacks its {'family' if site else 'site'}: write FAMILY, or SITE/FAMILY"
+        )
     if environment not in (None, site):
         raise SettingsError(f"--environment {environment} and --family {family} name two sites: give one")
     return site, name

@@ -185,6 +185,10 @@ def test_a_family_may_be_named_with_its_site(handle: RunHandle) -> None:
         assert alone[f"{noun}s"]
     two = call(handle.home, "task", "list", "--family", named, "--environment", "miniwob")
     assert isinstance(two.exception, SettingsError)
+    for half, lacks in ((f"/{task.family}", "site"), (f"{task.environment}/", "family")):
+        told = call(handle.home, "task", "list", "--family", half).exception
+        assert isinstance(told, SettingsError)
+        assert f"lacks its {lacks}" in str(told)
 
 
 def test_the_tail_can_be_of_tasks_with_everything_about_their_episodes(handle: RunHandle) -> None:
