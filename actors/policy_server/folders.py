@@ -75,6 +75,8 @@ class VersionFolders:
         """Each server is kept by a task of its own, and all want the same version at once."""
         self._lent: list[Path] = []
         """Folders that servers are being given, each as often as that is so."""
+        self._lending = Lock()
+        """Over the list alone: the event loop gives folders back, and must not wait while a version is copied."""
 
     def base(self) -> Path:
         """The policy's own folder, with its first weights."""
@@ -93,11 +95,12 @@ class VersionFolders:
         """
         with self._laying_out:
             folder = self._put(version, digest, weights)
-            self._lent.append(folder)
+            with self._lending:
+                self._lent.append(folder)
         try:
             yield folder
         finally:
-            with self._laying_out:
+            with self._lending:
                 self._lent.remove(folder)
 
     def _put(self, version: int, digest: str, weights: Path) -> Path:
@@ -121,9 +124,11 @@ class VersionFolders:
                 raise ModelFileError(
                     f"version {version} could not be laid out for the policy servers in {folder}: {error.strerror or error}"
                 ) from error
+        with self._lending:
+            lent = set(self._lent)
         whole = self._named(_OURS)
         for old in whole[: max(0, whole.index(folder) + 1 - self._layout.kept)]:
-            if old not in self._lent:
+            if old not in lent:
                 shutil.rmtree(old, ignore_errors=True)
         return folder
 

@@ -5,6 +5,7 @@ import json
 import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import msgspec
@@ -183,6 +184,37 @@ def test_a_folder_stays_while_a_server_reads_it_however_many_newer_ones_come(tmp
         assert sorted((tmp_path / "versions").iterdir()) == [slow, *made[1:]]
     newest = lay_out(folders, 5, f"{5:064x}", tmp_path / "blob")
     assert sorted((tmp_path / "versions").iterdir()) == [made[2], newest]
+
+
+class SlowCopy(WholeModel):
+    """A disk that takes its time over the second version."""
+
+    def __init__(self) -> None:
+        self.begun = Event()
+        self.may_end = Event()
+
+    def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
+        if "00000002" in folder.name:
+            self.begun.set()
+            assert self.may_end.wait(10)
+        super().fill(folder, weights, base=base)
+
+
+def test_a_folder_is_given_back_without_waiting_for_a_version_that_is_laid_out(tmp_path: Path) -> None:
+    """The event loop gives it back: it would stand still for as long as the weights are copied."""
+    (tmp_path / "blob").write_bytes(b"weights")
+    layout = SlowCopy()
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), layout)
+    first = folders.lent(1, f"{1:064x}", tmp_path / "blob")
+    first.__enter__()
+    with ThreadPoolExecutor(2) as threads:
+        second = threads.submit(lay_out, folders, 2, f"{2:064x}", tmp_path / "blob")
+        assert layout.begun.wait(10)
+        try:
+            threads.submit(first.__exit__, None, None, None).result(timeout=2)
+        finally:
+            layout.may_end.set()
+        assert second.result(timeout=10).is_dir()
 
 
 def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tmp_path: Path) -> None:
