@@ -12,6 +12,7 @@ import socket
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import NamedTuple
 
 import torch
@@ -107,7 +108,14 @@ def _living(host: str, named: TCPStore) -> int:
     """The port of the leader that lives: one that has ended is not to be reached."""
     until = time.monotonic() + MEET_S
     while True:
-        port = int(named.get(LEADER))  # waits until one is named
+        try:
+            named.wait([LEADER], timedelta(seconds=MEET_S))
+        except dist.DistStoreError as error:
+            raise LeaderMissing(
+                f"the learner's first process named no address at {host}:{named.port} within {MEET_S:.0f} s: its own words say "
+                "what it waits for"
+            ) from error
+        port = int(named.get(LEADER))
         try:
             socket.create_connection((host, port), timeout=CALL_S).close()
         except OSError as error:

@@ -12,7 +12,7 @@ from app.conflicts import find_conflicts
 from core.errors import SettingsError
 from core.models.arithmetic import device_for, require_device
 from core.settings import LearnerSettings, Settings
-from learner.joining import Place, place_in
+from learner.joining import LeaderMissing, Place, found_store, open_store, place_in
 from learner.numerics import device_then, fingerprint
 
 
@@ -56,6 +56,16 @@ def test_a_place_that_is_told_in_part_is_a_worded_error(change: dict[str, str], 
     told = Place(1, 1, 4).environment(29500) | change
     with pytest.raises(SettingsError, match=said):
         place_in({name: value for name, value in told.items() if value})
+
+
+def test_a_leader_that_names_no_address_is_a_worded_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    torchruns = open_store(2)
+    for name, value in Place(1, 1, 2).environment(torchruns.port).items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("torch.distributed.is_torchelastic_launched", lambda: True)
+    monkeypatch.setattr("learner.joining.MEET_S", 0.2)
+    with pytest.raises(LeaderMissing, match=f"named no address at 127.0.0.1:{torchruns.port}"):
+        found_store(Place(1, 1, 2))
 
 
 def test_a_companion_that_ended_is_named() -> None:
