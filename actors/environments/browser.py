@@ -99,10 +99,14 @@ class BrowserHost:
     async def release(self, window: Window) -> None:
         """Keep the window for its site's next episode, or close it. Never raises, bounded in time."""
         chromium = window.chromium
-        self._busy.get(chromium, set()).discard(window)
+        try:
+            # busy until then: whoever replaces the browser meanwhile must not end it, or keep a window of the one before
+            wiped = chromium is self._current and await self._wiped(window)
+        finally:
+            self._busy.get(chromium, set()).discard(window)
         if chromium is not self._current:
             await self._end_if_left(chromium)
-        elif window.reusable and not window.spoiled and await self._wiped(window):
+        elif wiped:
             self._idle.append(window)
             # of each site: the windows of one must not push out those of another while a group is waited for
             same = [idle for idle in self._idle if idle.site == window.site]
@@ -148,6 +152,9 @@ class BrowserHost:
             raise BrowserUnavailable(f"Chromium opened no context: {str(error).splitlines()[0]}") from error
 
     async def _wiped(self, window: Window) -> bool:
+        """Whether the window may be used again, and has nothing of its last episode."""
+        if not window.reusable or window.spoiled:
+            return False
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT_S):
                 await window.wipe()

@@ -14,7 +14,7 @@ import pytest_asyncio
 from browser_site import PATIENT, SETTINGS, PageServer, PageSite, task_at, visiting
 
 from actors.environments.browser import BrowserHost
-from actors.environments.window import MAX_TABS
+from actors.environments.window import MAX_TABS, Window
 from core.errors import BrowserUnavailable, EnvironmentFailed
 
 WAITS = 20
@@ -304,6 +304,31 @@ async def test_a_browser_that_is_replaced_stays_until_the_window_that_it_was_ope
         for window in windows:
             assert await window.tab.page.evaluate("1 + 1") == 2
             await host.release(window)
+
+
+async def test_a_window_that_is_wiped_while_its_browser_is_replaced_serves_nobody_else(
+    server: PageServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, task = PageSite(server, reusable=True), task_at("start.html")
+    wiping, go_on = asyncio.Event(), asyncio.Event()
+
+    async def wipe(_window: Window) -> None:
+        wiping.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(Window, "wipe", wipe)
+    async with BrowserHost(PATIENT.model_copy(update={"browser_episodes": 2})) as host:
+        old = await host.acquire(site, task)
+        old.chromium.episodes = 2
+        releasing = asyncio.create_task(host.release(old))
+        await wiping.wait()
+        new = await host.acquire(site, task)
+        assert new.chromium is not old.chromium
+        assert old.chromium.alive, "it is not ended under a window that is wiped"
+        go_on.set()
+        await releasing
+        assert not old.chromium.alive
+        assert (await host.acquire(site, task)).chromium is new.chromium
 
 
 async def test_browsers_are_replaced_by_age_while_their_episodes_go_on(server: PageServer) -> None:
