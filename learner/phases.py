@@ -84,13 +84,17 @@ def earlier_samples(state: BufferState) -> Iterator[Sample]:
 def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[Replayed]:
     """What is replayed beside `steps` steps of a phase's own: those in the window, at most `phase_replay_ratio` times as many.
 
-    Where there are more, episodes come in an order drawn from the run's seed.
+    Where there are more, episodes come in an order drawn from the run's seed. A demonstration that was judged after the
+    phase's scores were computed has none, and waits for the next phase.
     """
     assert state.started is not None
     seed, left = state.started.run_seed, int(learner.phase_replay_ratio * steps)
-    order = sorted(
-        state.earlier.values(), key=lambda one: derive_seed(seed, "phase replay", state.version, one.id)
-    )
+    scored = [
+        episode
+        for episode in state.earlier.values()
+        if all(sample.position in state.perplexities for sample in episode.samples)
+    ]
+    order = sorted(scored, key=lambda one: derive_seed(seed, "phase replay", state.version, one.id))
     found = []
     for episode in order:
         kept = bytearray()

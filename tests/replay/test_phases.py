@@ -306,6 +306,28 @@ async def test_demonstrations_are_remembered_however_late_their_verdict_comes(tm
     assert [one.reason for one in sweep(state, state.settings)] == ["past"]
 
 
+@pytest.mark.parametrize("kind", ["ReplayScored", "BatchPlanned", "WeightsPublished"])
+async def test_a_demonstration_judged_while_a_phase_is_under_way_is_replayed_from_the_next_one_on(
+    tmp_path: Path, kind: str
+) -> None:
+    """From the scores on to the policy's plan: what has no score then cannot be in its window."""
+    made = await shown_first(tmp_path / "made", phased("webrl", phase_demonstrations=True))
+    whole = await copy_of(made, tmp_path / "whole")
+    await learn(whole, until=1)
+    number = 1 + kinds(await learned(whole)).index(kind, 1)  # the first are the base policy's weights
+    with pytest.raises(Killed):
+        await learn(made, log=Watched(made.log, number, after=die))
+    assert kinds(await learned(made))[-1] == kind
+    late = made.story.group(Member(1.0, 2, origin="demonstration"))
+    await tell(made.log, late)
+    await learn(made, until=4)
+    plans = await facts_of(made, BatchPlanned)
+    replayed = [{one.episode for one in plan.episodes if one.kept is not None} for plan in plans]
+    assert ["ep_group_11_0" in names for names in replayed] == [kind == "ReplayScored"] * 2 + [True] * 2
+    assert (await verify(made.log, made.blobs, policy=made.policy)).identical
+    assert not (await audited(made)).defects
+
+
 async def test_demonstrations_are_not_replayed_unasked(tmp_path: Path) -> None:
     made = await shown_first(tmp_path, phased("webrl", cloning_updates=2, cloning_batch=2))
     await learn(made, until=4)
