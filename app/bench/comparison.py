@@ -24,7 +24,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     figure: str
     """What was measured, in words."""
     unit: str
-    """Such as `events/s`; more is better."""
+    """Such as `events/s`; more is better, unless the figure's words say otherwise."""
     ours: float
     """Median over the repeats."""
     peer: float

@@ -16,6 +16,7 @@ from typing import Any
 
 import psutil
 
+from app.bench.peaks import peak_mib
 from app.runs import RunHandle, open_run
 
 MIB = 1024 * 1024
@@ -74,13 +75,6 @@ ROLES: dict[str, tuple[Callable[[RunHandle], Coroutine[Any, Any, str]], tuple[st
     "curriculum": (start_curriculum, ("actors.curriculum.role",)),
 }
 """What is measured, and what its process imports before."""
-
-
-def peak_mib() -> float:
-    """The largest resident size so far. `ru_maxrss` would not do: it counts what the parent held when it forked."""
-    status = Path("/proc/self/status").read_text()
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / 1024
 
 
 def main(role: str, home: str, name: str) -> None:

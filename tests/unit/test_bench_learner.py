@@ -1,13 +1,17 @@
-"""The learner's benchmark compares like with like: both loops end with the same weights."""
+"""The learner's benchmark compares like with like: both loops end with the same weights, and no peak is another's."""
 
 from pathlib import Path
 
+import numpy as np
 from tiny_policy import write_tiny_policy
 
 from app.bench.engine_calls import recorded_episodes
 from app.bench.learner import Bare, Ours, made_up_batch, prepare
+from app.bench.learner_ways import MEMORY, RATE, Way, compare_ways
+from app.bench.peaks import forget_peak, peak_mib
 from app.configuration import resolve
 from core.models.policy import weights_of
+from core.settings import LearnerSettings
 
 
 def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:
@@ -26,3 +30,28 @@ def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:
         moved += float((value - before[name]).square().sum())
     assert moved > 1e-9
     assert apart < 1e-3 * moved  # AdamW makes whole steps of gradients that are nothing but rounding
+
+
+async def test_the_learner_is_measured_beside_itself_in_processes_of_their_own(tmp_path: Path) -> None:
+    policy, settings = write_tiny_policy(tmp_path / "tiny"), LearnerSettings()
+    changed = settings.model_copy(update={"gradient_checkpointing": True})
+    said: list[str] = []
+    rate, memory = await compare_ways(
+        Way(policy, changed, 8),
+        Way(policy, settings, 8),
+        words="checkpointing",
+        repeats=1,
+        said=said.append,
+    )
+    assert (rate.figure, memory.figure) == (RATE, MEMORY)
+    assert min(rate.ours, rate.peer) > 0
+    assert 0 < memory.ours < memory.peer, "a layer keeps its input alone"
+    assert [line.split(":")[0] for line in said] == ["checkpointing"]
+
+
+def test_a_peak_that_is_forgotten_counts_no_more() -> None:
+    held = np.ones(64 << 20, dtype=np.uint8)
+    with_it = peak_mib()
+    del held
+    forget_peak()
+    assert peak_mib() < with_it - 32

@@ -10,6 +10,7 @@ import msgspec
 import typer
 
 from app.bench.comparison import Comparison, compare
+from app.cli.bench.policies import UNTIED, measured_policy
 from app.cli.bench.printing import machine, print_comparisons
 from app.cli.options import Json
 from app.cli.output import print_json, print_text, say
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 GOAL = 5.0
 LENGTHS = (12, 24, 40)
 """Answers of the base policy are 6 to 16 tokens long, of policies that explain themselves longer."""
-UNTIED = "untied"
 
 app = typer.Typer()
 
@@ -60,14 +60,11 @@ def engine(
     Example: hindcast bench engine --repeats 5
     """
     from app.bench.engine import write_endless
-    from app.bench.untied import write_untied
-    from core.models.folders import policy_folder
 
     chosen = policy or (UNTIED if beside == "vllm" else "base")
     with TemporaryDirectory(prefix="hindcast-engine-") as scratch:
         root = Path(scratch)
-        source = write_untied(root / UNTIED, seed=0) if chosen == UNTIED else policy_folder(chosen)
-        folder = write_endless(source, root / "endless")
+        folder = write_endless(measured_policy(chosen, root), root / "endless")
         mixtures = _mixtures(folder, contexts=contexts, episodes=episodes, steps=steps)
         if beside == "vllm":
             _beside_vllm(

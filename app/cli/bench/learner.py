@@ -1,16 +1,19 @@
 """`hindcast bench learner`."""
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from app.bench.comparison import Comparison, compare
+from app.cli.bench.policies import UNTIED, measured_policy
 from app.cli.bench.printing import print_comparisons
 from app.cli.options import Json
 from app.cli.output import say
+from core.errors import SettingsError
 
 GOAL = 0.9
 
@@ -19,36 +22,91 @@ app = typer.Typer()
 
 @app.command("learner")
 def learner(
+    beside: Annotated[
+        Literal["bare", "itself"],
+        typer.Option(help="A bare PyTorch loop, or the learner without what `--set` says."),
+    ] = "bare",
+    overrides: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set", metavar="learner.KEY=VALUE", help="Beside itself: what is changed; repeatable."
+        ),
+    ] = None,
     repeats: Annotated[int, typer.Option(min=1, help="Pairs of measurements.")] = 5,
     episodes: Annotated[int, typer.Option(min=4, help="Recorded episodes in the batch.")] = 32,
     threads: Annotated[int, typer.Option(min=1, help="Threads of both.")] = 1,
     policy: Annotated[
-        str, typer.Option(help="`base`, or the folder of a Hugging Face causal model.")
-    ] = "base",
+        str | None,
+        typer.Option(
+            help="`base`, `untied` (a Llama of the same size with random weights, whose samples may stand in one row), or the "
+            "folder of a Hugging Face causal model. Default: base, beside itself untied."
+        ),
+    ] = None,
     recipe: Annotated[str, typer.Option(help="Whose learner settings.")] = "mgrpo",
     as_json: Json = False,
 ) -> None:
     """Trained tokens per second of the learner's update, beside a bare PyTorch loop with the same passes.
 
-    Example: hindcast bench learner --repeats 5
+    Beside itself: what a setting changes about that, and about the memory it takes.
+
+    Example: hindcast bench learner --beside itself --set learner.gradient_checkpointing=true
     """
-    with TemporaryDirectory(prefix="hindcast-learner-") as scratch:
-        found = asyncio.run(
-            _measure(policy, recipe, Path(scratch), repeats=repeats, episodes=episodes, threads=threads)
+    if (beside == "itself") != bool(overrides):
+        raise SettingsError(
+            "--beside itself and --set learner.KEY=VALUE go together: the learner with it is measured beside the learner without"
         )
-    print_comparisons([found], as_json=as_json)
+    chosen = policy or (UNTIED if beside == "itself" else "base")
+    with TemporaryDirectory(prefix="hindcast-learner-") as scratch:
+        if beside == "itself":
+            measured = _beside_itself(
+                chosen,
+                recipe,
+                overrides or [],
+                Path(scratch),
+                repeats=repeats,
+                episodes=episodes,
+                threads=threads,
+            )
+        else:
+            measured = _beside_bare(
+                chosen, recipe, Path(scratch), repeats=repeats, episodes=episodes, threads=threads
+            )
+        found = asyncio.run(measured)
+    print_comparisons(found, as_json=as_json)
 
 
-async def _measure(
+async def _beside_itself(
+    policy: str,
+    recipe: str,
+    overrides: Sequence[str],
+    scratch: Path,
+    *,
+    repeats: int,
+    episodes: int,
+    threads: int,
+) -> list[Comparison]:
+    from app.bench.learner_ways import Way, compare_ways
+    from app.configuration import resolve
+
+    folder, common = measured_policy(policy, scratch), f"learner.threads={threads}"
+    changed, standing = (
+        Way(folder, resolve(recipe=recipe, overrides=[common, *more]).settings.learner, episodes)
+        for more in (overrides, ())
+    )
+    if changed.settings == standing.settings:
+        raise SettingsError(f"{', '.join(overrides)} changes nothing about the learner of {recipe}")
+    return await compare_ways(changed, standing, words=", ".join(overrides), repeats=repeats, said=say)
+
+
+async def _beside_bare(
     policy: str, recipe: str, scratch: Path, *, repeats: int, episodes: int, threads: int
-) -> Comparison:
+) -> list[Comparison]:
     from app.bench.engine_calls import describe, recorded_episodes
     from app.bench.learner import Bare, Ours, made_up_batch, prepare
     from app.configuration import resolve
-    from core.models.folders import policy_folder
 
     prepare(threads)
-    folder = policy_folder(policy)
+    folder = measured_policy(policy, scratch)
     settings = resolve(recipe=recipe).settings.learner
     asked = recorded_episodes(episodes)
     work = made_up_batch(folder, asked, settings)
@@ -60,7 +118,7 @@ async def _measure(
     async def train_bare() -> float:
         return bare.train()
 
-    return await compare(
+    compared = await compare(
         train_ours,
         train_bare,
         figure="update, from plan to fact",
@@ -71,3 +129,4 @@ async def _measure(
         detail=f"{describe(asked)}; {work.tokens} tokens in 2 mini-batches, {threads} thread",
         said=say,
     )
+    return [compared]
