@@ -15,12 +15,23 @@ import pytest
 from simulation.invariants import check
 from simulation.processes import Process
 from simulation.sabotage import SABOTAGES, Sabotage, notice
-from simulation.schedules import ARCHIVED, LOST, REHEARSING, Outcome, Schedule, clear_away, play, stage
+from simulation.schedules import (
+    ARCHIVED,
+    LOST,
+    PHASED,
+    REHEARSING,
+    Outcome,
+    Schedule,
+    clear_away,
+    play,
+    stage,
+)
 from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 
 import actors.actor as actor_role
 import actors.working_off as working_off
 from app.supervisor import STOP_AFTER_S
+from core.states import CRITIC, POLICY
 from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeEnded, EpisodeStarted, WeightsPublished
 
 CHUNK = 25
@@ -72,6 +83,15 @@ def test_the_same_holds_where_the_log_moves_to_an_archive_and_the_run_is_forked_
     assert len(continued) == CHUNK
     assert any(each.moved for each in continued)
     assert any(each.pages_released for each in continued)
+
+
+def test_the_same_holds_where_the_policy_learns_in_phases_with_a_critic(folder: Path) -> None:
+    outcomes = play_all(range(PHASED, PHASED + CHUNK), folder)
+    plans = [
+        each.fact for outcome in outcomes for each in outcome.history if isinstance(each.fact, BatchPlanned)
+    ]
+    assert {plan.model for plan in plans} == {POLICY, CRITIC}
+    assert any(planned.kept is not None for plan in plans for planned in plan.episodes)
 
 
 @pytest.mark.parametrize("sabotage", SABOTAGES, ids=lambda sabotage: sabotage.name.replace(" ", "-"))

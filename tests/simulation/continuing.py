@@ -21,13 +21,14 @@ import app.forking as forking
 import app.judges as judges
 from app.fork_prefix import fold_prefix
 from core.settings import Settings
+from core.states import POLICY
 from events.archive.log import ArchiveLog
 from events.archive.writer import ArchiveWriter
 from events.beginning import beginning
 from events.catalogue import ControlRequested, RunForked, RunResumed, UpdateApplied
 from events.codec import decode, decode_envelope
 from events.continual import ContinualStream
-from events.envelope import Recorded, Stored
+from events.envelope import Fact, Recorded, Stored
 from events.joined import JoinedLog
 from events.log import EventLog
 from events.memory import Faults
@@ -264,8 +265,13 @@ class Fork:
         while len(events) < self._at:
             events += await self._parent_log.read(after=len(events), limit=self._at - len(events))
         found = [decode(stored) for stored in events]
-        return sum(isinstance(one.fact, UpdateApplied) for one in found if one is not None)
+        return sum(_of_policy(one.fact) for one in found if one is not None)
 
     def updates(self) -> int:
-        """Applied since the fork."""
-        return sum(decode_envelope(stored).type == "update.applied" for stored in self.site.broker.events)
+        """Applied to the policy since the fork."""
+        applied = [one for one in self.site.broker.events if decode_envelope(one).type == "update.applied"]
+        return sum(_of_policy(recorded.fact) for one in applied if (recorded := decode(one)) is not None)
+
+
+def _of_policy(fact: Fact) -> bool:
+    return isinstance(fact, UpdateApplied) and fact.model == POLICY

@@ -2,10 +2,11 @@
 facts alone: none asks the projections that the roles decide by."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.states import CRITIC, POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -15,6 +16,7 @@ from events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
+    ReplayScored,
     SamplesSwept,
     StepTaken,
     UpdateApplied,
@@ -22,9 +24,10 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
+from events.catalogue.training import PlannedEpisode
 from events.envelope import Fact
 from events.projection import fold
-from simulation.schedules import Outcome, Tally
+from simulation.schedules import Outcome, Tally, updates_of
 from simulation.stand_ins import BASE_WEIGHTS, logprob_under
 
 F = TypeVar("F", bound=Fact)
@@ -86,24 +89,27 @@ def an_end_stands_behind_all_of_its_steps(outcome: Outcome) -> None:
 
 
 def plan_before_training(outcome: Outcome) -> None:
-    """Updates follow the plan of their batch, in order, each from the state that the one before left."""
+    """Updates follow the plan of their batch, in order, each from the state that the one before left its model in."""
     name = "plan before training"
     batches = 0
     due: list[int] = []
-    state: str | None = None
+    model = POLICY
+    states: dict[str, str] = {}
     for recorded in outcome.history:
         fact = recorded.fact
         if isinstance(fact, BatchPlanned):
             require(fact.batch == batches and not due, name, f"batch {fact.batch} was planned out of turn")
             require(fact.as_of < recorded.position, name, "a plan of the future")
             batches += 1
-            due = list(range(len(unpack_ids(fact.minibatches))))
+            model, due = fact.model, list(range(len(unpack_ids(fact.minibatches))))
         elif isinstance(fact, UpdateApplied | UpdateSkipped):
             require(fact.batch == batches - 1, name, f"update {fact.update} of a batch not planned last")
+            require(fact.model == model, name, f"update {fact.update} of another model than its batch's")
             require(due and due.pop(0) == fact.minibatch, name, f"mini-batch {fact.minibatch} out of turn")
             before = fact.before if isinstance(fact, UpdateApplied) else fact.state
-            require(state in (None, before), name, f"update {fact.update} does not follow the one before")
-            state = fact.after if isinstance(fact, UpdateApplied) else before
+            known = states.get(model, before)
+            require(known == before, name, f"update {fact.update} does not follow the one before")
+            states[model] = fact.after if isinstance(fact, UpdateApplied) else before
         elif isinstance(fact, WeightsPublished):
             require(not due, name, f"version {fact.version} was published in the middle of a batch")
 
@@ -111,12 +117,13 @@ def plan_before_training(outcome: Outcome) -> None:
 def what_was_sampled_is_what_is_trained(outcome: Outcome) -> None:
     """Plans name recorded steps of ended, decided episodes; each episode is trained, consumed or swept once at most.
 
-    Apart from rehearsal, which takes what was trained, consumed or swept before.
+    Apart from rehearsal and replay, which take what was trained, consumed or swept before.
     """
     name = "what was sampled is what is trained"
-    cloning = outcome.settings.learner.algorithm == "cloning"
-    epochs = 1 if cloning else outcome.settings.learner.epochs
-    uses: Counter[str] = Counter()
+    learner = outcome.settings.learner
+    cloning = learner.algorithm == "cloning"
+    epochs = {POLICY: 1 if cloning else learner.epochs, CRITIC: learner.critic_epochs}
+    uses: Counter[tuple[str, str]] = Counter()
     swept: Counter[str] = Counter()
     rewards: dict[str, float] = {}
     for recorded in outcome.history:
@@ -126,14 +133,17 @@ def what_was_sampled_is_what_is_trained(outcome: Outcome) -> None:
         elif isinstance(fact, SamplesSwept):
             swept.update(fact.episodes)
         elif isinstance(fact, BatchPlanned):
-            rehearsed = {planned.episode for planned in fact.episodes if planned.rehearsed}
-            require(rehearsed <= uses.keys() | swept.keys(), name, "rehearsed before it was used up")
+            used = {episode for model, episode in uses if model == POLICY}
+            again = {planned.episode for planned in fact.episodes if _is_used_up(planned)}
+            shown = _shown(outcome, rewards) if learner.phase_demonstrations else set()
+            require(again <= used | swept.keys() | shown, name, "rehearsed or replayed before it was used up")
             swept.update(fact.consumed)
-            own = Counter(planned.episode for planned in fact.episodes if not planned.rehearsed)
+            own = Counter(planned.episode for planned in fact.episodes if not _is_used_up(planned))
+            times = epochs[fact.model]
             require(
-                set(own.values()) == {epochs}, name, f"batch {fact.batch} is not gone through {epochs} times"
+                set(own.values()) == {times}, name, f"batch {fact.batch} is not gone through {times} times"
             )
-            uses.update(own.keys())
+            uses.update((fact.model, episode) for episode in own)
             named = [each.episode for each in fact.episodes for _ in range(each.samples)]
             digests = fact.sample_digests
             for index, position in enumerate(unpack_positions(fact.positions).tolist()):
@@ -145,10 +155,45 @@ def what_was_sampled_is_what_is_trained(outcome: Outcome) -> None:
             for planned in fact.episodes:
                 known = rewards.get(planned.episode)
                 require(known == planned.reward, name, f"{planned.episode} has reward {known} at its plan")
-    most = outcome.settings.learner.cloning_epochs if cloning else 1
+    most = learner.cloning_epochs if cloning else 1
     require(max(uses.values(), default=0) <= most, name, "an episode was trained too often")
     require(max(swept.values(), default=0) <= 1, name, "an episode was given up twice")
-    require(cloning or not uses.keys() & swept.keys(), name, "an episode was trained and given up")
+    trained = {episode for _, episode in uses}
+    require(cloning or not trained & swept.keys(), name, "an episode was trained and given up")
+
+
+def _is_used_up(planned: PlannedEpisode) -> bool:
+    return planned.rehearsed or planned.kept is not None
+
+
+def _shown(outcome: Outcome, rewards: Mapping[str, float]) -> set[str]:
+    """Demonstrations that succeeded."""
+    return {
+        fact.episode
+        for fact in facts(outcome, EpisodeRequested)
+        if fact.origin == "demonstration" and rewards.get(fact.episode, 0.0) > 0
+    }
+
+
+def replayed_is_what_was_scored(outcome: Outcome) -> None:
+    """A step that is trained on again was scored under the policy of now, and lies in the window."""
+    name = "what was sampled is what is trained"
+    lowest, highest = outcome.settings.learner.phase_window
+    scores: dict[int, float] = {}
+    for recorded in outcome.history:
+        fact = recorded.fact
+        if isinstance(fact, ReplayScored):
+            positions = unpack_positions(fact.positions).tolist()
+            scores |= zip(positions, unpack_floats(fact.perplexities).tolist(), strict=True)
+        elif isinstance(fact, WeightsPublished) and fact.model == POLICY:
+            scores = {}
+        elif isinstance(fact, BatchPlanned):
+            positions = iter(unpack_positions(fact.positions).tolist())
+            for planned in fact.episodes:
+                own = [next(positions) for _ in range(planned.samples)]
+                for position, kept in zip(own, planned.kept or bytes(len(own)), strict=True):
+                    sure = 1 / scores.get(position, float("inf")) if kept else lowest
+                    require(lowest <= sure <= highest, name, f"{planned.episode}, {position}: {sure}")
 
 
 def verdicts_are_facts_about_a_judge(outcome: Outcome) -> None:
@@ -173,14 +218,14 @@ def adopted_is_not_published(outcome: Outcome) -> None:
     said = {0: logprob_under(BASE_WEIGHTS)}
     versions: dict[str, set[int]] = defaultdict(set)
     published = {0}
-    weights = {fact.version: fact.weights for fact in facts(outcome, WeightsPublished)}
+    weights = {(fact.model, fact.version): fact.weights for fact in facts(outcome, WeightsPublished)}
     released = {fact.blob.sha256 for fact in facts(outcome, BlobReleased)}
     states = {0: ""}
     for recorded in outcome.history:
         fact = recorded.fact
-        if isinstance(fact, UpdateApplied):
+        if isinstance(fact, UpdateApplied) and fact.model == POLICY:
             states[fact.update] = fact.after
-        elif isinstance(fact, WeightsPublished) and fact.version > 0:
+        elif isinstance(fact, WeightsPublished) and fact.model == POLICY and fact.version > 0:
             published.add(fact.version)
             if states.get(fact.update):
                 said[fact.version] = logprob_under(f"weights {states[fact.update]}".encode())
@@ -193,9 +238,9 @@ def adopted_is_not_published(outcome: Outcome) -> None:
             for version, logprob in zip(stamped, unpack_floats(fact.logprobs).tolist(), strict=True):
                 true = said.get(version)
                 require(true in (None, logprob), name, f"a token of other weights than version {version}")
-    for version, ref in weights.items():
+    for (model, version), ref in weights.items():
         there = ref.sha256 in released or outcome.site.blobs.has(ref)
-        require(there, name, f"the weights of version {version} are neither there nor released")
+        require(there, name, f"the weights of version {version} of {model} are neither there nor released")
 
 
 def counters_are_projections(outcome: Outcome) -> None:
@@ -209,14 +254,14 @@ def counters_are_projections(outcome: Outcome) -> None:
         fact = recorded.fact
         if isinstance(fact, BatchPlanned):
             require(fact.version == admission.version, name, f"a plan for version {fact.version}")
-            ages = {e.episode: admission.age(e.episode) for e in fact.episodes if not e.rehearsed}
+            ages = {e.episode: admission.age(e.episode) for e in fact.episodes if not _is_used_up(e)}
             require(not compares or max(ages.values()) <= eta, name, f"ages {ages}, eta is {eta}")
         admission.take(fact)
         if isinstance(fact, EpisodeRequested):
             running, under_way = len(admission.running), admission.under_way()
             require(running <= limits.max_running, name, f"{running} episodes run")
             require(not compares or under_way <= most, name, f"{under_way} are under way, {most} may be")
-        if isinstance(fact, WeightsPublished):
+        if isinstance(fact, WeightsPublished) and fact.model == POLICY:
             require(fact.version in (0, admission.version), name, f"version {fact.version}")
 
 
@@ -268,7 +313,7 @@ class Admission:
                 self._let_go([*(each.episode for each in fact.episodes), *fact.consumed])
                 for each in fact.episodes:
                     self._rewards.pop(each.group, None)
-            case WeightsPublished():
+            case WeightsPublished(model=model) if model == POLICY:
                 self.version = fact.version
                 self._unjudged = {each for each in self._unjudged if self.age(each) <= self._eta}
             case _:
@@ -282,10 +327,15 @@ class Admission:
 
 def one_writer_per_chain(outcome: Outcome) -> None:
     name = "one writer per chain"
-    for kind, key in ((BatchPlanned, "batch"), (WeightsPublished, "version"), (UpdateApplied, "update")):
-        numbers = [getattr(fact, key) for fact in facts(outcome, kind)]
+    batches = [fact.batch for fact in facts(outcome, BatchPlanned)]
+    chains: dict[str, list[int]] = defaultdict(list)
+    for fact in facts(outcome, WeightsPublished):
+        chains[f"version of {fact.model}"].append(fact.version)
+    for update in facts(outcome, UpdateApplied):
+        chains[f"update of {update.model}"].append(update.update)
+    for chain, numbers in [("batch", batches), *chains.items()]:
         expected = list(range(numbers[0], numbers[0] + len(numbers))) if numbers else []
-        require(numbers == expected, name, f"{key}: {numbers}")
+        require(numbers == expected, name, f"{chain}: {numbers}")
 
 
 def no_effects_in_replay(outcome: Outcome) -> None:
@@ -301,7 +351,7 @@ def no_effects_in_replay(outcome: Outcome) -> None:
 def every_wait_has_a_bound(outcome: Outcome) -> None:
     """The run came to its end, and every process with it; what nobody awaited did not fail in silence."""
     name = "every wait has a bound"
-    updates = len(facts(outcome, UpdateApplied))
+    updates = updates_of(outcome.history)
     require(not outcome.complaints, name, outcome.complaints[:1])
     require(updates >= outcome.updates, name, f"{updates} of {outcome.updates} updates")
 
@@ -358,6 +408,7 @@ INVARIANTS = (
     an_end_stands_behind_all_of_its_steps,
     plan_before_training,
     what_was_sampled_is_what_is_trained,
+    replayed_is_what_was_scored,
     verdicts_are_facts_about_a_judge,
     adopted_is_not_published,
     counters_are_projections,

@@ -7,6 +7,7 @@ broken. `notice` plays schedules until one shows it.
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest.mock import patch
@@ -24,16 +25,19 @@ from actors.attempt import Stage
 from actors.leases import LeaseBook
 from core.evidence import Judgment
 from core.ids import digest_hex
+from core.settings import LearnerSettings
 from events.appending import Committed, Repeated, Unknown, append_once
 from events.catalogue import SamplesSwept, WeightsPublished
 from events.envelope import BlobRef, Fact
 from events.joined import JoinedLog
 from events.publisher import Publisher
 from events.registry import BY_CLASS
+from learner.phases import Replayed, replayed
 from learner.recomputation import Recomputation
+from learner.state import BufferState
 from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
-from simulation.schedules import ARCHIVED, View, play
+from simulation.schedules import ARCHIVED, PHASED, View, play
 from simulation.stand_ins import ScriptedEngine
 from storage.moving import Mover
 from storage.pages import PageWindow
@@ -293,6 +297,20 @@ def _decode_one_event_old(kind: Kind[Any], content: bytes) -> Any:
 
 ARCHIVED_SEEDS = range(ARCHIVED, ARCHIVED + 60)
 
+
+class _AllScored(dict[int, float]):
+    def __contains__(self, position: object) -> bool:
+        return True
+
+    def __missing__(self, position: int) -> float:
+        return 1.5
+
+
+def _replay_without_scores(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[Replayed]:
+    scored = replace(state, perplexities=_AllScored(state.perplexities))
+    return replayed(scored, learner, steps=steps)
+
+
 SABOTAGES = (
     Sabotage(
         "an archiver lets the broker forget what is not verified in the archive",
@@ -461,6 +479,12 @@ SABOTAGES = (
         lambda: [patch.object(Kind, "decode", _decode_without("last_request"))],
         ("Stuck",),
         seeds=range(102, 252),
+    ),
+    Sabotage(
+        "a demonstration that came after a phase's scores is replayed without one",
+        lambda: [patch("learner.planners.phases.replayed", _replay_without_scores)],
+        ("Broken: what was sampled is what is trained",),
+        seeds=range(PHASED + 101, PHASED + 251),
     ),
     Sabotage(
         "a replay writes",

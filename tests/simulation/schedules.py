@@ -9,7 +9,7 @@ import gc
 import logging
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from random import Random
@@ -22,6 +22,7 @@ from curriculum_story import Story, settings_of
 from virtual_time import EverybodyWaits, VirtualLoop, clock_s
 
 from core.settings import Settings
+from core.states import POLICY
 from events.catalogue import (
     ControlApplied,
     ControlRequested,
@@ -69,6 +70,8 @@ REHEARSING = 10_000
 """Schedules from this seed on rehearse successes, and go through batches more than once."""
 ARCHIVED = 20_000
 """Schedules from this seed on move their log to an archive, and are forked afterwards."""
+PHASED = 30_000
+"""So do schedules from this seed on, which learn in phases with a critic, and replay what earlier ones played."""
 
 
 class Stuck(AssertionError):
@@ -122,6 +125,11 @@ class Watch:
         return self.history
 
 
+def updates_of(history: Iterable[Recorded], model: str = POLICY) -> int:
+    """Applied to a model."""
+    return sum(isinstance(each.fact, UpdateApplied) and each.fact.model == model for each in history)
+
+
 class Outcome:
     """What a schedule left behind, for `invariants` to look at."""
 
@@ -149,7 +157,9 @@ class Outcome:
         return [(each.incarnation, each.type, each.entity, each.occurred_ns) for each in envelopes]
 
 
-def settings_for(random: Random, *, rehearses: bool = False, snapshot_events: int = 10_000) -> Settings:
+def settings_for(
+    random: Random, *, rehearses: bool = False, phased: bool = False, snapshot_events: int = 10_000
+) -> Settings:
     """Small runs of every shape. `snapshot_events`: above a run's length, nobody keeps a snapshot."""
     rehearsal: dict[str, int] = {}
     if rehearses:
@@ -174,7 +184,7 @@ def settings_for(random: Random, *, rehearses: bool = False, snapshot_events: in
             "max_running": random.choice((2, 4, 6)),
             "lease_s": random.choice((3, 12, 12)),
             "max_attempts": random.choice((1, 3)),
-            "demonstrations": random.choice((0, 0, 2)),
+            "demonstrations": random.choice((0, 2, 6) if phased else (0, 0, 2)),
         },
         actors={
             "contexts": random.choice((1, 2)),
@@ -194,10 +204,27 @@ def settings_for(random: Random, *, rehearses: bool = False, snapshot_events: in
             "keep_checkpoints": 1,
             "keep_weights": random.choice((1, 3)),
             **rehearsal,
+            **(_in_phases(random) if phased else {}),
         },
         judge={"timeout_s": 2},
         storage={"snapshot_events": snapshot_events, "keep_page_episodes": 2},
     )
+
+
+def _in_phases(random: Random) -> dict[str, Any]:
+    """Of the learner. Demonstrations are replayed where there are any, and replay is on."""
+    replays = random.choice(("off", "successes", "successes", "all"))
+    return {
+        "algorithm": random.choice(("webrl", "reinforce", "awr", "digirl")),
+        "phase_episodes": random.choice((2, 4)),
+        "phase_replay": replays,
+        "phase_demonstrations": replays != "off",
+        "phase_memory": random.choice((2, 512)),
+        "phase_replay_ratio": random.choice((0.5, 2.0)),
+        "critic_replay": random.random() < 0.5,
+        "critic_epochs": random.choice((1, 2)),
+        "epochs": random.choice((1, 2)),
+    }
 
 
 class Schedule:
@@ -217,7 +244,10 @@ class Schedule:
         self._loses_an_actor = loses_an_actor
         self.random = random
         self.settings = settings_for(
-            random, rehearses=seed >= REHEARSING, snapshot_events=SNAPSHOT_EVENTS[seed % len(SNAPSHOT_EVENTS)]
+            random,
+            rehearses=REHEARSING <= seed < PHASED,
+            phased=seed >= PHASED,
+            snapshot_events=SNAPSHOT_EVENTS[seed % len(SNAPSHOT_EVENTS)],
         )
         severity = random.choice((0.0, 0.1, 0.3))
         faults = Faults(seed=seed, lost_request=severity / 3, lost_reply=severity / 3, duplicate=severity)
@@ -364,7 +394,7 @@ class Schedule:
         await self._say(ControlRequested(command="drain", arguments={}, author="app", reason="goal"))
 
     def _updates(self) -> int:
-        return sum(isinstance(recorded.fact, UpdateApplied) for recorded in self.watch.look())
+        return updates_of(self.watch.look())
 
     async def _come_to_rest(self, *, with_view: bool) -> None:
         while not self._at_rest() or (with_view and self.view.reached < len(self.broker.events)):

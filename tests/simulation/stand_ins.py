@@ -28,6 +28,7 @@ from core.ids import digest_hex
 from core.observation import Node, Observation, Page
 from core.sampling import Sampling
 from core.settings import LearnerSettings
+from core.states import CRITIC, POLICY, combined
 from core.task import Task
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.catalogue.training import SampleReport
@@ -214,7 +215,7 @@ JUDGE = RuleJudge(dict.fromkeys(SOURCES, evaluate))
 
 
 class DigestTrainer:
-    """A `learner.trainer.Trainer` whose state is one digest: of its state before and all that went into the update."""
+    """A `learner.trainer.Trainer` whose models' states are a digest each: of the state before and all that went into the update."""
 
     def __init__(
         self,
@@ -225,44 +226,53 @@ class DigestTrainer:
         settings: LearnerSettings,
         stop: Event | None = None,
     ) -> None:
-        self.update = 0
-        self.digest = digest_hex(blobs.get(base))
+        self._base = digest_hex(blobs.get(base))
+        self._models = {POLICY: (0, self._base)}
+        """Of each model that was trained: updates, digest."""
         self._plan: BatchPlanned | None = None
         self._batch: Batch | None = None
 
+    @property
+    def _state(self) -> str:
+        return combined({name: digest for name, (_, digest) in self._models.items()})
+
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         self._plan, self._batch = plan, batch
+        self._models.setdefault(plan.model, (0, digest_hex(f"{plan.model} {self._base}".encode())))
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
-        plan, batch, before = self._plan, self._batch, self.digest
+        plan, batch = self._plan, self._batch
         assert plan is not None
         assert batch is not None
+        update, before = self._models[plan.model]
         part = minibatches_of(plan)[index]
         samples = batch.samples[part.first_sample : part.end_sample]
         taken = sha256(before.encode())
         for sample in samples:
             for content in (sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions):
                 taken.update(content)
+        if plan.critic_version is not None:
+            taken.update(self._models[CRITIC][1].encode())
         advantages = []
         for planned in plan.episodes[part.first_episode : part.end_episode]:
             advantages += [planned.advantage] * planned.samples
+            taken.update(planned.kept or b"")
         taken.update(pack_floats(advantages))
         after = taken.hexdigest()
         if int(after[:2], 16) < 24:
             return UpdateSkipped(
-                update=self.update + 1,
-                model="policy",
+                update=update + 1,
+                model=plan.model,
                 batch=plan.batch,
                 minibatch=index,
                 reason="the gradient's norm is nan",
                 state=before,
             )
-        self.update += 1
-        self.digest = after
+        self._models[plan.model] = update + 1, after
         packed = pack_floats(advantages)
         return UpdateApplied(
-            update=self.update,
-            model="policy",
+            update=update + 1,
+            model=plan.model,
             batch=plan.batch,
             minibatch=index,
             before=before,
@@ -275,20 +285,29 @@ class DigestTrainer:
         )
 
     def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
-        return [1.5] * len(samples)
+        """Between 1 and 3, by the policy of now and the step: some lie in the window, some do not."""
+        _, policy = self._models[POLICY]
+        return [1 + sha256(policy.encode() + sample.digest).digest()[0] / 128 for sample in samples]
 
     def weights(self, model: str) -> bytes:
-        return f"weights {self.digest}".encode()
+        return f"weights {self._models[model][1] if model in self._models else self._base}".encode()
 
     def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
-        tensors = {"digest": np.frombuffer(bytes.fromhex(self.digest), dtype=np.uint8)}
-        counters = Counters(update=self.update, batch=batch, version=version, state=self.digest)
+        tensors: dict[str, Any] = {
+            name: np.frombuffer(bytes.fromhex(digest), dtype=np.uint8)
+            for name, (_, digest) in self._models.items()
+        }
+        updates = {name: update for name, (update, _) in self._models.items()}
+        counters = Counters(
+            update=updates.pop(POLICY), batch=batch, version=version, state=self._state, beside=updates
+        )
         return Saved(save_checkpoint(blobs, tensors, counters), counters)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        counters = checkpoint.counters
-        assert checkpoint.tensors["digest"].tobytes().hex() == counters.state
-        self.update, self.digest = counters.update, counters.state
+        counters, tensors = checkpoint.counters, checkpoint.tensors
+        updates = {POLICY: counters.update, **counters.beside}
+        self._models = {name: (update, tensors[name].tobytes().hex()) for name, update in updates.items()}
+        assert self._state == counters.state
 
 
 class SlowTrainer(DigestTrainer):
