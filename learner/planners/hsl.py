@@ -44,7 +44,7 @@ class Hindsight:
     ) -> dict[str, list[str]]:
         """`unachieved`: a batch of episodes is due, and there is nothing to make it of."""
         due = _due(state, settings)
-        if due and not _memory(state, settings) and not _given(state):
+        if due and not _memory(state, settings) and not _given(state, settings):
             return {"unachieved": [episode.id for episode in due]}
         return {}
 
@@ -52,7 +52,7 @@ class Hindsight:
         """One update's batch."""
         assert state.started is not None
         learner = settings.learner
-        due, memory, given = _due(state, learner), _memory(state, learner), _given(state)
+        due, memory, given = _due(state, learner), _memory(state, learner), _given(state, learner)
         if not due or not (memory or given):
             return None
         seed = derive_seed(state.started.run_seed, HSL, state.batches)
@@ -79,7 +79,10 @@ def _memory(state: BufferState, learner: LearnerSettings) -> list[Relabelled]:
     return [one for one in latest if not (learner.hsl_failures_only and one.episode.succeeded)]
 
 
-def _given(state: BufferState) -> list[Episode]:
+def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
+    """Demonstrations that may be drawn: none where the relabelled ones have all of the loss."""
+    if learner.hsl_mixture == 1.0:
+        return []
     return [
         one
         for one in state.episodes.values()
@@ -104,8 +107,6 @@ def _relabelled(memory: Sequence[Relabelled], learner: LearnerSettings, random: 
 
 
 def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[Entry]:
-    if learner.hsl_mixture == 1.0:
-        return []
     return [
         Entry(given[index], given[index].group, 1.0)
         for index in drawn([1.0] * len(given), learner.hsl_batch, random)

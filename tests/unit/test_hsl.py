@@ -186,6 +186,19 @@ def test_of_failures_only_what_did_as_it_was_asked_is_left_out() -> None:
     assert planned(buffer(hsl(hsl_failures_only=True), HEAVY)).episodes[0].episode == "ep_0"
 
 
+def test_where_given_ones_have_no_part_of_the_loss_no_batch_is_made_of_them_alone() -> None:
+    for mixture in (1.0, 0.3):
+        state = buffer(hsl(hsl_mixture=mixture))
+        shown = episode("ep_shown", steps=2, outcome="success")
+        shown.origin = "demonstration"
+        state.episodes[shown.id] = shown
+        if mixture < 1:
+            assert [one.episode for one in planned(state).episodes] == ["ep_shown"]
+        else:
+            assert plan(state, state.settings) is None
+            assert ("unachieved", ("ep_due",)) in sweep_of(state)
+
+
 def sweep_of(state: BufferState) -> list[tuple[str, tuple[str, ...]]]:
     state.groups = dict.fromkeys(("ep_due",))  # type: ignore[misc]
     return [(one.reason, one.episodes) for one in sweep(state, state.settings)]
