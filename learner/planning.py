@@ -81,8 +81,8 @@ def missing(state: BufferState, settings: Settings) -> str:
     shown = state.shown >= settings.curriculum.demonstrations
     if planner_due(state, settings.learner).name == PAIRS and shown and not any_demonstrated(state):
         return (
-            f"a demonstration to prefer: none of the {state.shown} that were played is left, as in a fork of a run that had "
-            "given them up. Fork the run with more curriculum.demonstrations"
+            f"a demonstration to prefer: all {state.shown} were played, and none that succeeded is left, or a fork's parent had "
+            "given them up. Fork the run with more curriculum.demonstrations or other families"
         )
     return f"a batch of version {state.version}; {len(state.complete)} groups are complete"
 

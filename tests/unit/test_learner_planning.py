@@ -305,7 +305,7 @@ async def test_pairs_without_a_demonstration_left_say_so(tmp_path: Path, policy:
     assert missing(await folded(log), settings).startswith("a batch of version 0")
     past = SamplesSwept(episodes=("ep_group_0_0",), reason="past", version=0)
     await tell(log, [Told("learner", "samples", past)])
-    assert missing(await folded(log), settings).startswith("a demonstration to prefer: none of the 1")
+    assert missing(await folded(log), settings).startswith("a demonstration to prefer: all 1 were played")
 
 
 async def test_verdicts_decide_the_advantages(tmp_path: Path, policy: Path) -> None:
