@@ -33,7 +33,7 @@ class Memory:
         except (msgspec.DecodeError, UnicodeDecodeError):
             self.forget(digest)
         except OSError:
-            pass
+            pass  # there is none, or none that can be read: the question is asked
         return None
 
     def keep(self, digest: str, completion: Completion) -> bool:

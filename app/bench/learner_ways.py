@@ -79,20 +79,14 @@ async def compare_ways(
     )
     return [
         summarise(
-            [(one.rate, other.rate) for one, other in pairs],
-            figure=RATE,
-            unit="tokens/CPU s",
+            [(getattr(one, kind), getattr(other, kind)) for one, other in pairs],
+            figure=figure,
+            unit=unit,
             peer_name="without",
             goal=None,
-            detail=detail,
-        ),
-        summarise(
-            [(one.peak_mib, other.peak_mib) for one, other in pairs],
-            figure=MEMORY,
-            unit="MiB",
-            peer_name="without",
-            goal=None,
-        ),
+            detail=detail if figure == RATE else "",
+        )
+        for figure, kind, unit in ((RATE, "rate", "tokens/CPU s"), (MEMORY, "peak_mib", "MiB"))
     ]
 
 
