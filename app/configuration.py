@@ -8,7 +8,6 @@ Whatever is wrong shows here, before anything starts: an unknown key, a bad valu
 import os
 import tomllib
 from collections.abc import Mapping, Sequence
-from difflib import get_close_matches
 from functools import cache
 from pathlib import Path
 from typing import Any, get_origin
@@ -20,6 +19,7 @@ from pydantic.fields import FieldInfo
 from app import web_tasks
 from app.conflicts import find_conflicts
 from core.errors import SettingsError
+from core.nearest import nearest
 from core.settings import Settings
 from core.toml import as_toml
 from learner.recipes import DEFAULT, load_recipe
@@ -213,10 +213,8 @@ def _require_known(key: str, source: str) -> None:
     known = fields()
     if key in known:
         return
-    near = get_close_matches(key, known, n=1, cutoff=0.6)
-    if not near:
-        by_last = {name.rpartition(".")[2]: name for name in known}
-        near = [by_last[name] for name in get_close_matches(key.rpartition(".")[2], by_last, n=1, cutoff=0.7)]
+    by_last = {name.rpartition(".")[2]: name for name in known}
+    near = nearest(key, known) or [by_last[name] for name in nearest(key.rpartition(".")[2], by_last)]
     advice = f"the nearest is {near[0]}" if near else "`hindcast config schema` lists all"
     if any(name.startswith(f"{key}.") for name in known):
         advice = f"it is a section; its settings are written [{key}] and then one line each"

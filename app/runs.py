@@ -26,6 +26,7 @@ from app.web_tasks import require_sound_groups
 from app.webarena_conflicts import require_sound_shared_groups
 from app.webshop_conflicts import require_webshop_data
 from core.errors import ForeignLog, HindcastError, SettingsError
+from core.nearest import advice
 from core.settings import Settings
 from events.archive.manifest import is_archive
 from events.connection import Connection, connect
@@ -278,7 +279,7 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
     launch = read_launch(home)
     chosen = name or (launch.run if launch is not None and launch.run in names else names[-1])
     if chosen not in names:
-        raise NoSuchRun(f"there is no run {chosen!r} in {home}; there are: {', '.join(names)}")
+        raise NoSuchRun(f"there is no run {chosen!r} in {home}; {advice(chosen, names)}")
     folder = run_folder(home, chosen)
     layer, recipe = read_file(folder / SETTINGS_FILE)
     forked = read_json(folder / FORK_FILE)

@@ -12,6 +12,7 @@ from typing import TypeVar
 import msgspec
 
 from core.errors import SettingsError
+from core.nearest import advice
 
 GIB = 1024**3
 Known = TypeVar("Known")
@@ -276,5 +277,5 @@ def _power_of_two(needed: float) -> int:
 def _known(table: Mapping[str, Known], name: str, what: str) -> Known:
     found = table.get(name)
     if found is None:
-        raise SettingsError(f"there is no {what} {name!r} in the table; there are: {', '.join(table)}")
+        raise SettingsError(f"there is no {what} {name!r} in the table; {advice(name, table)}")
     return found

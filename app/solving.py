@@ -14,6 +14,7 @@ from app.bootstrap import task_sources
 from app.demonstrations import FIRST_SEED, demonstrate
 from app.sites import sites_running
 from core.errors import EnvironmentFailed, SettingsError
+from core.nearest import advice
 from core.settings import Settings
 from core.task import Task
 
@@ -39,9 +40,7 @@ def solvable(environment: str, families: Sequence[str], settings: Settings) -> t
     """
     sources = task_sources(settings)
     if environment not in sources:
-        raise SettingsError(
-            f"there is no environment {environment!r}; there are: {', '.join(sorted(sources))}"
-        )
+        raise SettingsError(f"there is no environment {environment!r}; {advice(environment, sources)}")
     for family in families:
         sources[environment].task(family, 0)
         if (environment, family) not in DEMONSTRATORS:

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from actors.environments.base import TaskSource
 from core.errors import SettingsError
+from core.nearest import advice
 from core.settings import CurriculumSettings
 from core.task import Task
 
@@ -74,9 +75,7 @@ def demonstrable_pool(pool: Pool, demonstrators: Collection[tuple[str, str]]) ->
 
 def _source(sources: Mapping[str, TaskSource], environment: str) -> TaskSource:
     if environment not in sources:
-        raise SettingsError(
-            f"curriculum.environments names {environment!r}; there are: {', '.join(sorted(sources))}"
-        )
+        raise SettingsError(f"curriculum.environments names {environment!r}; {advice(environment, sources)}")
     return sources[environment]
 
 

@@ -40,6 +40,7 @@ from actors.spans import judged, judging
 from actors.working_off import LAST_ASKED, is_said, outage_pause_s, say_once, work_off
 from core.errors import SettingsError
 from core.evidence import Judgment
+from core.nearest import advice
 from core.settings import Settings
 from core.task import Task
 from events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
@@ -91,7 +92,7 @@ def configured_judges(settings: Settings, judges: Mapping[str, AnyJudge]) -> lis
     """
     for name in settings.judge.judges:
         if name not in judges:
-            raise SettingsError(f"judge.judges names {name!r}; there are: {', '.join(sorted(judges))}")
+            raise SettingsError(f"judge.judges names {name!r}; {advice(name, judges)}")
     if not settings.judge.judges:
         raise SettingsError(
             f"judge.judges is empty: nothing could be trained on. There are: {', '.join(sorted(judges))}"

@@ -8,13 +8,13 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
-from difflib import get_close_matches
 from typing import Any, Protocol, get_type_hints, runtime_checkable
 
 import msgspec
 from sqlalchemy import Connection
 
 from core.errors import SettingsError
+from core.nearest import advice
 from events.envelope import Recorded
 from events.projection import Projection
 
@@ -130,10 +130,8 @@ def load(target: str) -> Attached:
         ) from error
     found = getattr(module, name, None)
     if found is None:
-        near = get_close_matches(name, [key for key in vars(module) if not key.startswith("_")], n=1)
-        raise SettingsError(
-            f"module {module_name} has no {name!r}" + (f"; the nearest is {near[0]!r}" if near else "")
-        )
+        public = [key for key in vars(module) if not key.startswith("_")]
+        raise SettingsError(f"module {module_name} has no {name!r}; {advice(name, public)}")
     consumer = found() if inspect.isclass(found) else found
     beside = module if inspect.isfunction(consumer) else consumer
     return Attached(target, consumer, prepare=getattr(beside, "prepare", None))

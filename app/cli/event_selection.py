@@ -1,12 +1,12 @@
 """Which events of a log somebody wants to see."""
 
 from collections.abc import Sequence
-from difflib import get_close_matches
 from fnmatch import fnmatchcase
 
 import msgspec
 
 from core.errors import SettingsError
+from core.nearest import advice
 from core.states import POLICY
 from core.task import Task
 from events.catalogue import (
@@ -91,9 +91,7 @@ def select(
     """
     for pattern in types or ():
         if not any(fnmatchcase(name, pattern) for name in BY_NAME):
-            near = get_close_matches(pattern, BY_NAME, n=1)
-            advice = f"the nearest is {near[0]}" if near else f"there are: {', '.join(sorted(BY_NAME))}"
-            raise SettingsError(f"--type {pattern}: no event is called so; {advice}")
+            raise SettingsError(f"--type {pattern}: no event has this type; {advice(pattern, BY_NAME)}")
     return Selection(types=tuple(types or ()), episode=episode, task=task, policy=policy, producer=producer)
 
 

@@ -6,6 +6,7 @@ import typer
 
 from actors.replay.recorded import Wanted
 from core.errors import SettingsError
+from core.nearest import advice
 
 Episode = Annotated[list[str] | None, typer.Option("--episode", help="This episode; repeatable.")]
 Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="A seeded sample of so many.")]
@@ -41,7 +42,7 @@ def wanted_of(
     if sum(map(bool, (episode, episodes, every))) > 1:
         raise SettingsError("--episode, --episodes and --all contradict each other: give one of them")
     if origin is not None and origin not in ORIGINS:
-        raise SettingsError(f"--origin {origin!r} is unknown; there are: {', '.join(ORIGINS)}")
+        raise SettingsError(f"--origin {origin!r} is unknown; {advice(origin, ORIGINS)}")
     named = frozenset(episode or ())
     return Wanted(
         episodes=named,

@@ -5,6 +5,7 @@ from importlib.resources import files
 from typing import Any
 
 from core.errors import SettingsError
+from core.nearest import advice
 
 DEFAULT = "mgrpo"
 
@@ -26,5 +27,5 @@ def load_recipe(name: str) -> dict[str, Any]:
 
     """
     if name not in recipe_names():
-        raise SettingsError(f"there is no recipe {name!r}; there are: {', '.join(recipe_names())}")
+        raise SettingsError(f"there is no recipe {name!r}; {advice(name, recipe_names())}")
     return tomllib.loads((files(__name__) / f"{name}.toml").read_text())

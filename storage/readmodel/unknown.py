@@ -1,16 +1,14 @@
 """What a filter names that the run knows nothing of: an empty list would look as if nothing had happened."""
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from sqlalchemy import ColumnElement, Connection, select
 
+from core.nearest import advice
 from storage.readmodel.asking import NotInReadModel, also_holding, holding, position_of
 from storage.readmodel.matching import EpisodeFilter
 from storage.readmodel.tables import episodes, notices, tasks, weights
 
-MOST_NAMED = 20
-"""Names that a sentence lists."""
 NEAR = 3
 
 
@@ -65,10 +63,7 @@ def _refuse(what: str, name: str, known: Iterable[str], where: str) -> None:
     names = sorted(known)
     if name in names:
         return
-    near = get_close_matches(name, names, n=NEAR)
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    advice = f"near it: {', '.join(near)}" if near else f"there are: {', '.join(names[:MOST_NAMED])}{more}"
-    raise NotInReadModel(f"no task of the run is of {what} {name!r} {where}; {advice}")
+    raise NotInReadModel(f"no task of the run is of {what} {name!r} {where}; {advice(name, names)}")
 
 
 def _refuse_version(connection: Connection, version: int, position: int, where: str) -> None:

@@ -178,7 +178,7 @@ async def test_a_store_that_is_no_database_is_a_worded_error(bench: Bench, tmp_p
     [
         ("ledger", "give MODULE:NAME"),
         ("nowhere.at_all:ledger", "there is no module 'nowhere'"),
-        ("attached_consumers:leger", "has no 'leger'; the nearest is 'ledger'"),
+        ("attached_consumers:leger", "has no 'leger'; the nearest is ledger"),
         ("attached_consumers:number", "it is a int"),
         ("attached_consumers:asynchronous", "it is async"),
         ("attached_consumers:of_one", "cannot be called with an event and a connection"),

@@ -147,16 +147,16 @@ def test_the_tail_can_be_of_types_and_of_one_episode(handle: RunHandle) -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (("task", "list", "--family", "{family}x"), "near it: {family}"),
+        (("task", "list", "--family", "{family}x"), "the nearest is {family}"),
         (("task", "list", "--family", "zzzz"), "there are: "),
-        (("task", "list", "--environment", "stroe"), "near it: store"),
+        (("task", "list", "--environment", "stroe"), "the nearest is store"),
         (("task", "list", "--phase", "77"), "there is no phase 77"),
-        (("episode", "list", "--family", "store/{family}x"), "near it: {family}"),
+        (("episode", "list", "--family", "store/{family}x"), "the nearest is {family}"),
         (("episode", "list", "--task", "{task}"), "it may be "),
         (("episode", "list", "--task", "nosuch"), "run: hindcast task list"),
         (("episode", "list", "--group", "nosuch"), "there is no group 'nosuch'"),
         (("episode", "list", "--policy", "999"), "the newest is "),
-        (("export", "--family", "{family}x", "--to", "nowhere"), "near it: {family}"),
+        (("export", "--family", "{family}x", "--to", "nowhere"), "the nearest is {family}"),
     ],
 )
 def test_a_filter_that_names_nothing_of_the_run_says_what_there_is(

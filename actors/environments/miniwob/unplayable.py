@@ -5,12 +5,12 @@ be held and moved. `point`: a place without an element is to be clicked. `select
 input is to be marked. `motion`: what was read is over when the action arrives.
 """
 
-import difflib
 from typing import Literal
 
 import msgspec
 
 from actors.environments.miniwob.families import FAMILIES
+from core.nearest import nearest
 
 Kind = Literal["sight", "drag", "point", "selection", "motion"]
 
@@ -78,7 +78,7 @@ def why_not(name: str) -> str:
             f"MiniWoB++'s page {name!r} cannot be played here: {known.reason} ({known.kind}). "
             "docs/miniwob.md lists the families that can."
         )
-    near = difflib.get_close_matches(name, FAMILIES, n=3, cutoff=0.4)
+    near = nearest(name, FAMILIES, most=3)
     return (
         f"MiniWoB++ has no page {name!r}{'; near it are ' + ', '.join(near) if near else ''}. "
         "docs/miniwob.md lists the families."

@@ -7,6 +7,7 @@ import msgspec
 
 from actors.environments.webarena.schema import SITES, WebTask
 from core.errors import EnvironmentFailed, SettingsError
+from core.nearest import advice
 
 ADMIN_API = "shopping_site_admin"
 """The account of the shop's own interface, which helper functions ask for orders and reviews."""
@@ -34,7 +35,7 @@ def check_accounts(accounts: Mapping[str, tuple[str, ...]], tasks: Iterable[WebT
     """
     for name, variables in accounts.items():
         if name not in NAMES:
-            raise SettingsError(f"sites.webarena_accounts names {name!r}; there are: {', '.join(NAMES)}")
+            raise SettingsError(f"sites.webarena_accounts names {name!r}; {advice(name, NAMES)}")
         if len(variables) not in (0, VARIABLES):
             raise SettingsError(
                 f"sites.webarena_accounts: {name} must name two environment variables, one that holds the user's name and "

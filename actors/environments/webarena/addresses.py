@@ -9,6 +9,7 @@ import msgspec
 
 from actors.environments.webarena.schema import SITES, Malformed, WebTask
 from core.errors import SettingsError
+from core.nearest import advice
 
 HOMEPAGE = "homepage"
 """The page that links to all sites: a placeholder, no site of a task."""
@@ -28,7 +29,7 @@ def checked_addresses(addresses: Mapping[str, str]) -> dict[str, str]:
     found = {}
     for name, address in addresses.items():
         if name not in NAMES:
-            raise SettingsError(f"sites.webarena_sites names {name!r}; there are: {', '.join(NAMES)}")
+            raise SettingsError(f"sites.webarena_sites names {name!r}; {advice(name, NAMES)}")
         parts = urlsplit(address)
         if parts.scheme not in ("http", "https") or not parts.hostname or parts.username or parts.password:
             raise SettingsError(
