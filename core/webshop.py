@@ -17,6 +17,10 @@ class WebshopSettings(Section):
     """Instructions written by people, `items_human_ins.json` or `.json.gz`; empty: generated ones alone."""
     webshop_mode: Literal["pages", "text"] = "pages"
     """Whether WebShop is pages in a browser, or the same places without one, for text agents."""
+    webshop_option_match: Literal["released", "values"] = "released"
+    """How the reward compares the options of synthetic goals: `released` compares the chosen value with the text of
+    WebShop's (name, value) pair, as the released code does; `values` compares values, reduced to their color. Goals
+    written by people always compare values."""
     webshop_show_attributes: bool = False
     """Whether a product's page leads to its attributes (upstream's `--attrs`)."""
     webshop_url: str = ""

@@ -22,10 +22,14 @@ def reference_reward(bought, goal, nouns):
         in_list = max([token_set_ratio(own, attribute) for own in bought.attributes], default=0) > 85
         n_attributes += 1 if in_list or [text for text in texts if attribute in text] else 0
     n_options = 0
-    for wanted in goal.options:
-        best = max(
-            [token_set_ratio(colour(own), colour(wanted)) for own in bought.chosen.values()], default=0
-        )
+    for place, value in enumerate(goal.options):
+        if goal.option_names:
+            pair = (goal.option_names[place], value)
+            exact = [name for name in COLOUR_NAMES.split(",") if name in pair]
+            wanted = exact[0] if exact else f"({pair[0]!r}, {pair[1]!r})"
+        else:
+            wanted = colour(value)
+        best = max([token_set_ratio(colour(own), wanted) for own in bought.chosen.values()], default=0)
         n_options += 1 if best > 85 else 0
     price = 0 if bought.price > goal.price_upper else 1
     whole = len(goal.attributes) + len(goal.options) + 1

@@ -240,3 +240,42 @@ def test_the_small_set_of_the_tests_is_rewarded_too(tmp_path: Path) -> None:
         assert record.bought is not None
         assert record.nouns is not None
         assert reward_of(record.bought, goal, record.nouns).total == 1
+
+
+PAIRED = msgspec.structs.replace(WANTED, options=("black", "16 inch"), option_names=("color", "size"))
+
+
+@pytest.mark.parametrize(
+    ("chosen", "found"),
+    [
+        ({"color": "black", "size": "16 inch"}, 2),
+        ({"color": "jet black", "size": "16 inch"}, 2),
+        ({"color": "black", "size": "14 inch"}, 1),
+        ({"color": "navy", "size": "14 inch"}, 0),
+        ({}, 0),
+    ],
+)
+def test_options_of_synthetic_goals_are_compared_as_pairs(chosen: dict[str, str], found: int) -> None:
+    assert reward(wanted=PAIRED, chosen=chosen).options_found == found
+
+
+def test_a_pair_is_only_a_color_if_name_or_value_is_exactly_that_color() -> None:
+    steel = msgspec.structs.replace(PAIRED, options=("steelblue", "x-large"))
+    chosen = {"color": "steelblue", "size": "small"}
+    assert reward(wanted=steel, chosen=chosen).options_found == 0
+    values = msgspec.structs.replace(steel, option_names=())
+    assert reward(wanted=values, chosen=chosen).options_found == 1
+
+
+def test_the_setting_decides_how_synthetic_goals_are_compared_and_leaves_their_digests(
+    tmp_path: Path,
+) -> None:
+    settings = written(tmp_path)
+    released_rule = shop_of(settings).families["synthetic_train"]
+    by_values = shop_of(settings.model_copy(update={"webshop_option_match": "values"})).families[
+        "synthetic_train"
+    ]
+    assert [goal.digest for goal in released_rule] == [goal.digest for goal in by_values]
+    assert all(goal.option_names for goal in released_rule)
+    assert not any(goal.option_names for goal in by_values)
+    assert not any(goal.option_names for goal in shop_of(settings).families["train"])

@@ -43,6 +43,9 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     attributes: tuple[str, ...]
     options: tuple[str, ...]
     """Values to choose."""
+    option_names: tuple[str, ...] = ()
+    """Names of `options`, in their order, where the reward compares (name, value) pairs as the released code does; empty
+    where it compares values alone."""
     price_upper: float
     """Dollars; `UNLIMITED` where the instruction names no limit."""
     title: str
@@ -66,14 +69,18 @@ def human_goals(products: Iterable[Product], path: Path) -> tuple[Goal, ...]:
     )
 
 
-def synthetic_goals(products: Iterable[Product]) -> tuple[Goal, ...]:
-    """A goal for every combination of options of every product with an instruction, in order of their digests."""
+def synthetic_goals(products: Iterable[Product], *, compare_pairs: bool) -> tuple[Goal, ...]:
+    """A goal for every combination of options of every product with an instruction, in order of their digests.
+
+    `compare_pairs`: whether the reward compares (name, value) pairs or values alone. Digests do not depend on it.
+    """
     return _in_order(
         _goal(
             product,
             text=f"{product.asked}{_with(names, chosen)}",
             attributes=product.asked_attributes,
             options=chosen,
+            option_names=tuple(names) if compare_pairs else (),
         )
         for product in products
         if product.asked is not None and product.asked_attributes
@@ -136,7 +143,14 @@ def _written_goals(product: Product, path: Path, entries: object) -> Iterator[Go
             )
 
 
-def _goal(product: Product, *, text: str, attributes: tuple[str, ...], options: tuple[str, ...]) -> Goal:
+def _goal(
+    product: Product,
+    *,
+    text: str,
+    attributes: tuple[str, ...],
+    options: tuple[str, ...],
+    option_names: tuple[str, ...] = (),
+) -> Goal:
     digest = digest_hex(msgspec.json.encode((product.asin, text, attributes, options)))[:DIGEST_CHARS]
     limit = price_limit(product.price, digest)
     named = f", and price lower than {limit:.2f} dollars" if limit != UNLIMITED else ""
@@ -146,6 +160,7 @@ def _goal(product: Product, *, text: str, attributes: tuple[str, ...], options: 
         instruction=text + named,
         attributes=attributes,
         options=options,
+        option_names=option_names,
         price_upper=limit,
         title=product.title,
         query=product.query,

@@ -2,18 +2,17 @@
 
     reward = r_type * (attributes found + options found + [price <= limit]) / (attributes + options + 1)
 
-An attribute is found when it is the same (`similarity`) as one of the product's, or stands in title, bullets or
-description. An option is found when it is the same as one that was chosen, both reduced to their colour.
-r_type is 1; 0.5 where neither query nor two parts of the category agree nor more than a fifth of the wanted title's
-nouns; 0.1 below a tenth of the nouns; 0 without any. A wanted title without nouns counts as a fifth.
-
-Where upstream differs from itself, the released branch is followed, with one exception: of a synthetic goal's options
-it compares names and values joined (`"('size', 'x-small')"`), here and in its later version only the values.
+An attribute is found when it is similar (`similarity`) to one of the product's, or is part of title, bullets or
+description. An option is found when a chosen value, reduced to its color, is similar to the wanted option. The wanted
+option is the value, reduced to its color. For synthetic goals the released code compares the (name, value) pair
+instead: its text, `"('size', 'x-small')"`, or a color if name or value is exactly that color.
+r_type is 1; 0.5 if the queries differ, fewer than two parts of the category agree, and at most a fifth of the wanted
+title's nouns are shared; 0.1 below a tenth of the nouns; 0 without any. A wanted title without nouns counts as a fifth.
 """
 
 import msgspec
 
-from actors.environments.webshop.colours import colour_or_text
+from actors.environments.webshop.colours import COLOURS, colour_or_text
 from actors.environments.webshop.goals import Goal
 from actors.environments.webshop.nouns import Nouns
 from actors.environments.webshop.similarity import is_same
@@ -58,7 +57,7 @@ def reward_of(bought: Bought, goal: Goal, nouns: Nouns) -> Reward:
     """The reward for buying one thing while another was asked for. A goal names at least one attribute."""
     attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
     chosen = [colour_or_text(value) for value in bought.chosen.values()]
-    options = sum(any(is_same(value, colour_or_text(wanted)) for value in chosen) for wanted in goal.options)
+    options = sum(any(is_same(value, wanted) for value in chosen) for wanted in _wanted_options(goal))
     price_fits = bought.price <= goal.price_upper
     kind = type_reward(bought, goal, nouns)
     found = attributes + options + price_fits
@@ -98,6 +97,16 @@ def _has(bought: Bought, attribute: str) -> bool:
     return any(
         attribute in text.lower() for text in (bought.title, " ".join(bought.bullets), bought.description)
     )
+
+
+def _wanted_options(goal: Goal) -> list[str]:
+    """The texts that chosen values are compared with, one for each wanted option."""
+    if not goal.option_names:
+        return [colour_or_text(value) for value in goal.options]
+    return [
+        next((color for color in COLOURS if color in pair), str(pair))
+        for pair in zip(goal.option_names, goal.options, strict=True)
+    ]
 
 
 def _parts(category: str) -> set[str]:

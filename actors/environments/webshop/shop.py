@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from functools import cached_property, lru_cache
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -26,9 +27,16 @@ class Shop:
     """Everything that pages, tasks and evidence are made from. Immutable."""
 
     def __init__(
-        self, products: tuple[Product, ...], *, human: tuple[Goal, ...] = (), shows_attributes: bool = False
+        self,
+        products: tuple[Product, ...],
+        *,
+        human: tuple[Goal, ...] = (),
+        shows_attributes: bool = False,
+        option_match: Literal["released", "values"] = "released",
     ) -> None:
         self.products = products
+        self.option_match = option_match
+        """How rewards compare the options of synthetic goals; see `WebshopSettings.webshop_option_match`."""
         self.shows_attributes = shows_attributes
         """Whether product pages link to their attributes, as upstream's `--attrs`."""
         self._by_asin = {product.asin: product for product in products}
@@ -47,7 +55,7 @@ class Shop:
     @cached_property
     def families(self) -> Mapping[str, tuple[Goal, ...]]:
         """Goals by family, those without any left out."""
-        synthetic = synthetic_goals(self.products)
+        synthetic = synthetic_goals(self.products, compare_pairs=self.option_match == "released")
         parts = [part_of(self._human, split, by_product=False) for split in SPLITS]
         parts += [part_of(synthetic, split, by_product=True) for split in SPLITS]
         return {name: goals for name, goals in zip(FAMILIES, parts, strict=True) if goals}
@@ -69,11 +77,18 @@ def shop_of(settings: SiteSettings) -> Shop:
         settings.webshop_instructions,
         settings.webshop_human,
         settings.webshop_show_attributes,
+        settings.webshop_option_match,
     )
 
 
 @lru_cache(maxsize=4)
-def _load(items: str, instructions: str, human: str, shows_attributes: bool) -> Shop:
+def _load(
+    items: str,
+    instructions: str,
+    human: str,
+    shows_attributes: bool,
+    option_match: Literal["released", "values"],
+) -> Shop:
     products = read_products(Path(items), Path(instructions))
     written = human_goals(products, Path(human)) if human else ()
-    return Shop(products, human=written, shows_attributes=shows_attributes)
+    return Shop(products, human=written, shows_attributes=shows_attributes, option_match=option_match)
