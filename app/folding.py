@@ -18,6 +18,7 @@ from core.errors import ForeignLog
 from events.log import EventLog
 from storage.readmodel.database import ReadModel
 from storage.readmodel.filling import fill
+from storage.sqlite_address import sqlite_address
 
 FOLDER = "folded"
 
@@ -33,7 +34,7 @@ def folded(source: Source, *, watching: Watching = lambda log: log) -> ReadModel
     """
     file = _place(source)
     file.parent.mkdir(parents=True, exist_ok=True)
-    model = ReadModel(f"sqlite:///{file}", run=source.name)
+    model = ReadModel(sqlite_address(file), run=source.name)
     try:
         with _alone(file):
             model.prepare()

@@ -37,6 +37,7 @@ from learner.recipes import DEFAULT
 from storage.archiving import archive_blobs
 from storage.blobs import BlobStore
 from storage.remote_blobs import RemoteBlobStore, open_blobs
+from storage.sqlite_address import sqlite_address
 
 if TYPE_CHECKING:
     from storage.readmodel.database import ReadModel
@@ -90,7 +91,7 @@ class RunHandle:
     @property
     def database_url(self) -> str:
         """SQLAlchemy address of the read model."""
-        return self.settings.storage.database or f"sqlite:///{self.folder.absolute() / 'readmodel.sqlite'}"
+        return self.settings.storage.database or sqlite_address(self.folder / "readmodel.sqlite")
 
     @cached_property
     def blobs(self) -> BlobStore:

@@ -235,8 +235,19 @@ def _pass_on(stream: IO[bytes], watch: Watch) -> None:
 
 
 def home_folder() -> Path:
-    """`HINDCAST_HOME`, by default `.hindcast` in the current folder. Raises SettingsError when that is a file."""
+    """`HINDCAST_HOME`, by default `.hindcast` in the current folder.
+
+    Raises:
+        SettingsError: that is a file, or its path is not valid UTF-8, which SQLite needs.
+
+    """
     home = Path(os.environ.get("HINDCAST_HOME") or ".hindcast").absolute()
+    try:
+        str(home).encode()
+    except UnicodeEncodeError:
+        raise SettingsError(
+            f"the path {str(home)!a} is not valid UTF-8. Set HINDCAST_HOME to a folder whose path is."
+        ) from None
     if home.is_file():
         raise SettingsError(f"{home} is a file: HINDCAST_HOME names the folder that runs are kept in")
     return home

@@ -6,6 +6,7 @@ that only their owner can read; they never stand in an address, an event or a lo
 """
 
 import json
+import os
 import secrets
 import shutil
 import socket
@@ -187,8 +188,26 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
         "authorization": {"users": named},
     }
     path = folder / CONFIG_NAME
-    write_private(path, json.dumps(config, indent=1))
+    write_private(path, config_text(config))
     return BrokerPlan(home=home, port=chosen, url=f"nats://{HOST}:{chosen}", config=path, store=store)
+
+
+def config_text(value: Any) -> str:
+    """A value in nats-server's configuration language, which is JSON but for the escapes in strings: it knows no `\\u`.
+
+    Bytes outside of printable ASCII are written as `\\x` with two digits, so that any path can be named.
+    """
+    if isinstance(value, dict):
+        return "{\n" + ",\n".join(f'"{key}": {config_text(item)}' for key, item in value.items()) + "\n}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(config_text, value))}]"
+    if isinstance(value, str):
+        printable = (
+            chr(byte) if 0x20 <= byte < 0x7F and byte not in b'"\\' else f"\\x{byte:02x}"
+            for byte in os.fsencode(value)
+        )
+        return f'"{"".join(printable)}"'
+    return json.dumps(value)
 
 
 def _claim(port: int) -> int:

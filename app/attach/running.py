@@ -29,6 +29,7 @@ from app.runs import RunHandle
 from core.errors import HindcastError, SettingsError
 from events.consumer import Retries, consume
 from events.log import EventLog, LogIdentity
+from storage.sqlite_address import sqlite_address
 
 TELL_S = 0.5
 """How often a change of the consumer's state is written down."""
@@ -112,7 +113,7 @@ def consumers_folder(run_folder: Path) -> Path:
 
 def store_url(handle: RunHandle, name: str) -> str:
     """The default store of a consumer."""
-    return f"sqlite:///{consumers_folder(handle.folder).absolute() / f'{name}.sqlite'}"
+    return sqlite_address(consumers_folder(handle.folder) / f"{name}.sqlite")
 
 
 async def attach(

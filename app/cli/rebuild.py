@@ -15,6 +15,7 @@ from app.runs import RunHandle
 from app.sources import Source, open_source
 from core.errors import ReplayDiverged
 from storage.readmodel.rebuild import RebuildReport, rebuild
+from storage.sqlite_address import sqlite_address
 
 app = typer.Typer()
 
@@ -57,7 +58,7 @@ def _database(source: Source, into: Path | None, scratch: Path) -> str:
     """Address of the live read model: the run's own; an archive has none, so that two fresh ones are compared."""
     if into is None and isinstance(source, RunHandle):
         return source.database_url
-    return f"sqlite:///{(into or scratch / 'readmodel.sqlite').absolute()}"
+    return sqlite_address(into or scratch / "readmodel.sqlite")
 
 
 async def _rebuild(source: Source, url: str, *, replace: bool, as_json: bool) -> RebuildReport:
