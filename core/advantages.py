@@ -2,9 +2,14 @@
 
 from collections.abc import Sequence
 from math import fsum, sqrt
+from typing import Literal
 
-STABILITY = 1e-4
-"""Added to the deviation before dividing, as in WebAgent-R1 (arXiv 2505.16421): rewards that hardly differ do not explode."""
+Deviation = Literal["population", "sample"]
+"""Divisor of the squared differences: N, or N - 1 (`torch.std`, in the released code of WebAgent-R1 and ARPO)."""
+
+EPSILON = 1e-4
+"""Added to the deviation before dividing, so that rewards that hardly differ do not explode (WebAgent-R1, arXiv
+2505.16421, and its released code; the released ARPO has 1e-6)."""
 
 FAILED_DEVIATION, FAILED_MEAN = 0.05, 0.2
 """A group has failed altogether below both (ARPO, arXiv 2505.16282)."""
@@ -20,12 +25,20 @@ def is_informative(rewards: Sequence[float]) -> bool:
     return len(rewards) > 1 and min(rewards) < max(rewards)
 
 
-def group_advantages(rewards: Sequence[float]) -> list[float]:
-    """A_i = (R_i - mean) / (std + 1e-4) with the population deviation (WebAgent-R1, M-GRPO); zeros where all agree."""
+def group_advantages(
+    rewards: Sequence[float], *, deviation: Deviation = "population", epsilon: float = EPSILON
+) -> list[float]:
+    """A_i = (R_i - mean) / (std + epsilon) within one group (WebAgent-R1, M-GRPO); zeros if all rewards are equal.
+
+    WebAgent-R1's paper does not say which deviation it means; the released code of WebAgent-R1 and of ARPO takes N - 1.
+    Advantages with N are larger by sqrt(N / (N - 1)): 1.07 times for a group of 8, 1.41 times for one of 2.
+    """
     if not is_informative(rewards):
         return [0.0] * len(rewards)
-    mean, deviation = _mean_and_deviation(rewards)
-    return [(reward - mean) / (deviation + STABILITY) for reward in rewards]
+    mean, spread = _mean_and_deviation(rewards)
+    if deviation == "sample":
+        spread *= sqrt(len(rewards) / (len(rewards) - 1))
+    return [(reward - mean) / (spread + epsilon) for reward in rewards]
 
 
 def failed_altogether(results: Sequence[float]) -> bool:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import msgspec
 
-LossMean = Literal["nested", "token"]
+LossMean = Literal["nested", "token", "episode"]
 
 
 class EpisodeTokens(msgspec.Struct, frozen=True):
@@ -39,6 +39,13 @@ def token_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
     return [1.0 / total for episode in episodes for _ in episode.tokens]
 
 
+def episode_shares(episodes: Sequence[EpisodeTokens]) -> list[float]:
+    """The share of one token of each sample under a mean over each episode's tokens, then over episodes (released ARPO,
+    `update_policy` with one trajectory a micro-batch)  # [samples, in order]."""
+    return [1.0 / (len(episodes) * sum(episode.tokens)) for episode in episodes for _ in episode.tokens]
+
+
 def loss_shares(mean: LossMean, episodes: Sequence[EpisodeTokens]) -> list[float]:
     """Shares under the named mean."""
-    return nested_shares(episodes) if mean == "nested" else token_shares(episodes)
+    shares = {"nested": nested_shares, "token": token_shares, "episode": episode_shares}
+    return shares[mean](episodes)

@@ -9,9 +9,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from core.acting import ActorSettings as ActorSettings
+from core.advantages import EPSILON, Deviation
 from core.computing import ComputingSettings
 from core.endpoint import EndpointSettings as EndpointSettings
 from core.gym import BrowsergymSettings
+from core.losses import LossMean
 from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
@@ -186,8 +188,14 @@ class LearnerSettings(ComputingSettings):
     KL reference is what they led to."""
     cloning_rate: Annotated[float, Field(ge=0)] = 0.0
     """AdamW's rate during those; 0: `learning_rate`."""
-    loss_mean: Literal["nested", "token"] = "nested"
-    """M-GRPO's three nested means (paper), or one mean over all tokens (released code)."""
+    loss_mean: LossMean = "nested"
+    """M-GRPO's three nested means (WebAgent-R1's paper), one mean over all tokens (its released code), or a mean over each
+    episode's tokens, then over episodes (ARPO's released code)."""
+    group_deviation: Deviation = "population"
+    """Deviation by which `grpo` divides a group's rewards: over N, or `sample`, over N - 1 (torch.std, in the released code
+    of WebAgent-R1 and ARPO). WebAgent-R1's paper does not say which."""
+    group_epsilon: Annotated[float, Field(gt=0)] = EPSILON
+    """Added to that deviation: 1e-4 in WebAgent-R1, 1e-6 in ARPO's released code."""
     correction: Literal["none", "truncated", "decoupled", "masked"] = "decoupled"
     """Off-policy correction of fresh online episodes."""
     ratio_cap: Annotated[float, Field(gt=1)] = 2.0

@@ -4,7 +4,8 @@
 
 rho = pi / pi_prox with pi_prox at the start of the batch, A from the rewards of the group, w the off-policy correction
 (`core.correction`), KL the k3 estimate to the policy that RL started from. `loss_mean = "token"` takes one mean over
-all tokens instead of the three nested ones, as the released code does. `dual_clip` c bounds what a token of a negative
+all tokens instead of the three nested ones, as the released code of WebAgent-R1 does; `"episode"` a mean over each
+episode's tokens, then over episodes, as that of ARPO does. `dual_clip` c bounds what a token of a negative
 advantage loses: max(min(…), c A). Optionally a cloning term on the batch's
 successful steps anchors what the policy can already do, and one on remembered successes of all families (rehearsal)
 what its groups no longer teach, since all their members succeed.

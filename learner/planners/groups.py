@@ -61,7 +61,9 @@ class Groups:
                 break
         else:
             return None
-        parts = cut([_entries(compared) for compared in chosen], learner.minibatches) * learner.epochs
+        parts = (
+            cut([_entries(compared, learner) for compared in chosen], learner.minibatches) * learner.epochs
+        )
         rehearsed = rehearsal(state, learner.rehearsal_episodes * len(parts))
         return as_fact(
             state,
@@ -86,10 +88,12 @@ def _differ(compared: Sequence[Compared]) -> bool:
     return is_informative([one.reward for one in compared])
 
 
-def _entries(compared: Sequence[Compared]) -> list[Entry]:
+def _entries(compared: Sequence[Compared], settings: LearnerSettings) -> list[Entry]:
     """A group with the advantages of its members, those that a replay replaced left out."""
     group = next(one.episode.group for one in compared if one.replaces is None)
-    advantages = group_advantages([one.reward for one in compared])
+    advantages = group_advantages(
+        [one.reward for one in compared], deviation=settings.group_deviation, epsilon=settings.group_epsilon
+    )
     return [
         Entry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
         for one, advantage in zip(compared, advantages, strict=True)

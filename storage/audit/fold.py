@@ -82,6 +82,7 @@ class Fold:
             digests=self.digests,
             policies=self.policies,
             episodes=self.episodes,
+            plans=plans,
             training=self.training,
             tasks=self.tasks,
         )

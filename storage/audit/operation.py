@@ -9,6 +9,7 @@ from storage.audit.digests import Digests
 from storage.audit.episodes import Episodes
 from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
+from storage.audit.plans import Plans
 from storage.audit.policies import Policies
 from storage.audit.tasks import Tasks
 from storage.audit.training import Training
@@ -30,6 +31,7 @@ class Operation(Check):
         digests: Digests,
         policies: Policies,
         episodes: Episodes,
+        plans: Plans,
         training: Training,
         tasks: Tasks,
     ) -> None:
@@ -38,6 +40,7 @@ class Operation(Check):
         self._digests = digests
         self._policies = policies
         self._episodes = episodes
+        self._plans = plans
         self._training = training
         self._tasks = tasks
         self._commands: set[str] = set()
@@ -53,21 +56,25 @@ class Operation(Check):
         if check is not None:
             check(event, event.payload)
 
+    def _configure(self, settings: dict[str, Any]) -> None:
+        self._plans.configure(settings)
+        self._tasks.configure(settings)
+
     def _run_started(self, event: Event, fact: dict[str, Any]) -> None:
         self.require(
             event.position == 1, event, "a run begins in the midst of a log", "position 1", event.position
         )
         self._policies.base = fact["base_policy"]["sha256"]
-        self._tasks.configure(fact["settings"])
+        self._configure(fact["settings"])
         seed = fact["settings"].get("run", {}).get("seed")
         self.require(seed in (None, fact["run_seed"]), event, "two seeds", seed, fact["run_seed"])
 
     def _run_forked(self, _event: Event, fact: dict[str, Any]) -> None:
         if fact["start"] is not None:
-            self._tasks.configure(fact["start"]["settings"])
+            self._configure(fact["start"]["settings"])
 
     def _recipe_changed(self, _event: Event, fact: dict[str, Any]) -> None:
-        self._tasks.configure(fact["changes"])
+        self._configure(fact["changes"])
 
     def _run_resumed(self, event: Event, fact: dict[str, Any]) -> None:
         self._require_before(event, fact["after_position"], "the position it goes on from")

@@ -8,7 +8,7 @@ from itertools import pairwise
 from struct import unpack
 from typing import Any
 
-from core.advantages import group_advantages
+from core.advantages import EPSILON, Deviation, group_advantages
 from core.states import ORM, POLICY, RELABELER
 from storage.audit.decoding import Event
 from storage.audit.defects import ALTERED, Findings
@@ -54,6 +54,16 @@ class Plans(Check):
         self._policies = policies
         self._ledger = ledger
         self._digests = digests
+        self._deviation: Deviation = "population"
+        self._epsilon = EPSILON
+        self._configured = False
+
+    def configure(self, settings: dict[str, Any]) -> None:
+        """Follow the recorded settings by which advantages are computed; runs from before they existed have neither."""
+        self._configured = True
+        learner = settings.get("learner", {})
+        self._deviation = learner.get("group_deviation", self._deviation)
+        self._epsilon = learner.get("group_epsilon", self._epsilon)
 
     def planned(self, event: Event, *, rests_on: int) -> list[int]:
         """`batch.planned`; returns the sizes of its mini-batches. `rests_on`: position of the learner's last fact
@@ -257,7 +267,9 @@ class Plans(Check):
             self.require(before, event, f"it replays {name}, which was not used up before")
 
     def _check_advantages(self, event: Event, fact: dict[str, Any]) -> None:
-        """To the bit: they are computed alike on every machine."""
+        """To the bit: they are computed alike on every machine. Without the run's settings there is nothing to compare."""
+        if not self._configured and not self._whole:
+            return
         groups: dict[str, dict[str, float]] = {}
         compared = [planned for planned in fact["episodes"] if not planned.get("rehearsed")]
         for planned in compared:
@@ -266,7 +278,7 @@ class Plans(Check):
         expected = {
             (group, name): advantage
             for group, rewards in groups.items()
-            for name, advantage in zip(rewards, group_advantages(list(rewards.values())), strict=True)
+            for name, advantage in zip(rewards, self._advantages(rewards), strict=True)
         }
         for planned in compared:
             name, found = planned["episode"], planned["advantage"]
@@ -274,6 +286,9 @@ class Plans(Check):
             if found != due:
                 self.defect(event, f"the advantage of {name} does not follow from its group", due, found)
                 return
+
+    def _advantages(self, rewards: dict[str, float]) -> list[float]:
+        return group_advantages(list(rewards.values()), deviation=self._deviation, epsilon=self._epsilon)
 
     def _use_up(self, event: Event, name: str) -> None:
         episode = self._episodes.find(name)

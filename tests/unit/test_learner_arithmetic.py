@@ -4,12 +4,13 @@ from math import exp, log, sqrt
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.advantages import group_advantages, is_informative
 from core.correction import CorrectionKind, TokenCorrection, correct, effective_sample_size
-from core.losses import EpisodeTokens, nested_shares, token_shares
+from core.losses import EpisodeTokens, episode_shares, loss_shares, nested_shares, token_shares
 from core.statistics import difference, wilson
 
 
@@ -18,6 +19,17 @@ def test_advantages_use_the_population_deviation_and_the_paper_s_constant() -> N
     deviation = sqrt(3) / 4
     expected = [0.75 / (deviation + 1e-4)] + [-0.25 / (deviation + 1e-4)] * 3
     assert group_advantages([1.0, 0.0, 0.0, 0.0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_advantages_with_the_sample_deviation_and_epsilon_equal_torch_s() -> None:
+    # sum of squares 3/4 over N - 1 = 3: deviation 1/2
+    expected = [0.75 / (0.5 + 1e-6)] + [-0.25 / (0.5 + 1e-6)] * 3
+    rewards = [1.0, 0.0, 0.0, 0.0]
+    found = group_advantages(rewards, deviation="sample", epsilon=1e-6)
+    assert found == pytest.approx(expected, rel=1e-12)
+    scores = torch.tensor(rewards, dtype=torch.float64)
+    released = (scores - scores.mean()) / (scores.std() + 1e-6)
+    assert found == pytest.approx(released.tolist(), rel=1e-12)
 
 
 @pytest.mark.parametrize("rewards", [[], [1.0], [0.1] * 3])
@@ -47,6 +59,11 @@ def test_nested_shares_are_the_product_of_the_three_means() -> None:
 
 def test_token_shares_are_one_mean_over_all_tokens() -> None:
     assert token_shares([EpisodeTokens("g1", (2, 4)), EpisodeTokens("g1", (3,))]) == [1 / 9] * 3
+
+
+def test_episode_shares_are_a_mean_over_episodes_of_means_over_their_tokens() -> None:
+    episodes = [EpisodeTokens("g1", (2, 4)), EpisodeTokens("g1", (3,)), EpisodeTokens("g2", (5,))]
+    assert loss_shares("episode", episodes) == pytest.approx([1 / 18, 1 / 18, 1 / 9, 1 / 15], rel=1e-15)
 
 
 shapes = st.lists(
@@ -79,7 +96,7 @@ def test_changing_one_episode_s_length_moves_no_other_s_nested_share(
 @given(shapes)
 def test_shares_of_all_tokens_sum_to_one_under_either_mean(episodes: list[EpisodeTokens]) -> None:
     counts = [tokens for episode in episodes for tokens in episode.tokens]
-    for shares in (nested_shares(episodes), token_shares(episodes)):
+    for shares in (nested_shares(episodes), token_shares(episodes), episode_shares(episodes)):
         assert sum(share * count for share, count in zip(shares, counts, strict=True)) == pytest.approx(1)
 
 
