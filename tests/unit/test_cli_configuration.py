@@ -115,7 +115,10 @@ def test_text_becomes_a_value_of_the_right_kind(tmp_path: Path, text: str, value
             {"HINDCAST__ACTOR__CONTEXTS": "2"},
             r"environment variable HINDCAST__ACTOR__CONTEXTS: .*the nearest is actors",
         ),
-        ({"recipe": "grop"}, "there is no recipe 'grop'; the nearest is mgrpo; there are: " + ", ".join(recipe_names())),
+        (
+            {"recipe": "grop"},
+            "there is no recipe 'grop'; the nearest is mgrpo; there are: " + ", ".join(recipe_names()),
+        ),
     ],
 )
 def test_an_unknown_setting_names_its_source_and_the_nearest_one(

@@ -53,7 +53,9 @@ def test_webagent_r1_clones_first_and_then_compares_with_equal_clips() -> None:
 
 def test_an_unknown_recipe_is_a_worded_error_that_names_those_there_are() -> None:
     there_are = ", ".join(recipe_names())
-    with pytest.raises(SettingsError, match=f"no recipe 'webrll'; the nearest is webrl; there are: {there_are}"):
+    with pytest.raises(
+        SettingsError, match=f"no recipe 'webrll'; the nearest is webrl; there are: {there_are}"
+    ):
         load_recipe("webrll")
 
 
