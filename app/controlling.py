@@ -57,7 +57,7 @@ async def ask_run(
     works = works_on(run)
     if command == "drain" and not works:
         raise SettingsError(
-            f"nothing goes on in run {run.name}: there is nobody to drain it. Start it: hindcast start --run {run.name}"
+            f"nothing goes on in run {run.name}: there is nobody to drain it. Start it: hindcast start {run.name}"
         )
     if command in ("pause", "resume"):
         async with run.connect_log(ROLE) as log:
@@ -71,12 +71,12 @@ async def ask_run(
             how = BY_CLASS[type(end.fact)].name.partition(".")[2]
             raise SettingsError(
                 f"episode {given['episode']} of run {run.name} is over: it was {how} at position {end.position}. Nothing is "
-                f"left to cancel; see: hindcast episode show {given['episode']} --run {run.name}"
+                f"left to cancel; see: hindcast episode show {given['episode']} {run.name}"
             )
         if not known:
             raise SettingsError(
                 f"run {run.name} has no episode {given['episode']!r} to cancel. Which there are: "
-                f"hindcast episode list --run {run.name}"
+                f"hindcast episode list {run.name}"
             )
     fact = ControlRequested(command=command, arguments=given, author=author, reason=reason)
     position = await append_fact(run, fact, entity=run.name)

@@ -173,7 +173,7 @@ def settings_of_fork(
             if key in FIXED:
                 raise SettingsError(
                     f"--set {key}: a fork has its parent's ({parents.values.get(key)!r}). Start a new run for another one: "
-                    "hindcast start --run NEW_NAME --set …"
+                    "hindcast start NEW_NAME --set …"
                 )
     own = {"storage.database": ""} if _is_file(parents.values.get("storage.database")) else {}
     elsewhere = Layer(source="hindcast fork", values=own | dict(here))

@@ -125,5 +125,5 @@ async def _check_settings(log: EventLog, settings: Settings) -> None:
         raise SettingsError(
             f"the settings of run {log.run} are fixed in its first event, but its settings file now says otherwise: "
             f"{'; '.join(changed[:5])}. Undo the change, or start another run with these settings: "
-            "hindcast start --run NEW_NAME"
+            "hindcast start NEW_NAME"
         )

@@ -84,7 +84,7 @@ async def rejudge(
         if against is not None and not any(_of(against, said) for said in verdicts.values()):
             raise SettingsError(
                 f"a judge {against!r} has given no verdict in run {source.name}: there is nothing to compare with. Who has "
-                f"spoken: hindcast episode show EPISODE --run {source.name}"
+                f"spoken: hindcast episode show EPISODE {source.name}"
             )
 
         async def work(episode: RecordedEpisode) -> SecondOpinion | None:

@@ -39,7 +39,7 @@ def select_run(
         if changes:
             raise SettingsError(
                 f"run {name!r} exists, and its settings are fixed in its first event. Leave out --recipe, --config, "
-                "--tasks and --set to go on with it, or choose another name with --run for a new run with these settings."
+                "--tasks and --set to go on with it, or choose another name for a new run with these settings."
             )
         return open_run(name, home=home)
     resolved = resolve(recipe=recipe, file=config, overrides=overrides)

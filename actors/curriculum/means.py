@@ -64,7 +64,7 @@ def require_demonstrations(
     if any(family.partition("/")[0] == RECORDED for family in pool):
         raise SettingsError(
             f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
-            f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME --run {run}"
+            f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME {run}"
         )
     raise SettingsError(_nobody_shows(pool, wanted - begun))
 

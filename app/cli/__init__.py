@@ -16,6 +16,7 @@ import structlog
 import typer
 from typer.core import TyperGroup
 
+from app.cli.options import with_run_option
 from app.interrupts import INTERRUPTED
 from core.errors import HindcastError
 from core.loading import loading
@@ -90,6 +91,8 @@ class _Loading(Mapping[str, Any]):
         whole = typer.Typer(add_completion=False, rich_markup_mode=None)
         with loading():
             module = import_module(f"app.cli.{COMMANDS[name].module}")
+        for command in module.app.registered_commands:
+            command.callback = with_run_option(command.callback)
         whole.add_typer(module.app)
         return typer.main.get_group(whole).commands[name]
 

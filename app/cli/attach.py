@@ -15,7 +15,7 @@ from app.attach.running import Attachment, NeverBegun, Report, Session, attach
 from app.attach.store import Standing
 from app.attach.target import Attached
 from app.cli.bars import progress_bar
-from app.cli.options import Json, RunOption
+from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs import RUN_NAME, RunHandle, open_run
 from core.errors import SettingsError
@@ -37,7 +37,7 @@ def attach_consumer(
             help="Where a new consumer begins; one that was here goes on.",
         ),
     ] = "start",
-    run: RunOption = None,
+    run: RunName = None,
     name: Annotated[
         str | None, typer.Option(help="Under which name its position is kept; by default the module's.")
     ] = None,

@@ -29,7 +29,9 @@ Overrides = Annotated[
 
 @app.command("show")
 def show_settings(
-    run: Annotated[str | None, typer.Option("--run", help="The settings of an existing run instead.")] = None,
+    run: Annotated[
+        str | None, typer.Argument(metavar="RUN", help="The settings of an existing run instead.")
+    ] = None,
     recipe: Recipe = None,
     config: File = None,
     overrides: Overrides = None,

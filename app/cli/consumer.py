@@ -9,7 +9,7 @@ import typer
 from app.attach.listing import list_consumers
 from app.attach.running import consumers_folder, detached, store_url
 from app.attach.store import Store
-from app.cli.options import Json, Limit, RunOption
+from app.cli.options import Json, Limit, RunName
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.processes import read_json
 from app.runs import RunHandle, open_run
@@ -34,7 +34,7 @@ class NoSuchConsumer(HindcastError):
 
 @app.command("list")
 def list_all(
-    run: RunOption = None,
+    run: RunName = None,
     store: Annotated[
         list[str] | None,
         typer.Option(metavar="URL", help="Also the consumers that keep their position here; repeatable."),
@@ -43,7 +43,7 @@ def list_all(
 ) -> None:
     """List every consumer with its lag, as time first and count second: ours, work queues, and attached ones.
 
-    Example: hindcast consumer list --run run-1 --json
+    Example: hindcast consumer list run-1 --json
     """
     handle = open_run(run)
     rows = asyncio.run(list_consumers(handle, stores=tuple(store or ())))
@@ -71,7 +71,7 @@ def list_all(
 
 @app.command("show")
 def show_one(
-    name: Name, run: RunOption = None, store: StoreUrl = "", limit: Limit = 20, as_json: Json = False
+    name: Name, run: RunName = None, store: StoreUrl = "", limit: Limit = 20, as_json: Json = False
 ) -> None:
     """Show where an attached consumer stands, the state it keeps if it is a fold, and the events it set aside.
 
@@ -122,7 +122,7 @@ def show_one(
 
 
 @app.command("forget")
-def forget(name: Name, run: RunOption = None, store: StoreUrl = "", as_json: Json = False) -> None:
+def forget(name: Name, run: RunName = None, store: StoreUrl = "", as_json: Json = False) -> None:
     """Drop an attached consumer's position, its state, and its own SQLite file; the next attach begins anew.
 
     Example: hindcast consumer forget success_watcher

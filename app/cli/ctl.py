@@ -8,7 +8,7 @@ import typer
 
 from app.author import this_user
 from app.changing import change_recipe
-from app.cli.options import Json, RunOption
+from app.cli.options import Json, RunName, one_run
 from app.cli.output import print_json, print_text
 from app.controlling import Command, ask_run
 from app.runs import open_run
@@ -22,7 +22,7 @@ Author = Annotated[str | None, typer.Option(help="Who says so; by default the us
 
 
 @app.command("pause")
-def pause(run: RunOption = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
+def pause(run: RunName = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
     """Begin nothing new until it is resumed; episodes under way are played to their end. Holds over restarts.
 
     Example: hindcast ctl pause --reason "the machine is needed"
@@ -32,7 +32,7 @@ def pause(run: RunOption = None, reason: Reason = "", author: Author = None, as_
 
 @app.command("resume")
 def resume(
-    run: RunOption = None,
+    run: RunName = None,
     of: Annotated[
         str | None, typer.Option(metavar="AUTHOR", help="Lift somebody else's pause rather than one's own.")
     ] = None,
@@ -48,7 +48,7 @@ def resume(
 
 
 @app.command("drain")
-def drain(run: RunOption = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
+def drain(run: RunName = None, reason: Reason = "", author: Author = None, as_json: Json = False) -> None:
     """Cancel what nobody has started, request nothing more until the system is started again.
 
     Example: hindcast ctl drain --reason "done for today"
@@ -59,7 +59,7 @@ def drain(run: RunOption = None, reason: Reason = "", author: Author = None, as_
 @app.command("cancel")
 def cancel(
     episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
-    run: RunOption = None,
+    run: RunName = None,
     reason: Reason = "",
     author: Author = None,
     as_json: Json = False,
@@ -74,9 +74,13 @@ def cancel(
 @app.command("set")
 def set_settings(
     overrides: Annotated[
-        list[str], typer.Argument(metavar="KEY=VALUE…", help="Settings and what they become.")
+        list[str],
+        typer.Argument(
+            metavar="KEY=VALUE… [RUN]",
+            help="Settings and what they become; then which run, by default the one started last.",
+        ),
     ],
-    run: RunOption = None,
+    run_option: Annotated[str | None, typer.Option("--run", hidden=True)] = None,
     reason: Reason = "",
     author: Author = None,
     as_json: Json = False,
@@ -87,6 +91,8 @@ def set_settings(
 
     Example: hindcast ctl set learner.kl_coefficient=0.1 --reason "it drifts"
     """
+    named = overrides.pop() if len(overrides) > 1 and "=" not in overrides[-1] else None
+    run = one_run(named, run_option)
     changed = asyncio.run(
         change_recipe(open_run(run), overrides, author=author or this_user(), reason=reason)
     )

@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli.options import AsOf, Json, SourceOption
+from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import print_json, print_table, rate, show
 from app.cli.reading import asking, position_at
 from storage.readmodel.answers import PhaseRow
@@ -14,7 +14,7 @@ app = typer.Typer(
 
 
 @app.command("show")
-def show_phases(run: SourceOption = None, as_of: AsOf = None, as_json: Json = False) -> None:
+def show_phases(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
     """Show the phases: tasks proposed, admitted and rejected, the critic's values, and how the phase's tasks went.
 
     Single tasks, with values and reasons: hindcast task list --phase N.

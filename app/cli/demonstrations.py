@@ -34,7 +34,7 @@ def import_file(
     ],
     format_name: Annotated[Format, typer.Option("--format", help="What the file holds.")] = "jsonl",
     run: Annotated[
-        str | None, typer.Option("--run", help="Which run takes them; made if there is none.")
+        str | None, typer.Argument(metavar="RUN", help="Which run takes them; made if there is none.")
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run.")] = None,
     overrides: Annotated[
@@ -48,7 +48,7 @@ def import_file(
     Everything is checked first: one that does not fit is named with file, line and key, and nothing is appended. What the log
     has already is passed over, so an interrupted import goes on with the same command. docs/exports.md says what files hold.
 
-    Example: hindcast demonstrations import lines/episodes.jsonl --run taught --recipe sft
+    Example: hindcast demonstrations import lines/episodes.jsonl taught --recipe sft
     """
     from app.imports.running import import_documents, try_out  # loads transformers
 
@@ -88,5 +88,5 @@ def import_file(
         + (f", {done.present} were there" if done.present else "")
     )
     print_text(
-        f"They are judged and trained on by: hindcast start --run {done.run}, as many as its curriculum.demonstrations says"
+        f"They are judged and trained on by: hindcast start {done.run}, as many as its curriculum.demonstrations says"
     )

@@ -17,8 +17,8 @@ from app.cli.options import (
     OfOrigin,
     OfOutcome,
     OfState,
-    RunOption,
-    SourceOption,
+    RunName,
+    SourceName,
     site_and_family,
 )
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
@@ -39,7 +39,7 @@ ANSWER_WIDTH = 60
 
 @app.command("list")
 def list_all(
-    run: SourceOption = None,
+    run: SourceName = None,
     state: OfState = None,
     outcome: OfOutcome = None,
     environment: Environment = None,
@@ -106,7 +106,7 @@ def list_all(
 @app.command("show")
 def show_one(
     episode: Annotated[str, typer.Argument(help="The episode's id, such as ep_9f2c41d07ab3.")],
-    run: SourceOption = None,
+    run: SourceName = None,
     screenshots: Annotated[
         Path | None,
         typer.Option(metavar="DIR", file_okay=False, help="Write its screenshots into this folder."),
@@ -146,7 +146,7 @@ def dispute_one(
     judge: Annotated[
         str | None, typer.Option(help="Whose verdict is wrong; by default that of the one training uses.")
     ] = None,
-    run: RunOption = None,
+    run: RunName = None,
     author: Annotated[
         str | None, typer.Option(help="Who says so; by default the user of this machine.")
     ] = None,

@@ -16,7 +16,7 @@ from actors.environments.webarena.tasks import WebArenaTasks
 from actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
 from app.asked_settings import policy_asked
 from app.cli.bars import progress_bar
-from app.cli.options import PLACES, Json, SourceOption
+from app.cli.options import PLACES, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
 from app.configuration import resolve
 from app.sources import Source, open_source
@@ -87,7 +87,7 @@ def evaluate_policy(
     overrides: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting.")
     ] = None,
-    run: SourceOption = None,
+    run: SourceName = None,
     as_of: Annotated[
         str | None,
         typer.Option(
@@ -281,6 +281,6 @@ async def _published(handle: Source, version: int | None, as_of: str | None) -> 
     if last is None:
         wanted = "no policy" if version is None else f"no policy {version}"
         raise SettingsError(
-            f"run {handle.name} has published {wanted} by position {until}. Run: hindcast policy list --run {handle.name}"
+            f"run {handle.name} has published {wanted} by position {until}. Run: hindcast policy list {handle.name}"
         )
     return last.version, handle.blobs.path(last.weights)

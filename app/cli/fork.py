@@ -24,7 +24,7 @@ def fork(
     run: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN]", help="The parent, or its archive's folder; by default the run started last."
+            metavar="RUN", help="The parent, or its archive's folder; by default the run started last."
         ),
     ] = None,
     at: Annotated[
@@ -44,7 +44,7 @@ def fork(
 ) -> None:
     """Make a new run whose log begins as another's, and goes on under settings of its own.
 
-    Nothing is copied: up to that position the parent's log is read. Start it with: hindcast start --run NAME
+    Nothing is copied: up to that position the parent's log is read. Start it with: hindcast start NAME
 
     Example: hindcast fork run-1 --at update=40 --name colder --set learner.kl_coefficient=0.1
     """
@@ -79,4 +79,4 @@ def fork(
             *(changed or [("settings", "the parent's")]),
         ]
     )
-    print_text(f"Start it with: hindcast start --run {forked.run}")
+    print_text(f"Start it with: hindcast start {forked.run}")

@@ -49,4 +49,4 @@ def _print(done: Imported) -> None:
         print_text(f"setting {key} = {value}: it said where the run lived before")
     if done.missing_blobs:
         print_text(f"{done.missing_blobs} blobs that its events name were not in the archive")
-    print_text(f"Look at it: hindcast rebuild {done.run}. Go on with it: hindcast start --run {done.run}")
+    print_text(f"Look at it: hindcast rebuild {done.run}. Go on with it: hindcast start {done.run}")

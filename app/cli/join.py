@@ -28,7 +28,8 @@ def join(
         str, typer.Option(metavar="ROLE,ROLE", help="What this machine does, each word one process.")
     ] = "actor",
     run: Annotated[
-        str | None, typer.Option(help="Which run; default: the only one that the broker has.")
+        str | None,
+        typer.Argument(metavar="RUN", help="Which run; default: the only one that the broker has."),
     ] = None,
     name: Annotated[
         str | None,

@@ -5,7 +5,7 @@ from typing import Annotated, NamedTuple
 import msgspec
 import typer
 
-from app.cli.options import AsOf, Json, SourceOption
+from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import print_json, print_text
 from app.cli.reading import asking, position_at
 from app.cli.trees import lines
@@ -131,7 +131,7 @@ def _add(kind: Kind) -> None:
     @app.command(kind.name, help=kind.text)
     def _of_kind(
         name: Annotated[str, typer.Argument(metavar=kind.metavar, help=kind.help)],
-        run: SourceOption = None,
+        run: SourceName = None,
         backward: Backward = False,
         forward: Forward = False,
         depth: Depth = DEPTH,

@@ -28,7 +28,7 @@ from app.cli.log_reading import (
     print_event,
     with_log,
 )
-from app.cli.options import Json, Limit, RunOption, SourceOption
+from app.cli.options import Json, Limit, RunName, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
 from app.resizing import UNITS, parse_size, resize_log
 from app.runs import open_run
@@ -44,7 +44,7 @@ FIELD_WIDTH = 140
 
 @app.command("tail")
 def tail_log(
-    run: SourceOption = None,
+    run: SourceName = None,
     types: Types = None,
     episode: Episode = None,
     task: Task = None,
@@ -109,8 +109,14 @@ async def print_next(
 
 @app.command("show")
 def show_events(
-    position: Annotated[int | None, typer.Argument(metavar="[POSITION]", min=1, help="Which event.")] = None,
-    run: SourceOption = None,
+    position: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="POSITION",
+            help="Which event. With --position or --episode the only argument is RUN.",
+        ),
+    ] = None,
+    run: SourceName = None,
     at: Annotated[int | None, typer.Option("--position", min=1, help="Which event, as an option.")] = None,
     episode: Annotated[str | None, typer.Option("--episode", help="Every event of this episode.")] = None,
     arrays: Annotated[bool, typer.Option("--arrays", help="Token ids and the like in full.")] = False,
@@ -120,7 +126,11 @@ def show_events(
 
     Example: hindcast log show 18412 --arrays
     """
-    wanted = position or at
+    if position is not None and run is None and (at is not None or episode is not None):
+        position, run = None, position
+    if position is not None and not (position.isdecimal() and int(position) > 0):
+        raise SettingsError(f"POSITION {position!r} is no position: it must be a whole number above 0")
+    wanted = at if position is None else int(position)
     if (wanted is None) == (episode is None):
         raise SettingsError(
             "log show takes either a POSITION or --episode, for instance: hindcast log show 18412"
@@ -159,7 +169,7 @@ def grep_log(
         str,
         typer.Argument(help="Regular expression, looked for in each field as in `payload.result=timeout`."),
     ],
-    run: SourceOption = None,
+    run: SourceName = None,
     types: Types = None,
     episode: Episode = None,
     task: Task = None,
@@ -210,7 +220,7 @@ def print_match(recorded: Recorded, fields: list[str], *, as_json: bool) -> None
 
 @app.command("stats")
 def show_stats(
-    run: SourceOption = None,
+    run: SourceName = None,
     types: Types = None,
     episode: Episode = None,
     task: Task = None,
@@ -287,7 +297,7 @@ def resize(
     size: Annotated[
         str, typer.Argument(metavar="SIZE", help="What the log may hold: 16GiB, 500MiB, or bytes.")
     ],
-    run: RunOption = None,
+    run: RunName = None,
     as_json: Json = False,
 ) -> None:
     """Give the log another size limit, at once and for later starts: how a paused or full run is freed.

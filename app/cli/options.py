@@ -1,6 +1,12 @@
-"""Options that several commands take, so that they are the same everywhere."""
+"""Arguments and options that several commands take, so that they are the same everywhere.
 
-from typing import Annotated, Literal
+A run is the last argument of a command, `[RUN]`. `--run NAME` means the same; it is accepted and not shown.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -8,19 +14,14 @@ from core.errors import SettingsError
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunName = Annotated[
-    str | None, typer.Argument(metavar="[RUN]", help="Which run; by default the one started last.")
+    str | None, typer.Argument(metavar="RUN", help="Which run; by default the one started last.")
 ]
 SourceName = Annotated[
     str | None,
     typer.Argument(
-        metavar="[RUN]", help="Which run, or the folder of an archive; by default the run started last."
+        metavar="RUN", help="Which run, or the folder of an archive; by default the run started last."
     ),
 ]
-SourceOption = Annotated[
-    str | None,
-    typer.Option("--run", help="Which run, or the folder of an archive; by default the run started last."),
-]
-RunOption = Annotated[str | None, typer.Option("--run", help="Which run; by default the one started last.")]
 Limit = Annotated[int, typer.Option("--limit", "-n", min=1, help="Most entries to print.")]
 Environment = Annotated[str | None, typer.Option("--environment", help="Only this site: store, miniwob.")]
 Family = Annotated[
@@ -50,6 +51,50 @@ PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]
+
+
+def with_run_option(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a hidden option `--run` that means its argument `[RUN]`; one without that argument as it is.
+
+    Raises (when it is called):
+        SettingsError: argument and option name two runs.
+
+    """
+    signature = inspect.signature(command, eval_str=True)
+    own = signature.parameters.get("run")
+    if own is None or own.default is not None or "run_option" in signature.parameters:
+        return command
+
+    @functools.wraps(command)
+    def either(*, run: str | None, run_option: str | None, **given: Any) -> None:
+        command(run=one_run(run, run_option), **given)
+
+    hidden = inspect.Parameter(
+        "run_option",
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[str | None, typer.Option("--run", hidden=True)],
+    )
+    either.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*signature.parameters.values(), hidden]
+    )
+    either.__annotations__ = {
+        **inspect.get_annotations(command, eval_str=True),
+        hidden.name: hidden.annotation,
+    }
+    return either
+
+
+def one_run(argument: str | None, option: str | None) -> str | None:
+    """The run that is named as an argument, by `--run`, or by both alike.
+
+    Raises:
+        SettingsError: they name two runs.
+
+    """
+    if argument is not None and option is not None and argument != option:
+        raise SettingsError(f"two runs are named, {argument} and --run {option}: leave one out")
+    return option if argument is None else argument
 
 
 def site_and_family(environment: str | None, family: str | None) -> tuple[str | None, str | None]:

@@ -85,7 +85,7 @@ async def _measure(source: Source, on: Source, wanted: Wanted, said: Callable[[]
         if judge.version is None:
             raise SettingsError(
                 f"run {source.name} has published no outcome reward model yet, or has let go of its weights. Set "
-                f"learner.orm_every, and judge.judges to name {ORM} and {learner.orm_truth}; then: hindcast log --run "
+                f"learner.orm_every, and judge.judges to name {ORM} and {learner.orm_truth}; then: hindcast log stats "
                 f"{source.name}"
             )
         return await measure_accuracy(

@@ -2,7 +2,7 @@
 
 import typer
 
-from app.cli.options import AsOf, Json, SourceOption
+from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import print_json, print_table, rate, shorten
 from app.cli.reading import asking, position_at
 from storage.readmodel.queries import list_policies
@@ -13,7 +13,7 @@ DIGEST_WIDTH = 13
 
 
 @app.command("list")
-def list_all(run: SourceOption = None, as_of: AsOf = None, as_json: Json = False) -> None:
+def list_all(run: SourceName = None, as_of: AsOf = None, as_json: Json = False) -> None:
     """List policy versions, the newest first, with the success of the online episodes that each began.
 
     Example: hindcast policy list --json

@@ -49,7 +49,11 @@ def record(
     name: Annotated[str | None, typer.Option(help="Name of the new task. Default: its first words.")] = None,
     family: Annotated[str, typer.Option(help="Family of the new task.")] = "tasks",
     run: Annotated[
-        str | None, typer.Option(help="Which run takes the demonstration; made if there is none.")
+        str | None,
+        typer.Argument(
+            metavar="RUN",
+            help="Which run takes the demonstration; made if there is none. With --task it is the only argument.",
+        ),
     ] = None,
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run.")] = None,
     overrides: Annotated[
@@ -69,10 +73,12 @@ def record(
     choices, Enter, scrolling, tabs and going back become actions on numbered elements. Type `done`, or `done ANSWER`, in
     the terminal when the task is done. Not while the run is being worked on.
 
-    Example: hindcast record http://127.0.0.1:8917/ --instruction "Find Ada's number" --tasks notes.toml --run notes
+    Example: hindcast record http://127.0.0.1:8917/ --instruction "Find Ada's number" notes --tasks notes.toml
     """
     from app.recorder import append, play  # loads torch
 
+    if task is not None and run is None:
+        url, run = None, url
     home = home_folder()
     if headless and script is None:
         raise SettingsError("--headless opens no window for a person: say with --script what is done")
@@ -87,8 +93,8 @@ def record(
             )
         if handle is not None and (recipe or overrides):
             raise SettingsError(
-                f"run {handle.name} exists, and keeps its recipe and its settings: leave out --recipe and --set, or name a new run "
-                "with --run"
+                f"run {handle.name} exists, and keeps its recipe and its settings: leave out --recipe and --set, or name a new "
+                "run"
             )
         known = tasks if tasks is not None and tasks.exists() else None
         settings = (

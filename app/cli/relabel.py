@@ -104,7 +104,7 @@ async def _measure(
             if speaker.version is None:
                 raise SettingsError(
                     f"run {source.name} has published no relabeler yet, or has let go of its weights. Set relabeler.kind = "
-                    f"{LEARNED} and learner.relabeler_every; then: hindcast log --run {source.name}"
+                    f"{LEARNED} and learner.relabeler_every; then: hindcast log stats {source.name}"
                 )
         return await measure_relabeler(
             speaker,

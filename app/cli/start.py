@@ -27,7 +27,9 @@ def start(
     recipe: Annotated[str | None, typer.Option(help="Recipe of a new run, such as mgrpo or cloning.")] = None,
     run: Annotated[
         str | None,
-        typer.Option(help="Name of the run: resumed if it exists, else made. Default: the last one."),
+        typer.Argument(
+            metavar="RUN", help="Name of the run: resumed if it exists, else made. Default: the last one."
+        ),
     ] = None,
     overrides: Annotated[
         list[str] | None,

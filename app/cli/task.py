@@ -11,7 +11,7 @@ import typer
 from rich.progress import Progress
 
 from app.cli.bars import progress_bar
-from app.cli.options import AsOf, Environment, Family, Json, Limit, OfTaskState, SourceOption, site_and_family
+from app.cli.options import AsOf, Environment, Family, Json, Limit, OfTaskState, SourceName, site_and_family
 from app.cli.output import print_json, print_table, print_text, rate, shorten
 from app.cli.reading import asking, position_at
 from app.configuration import resolve
@@ -26,7 +26,7 @@ INSTRUCTION_WIDTH = 60
 
 @app.command("list")
 def list_all(
-    run: SourceOption = None,
+    run: SourceName = None,
     environment: Environment = None,
     family: Family = None,
     state: OfTaskState = None,

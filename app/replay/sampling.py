@@ -90,7 +90,7 @@ async def replay_sampling(
         episodes = [episode async for episode in recorded_episodes(log, wanted)]
     if not episodes:
         raise NothingToReplay(
-            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list --run {source.name}"
+            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list {source.name}"
         )
     lot = _Lot(origins, source.blobs)
     for episode in episodes:

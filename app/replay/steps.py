@@ -111,7 +111,7 @@ async def replay_steps(
         replays = await each(recorded_episodes(log, wanted), work, at_once=contexts)
     if not replays:
         raise NothingToReplay(
-            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list --run {source.name}"
+            f"run {source.name} has begun no episode that was asked for. Run: hindcast episode list {source.name}"
         )
     return _report(source.name, replays)
 

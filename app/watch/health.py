@@ -17,7 +17,7 @@ STEP_PARTS = {"observe": "reading the page", "generate": "the policy", "act": "t
 def bottleneck(view: View) -> str:
     """The part that the others wait for."""
     if not view.up:
-        return f"nothing runs. Run: hindcast start --run {view.run}"
+        return f"nothing runs. Run: hindcast start {view.run}"
     if view.quiet_s > QUIET_S:
         return f"nothing has been recorded for {view.quiet_s:.0f} s"
     if not view.actors and not view.learner.updates:

@@ -23,8 +23,8 @@ def test_the_tour_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     for section, key, value in SMALL:
         monkeypatch.setenv(f"HINDCAST__{section}__{key}", value)
     said = {line: reader.run(line) for _, line in parts((ROOT / "docs" / "tour.md").read_text())}
-    assert "2 updates" in said["hindcast start --run first --until updates=2"]
+    assert "2 updates" in said["hindcast start first --until updates=2"]
     assert "identical" in said["hindcast verify first"]
-    assert "update 2" in said["hindcast lineage update 2 --run first"]
-    assert "success_watcher" in said["hindcast consumer list --run first"]
+    assert "update 2" in said["hindcast lineage update 2 first"]
+    assert "success_watcher" in said["hindcast consumer list first"]
     assert "learner.kl_coefficient" in said["hindcast run compare first colder"]

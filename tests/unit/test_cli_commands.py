@@ -22,7 +22,8 @@ from typer.testing import CliRunner, Result
 
 from app.broker import running_broker
 from app.cli import app
-from app.runs import RunHandle, open_run
+from app.configuration import resolve
+from app.runs import RunHandle, create_run, open_run
 from core.errors import HindcastError, SettingsError
 from events.catalogue import (
     EpisodeAbandoned,
@@ -516,3 +517,34 @@ def test_following_goes_on_until_ctrl_c_and_then_tells_the_cursor(handle: RunHan
     assert problems == ""
     assert follower.returncode == 0
     assert running_broker(handle.home) is None
+
+
+@pytest.mark.parametrize(
+    "words", [["policy", "list"], ["episode", "list"], ["log", "tail"], ["eval", "--policy", "latest"]]
+)
+def test_a_run_is_the_last_argument_and_run_as_an_option_means_the_same(
+    words: list[str], tmp_path: Path
+) -> None:
+    environment = {"HINDCAST_HOME": str(tmp_path)}
+    create_run(resolve(environment={}, folder=tmp_path), home=tmp_path, name="there")
+    for given in (["absent"], ["--run", "absent"], ["absent", "--run", "absent"]):
+        found = CliRunner().invoke(app, [*words, *given], env=environment)
+        assert "'absent'" in str(found.exception), found.output
+    found = CliRunner().invoke(app, [*words, "absent", "--run", "there"], env=environment)
+    assert isinstance(found.exception, SettingsError)
+    assert "absent" in str(found.exception)
+    assert "there" in str(found.exception)
+    assert (
+        "--run"
+        not in CliRunner()
+        .invoke(app, [*words[:2], "--help"] if words[0] != "eval" else ["eval", "--help"])
+        .output
+    )
+
+
+def test_settings_are_followed_by_the_run_they_are_for(tmp_path: Path) -> None:
+    create_run(resolve(environment={}, folder=tmp_path), home=tmp_path, name="there")
+    found = CliRunner().invoke(
+        app, ["ctl", "set", "learner.kl_coefficient=0.1", "absent"], env={"HINDCAST_HOME": str(tmp_path)}
+    )
+    assert "'absent'" in str(found.exception)

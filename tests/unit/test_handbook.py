@@ -46,6 +46,7 @@ def test_the_reference_has_every_command_and_every_option() -> None:
             assert all(
                 f"`{option}`" in section
                 for one in command.params
+                if not getattr(one, "hidden", False)
                 for option in one.opts
                 if option[:2] == "--" and option != "--help"
             )

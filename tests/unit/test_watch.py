@@ -285,7 +285,7 @@ def test_the_curriculum_is_the_bottleneck_when_actors_idle(story: Story) -> None
 def test_silence_and_a_system_that_is_down_are_said(story: Story) -> None:
     story.request(0, "a")
     assert story.view(45).bottleneck == "nothing has been recorded for 45 s"
-    assert story.view(0, up=False).bottleneck == "nothing runs. Run: hindcast start --run tale"
+    assert story.view(0, up=False).bottleneck == "nothing runs. Run: hindcast start tale"
     assert "starting" in bottleneck(story.view(1))
 
 

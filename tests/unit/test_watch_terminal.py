@@ -121,7 +121,7 @@ async def test_the_overview_says_the_whole_run_in_one_look(
     settled = [re.sub(r"\d+\.\d s", "TIME", line) for line in lines]
     assert watching.view is not None
     assert settled[0] == f"run tale · position {EARLIER} · policy {watching.view.learner.policy_version}"
-    assert settled[1] == "nothing runs. Run: hindcast start --run tale"
+    assert settled[1] == "nothing runs. Run: hindcast start tale"
     assert settled[3] == f"success   {drawn}  policies {curve[0][0]} to {curve[-1][0]}, ▁ 0 % to █ 100 %"
     assert any(re.match(r"learner +\d+ updates, .*staleness", line) for line in settled)
     assert any(re.match(r"projector +stopped +TIME +0 +0", line) for line in settled)
@@ -241,4 +241,4 @@ async def test_a_terminal_without_colour_gets_none_and_q_leaves(handle: RunHandl
         part for part in styles if part.isdigit() and (30 <= int(part) <= 49 or 90 <= int(part) <= 107)
     }
     assert not colours - {b"39", b"49"}
-    assert b"hindcast start --run tale" in drawn
+    assert b"hindcast start tale" in drawn

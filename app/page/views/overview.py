@@ -77,7 +77,7 @@ def health(summary: RunSummary, *, going_on: bool) -> str:
     said = _in_words(summary)
     if going_on or summary.state == "finished":
         return said
-    return f"nothing goes on now (hindcast start --run {summary.run}); at this position: {said}"
+    return f"nothing goes on now (hindcast start {summary.run}); at this position: {said}"
 
 
 def _in_words(summary: RunSummary) -> str:
