@@ -5,6 +5,11 @@ Read are WebRL's dialect (`do(action="Click", element="7")`, `exit(message="…"
 (`# Element: …`, `# Note: …`). All of them always: `do` and `exit` are no functions of BrowserGym's, what is one of its
 functions is read as nothing else, and only WebShop's has brackets, so that no answer has two readings. One that fits
 none is a `ParseFailure`, a value like any other: parsing never raises.
+
+An answer that is more than one call is read as WebRL's released parser reads it (THUDM/VisualAgentBench,
+VAB-WebArena-Lite, `create_webrl_id_based_action`): text may stand before the call, in a comment's line too; of several
+calls the last one counts, `exit` before `do`; nothing but comments may follow it. What a call quotes is never a call.
+docs/planners/webrl.md counts where the two parsers still differ.
 """
 
 import re
@@ -13,7 +18,7 @@ from typing import Literal
 from core.action import ACTIONS, Action, ParseFailure
 from core.bracketed import read_bracketed
 from core.browsergym import read_browsergym, write_browsergym
-from core.calls import Unreadable, checked, quoted, read_call, shown
+from core.calls import Call, Unreadable, checked, quoted, read_call, shown, skip_space
 from core.observation import Node, Page
 
 Dialect = Literal["webrl", "browsergym"]
@@ -25,30 +30,65 @@ NOTE_CHARS = 80
 MAX_ANSWER_CHARS = 20_000
 """Longer answers are not read at all."""
 
+_CALL_KEY = re.compile(r"exit\(|do\(")
+
 
 def parse_answer(text: str, page: Page | None = None) -> Action | ParseFailure:
     """The action an answer asks for, or why it asks for none. `page` is what it was given for: WebShop's dialect needs it."""
     if len(text) > MAX_ANSWER_CHARS:
         return ParseFailure(reason=f"answer has {len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
-    call = "\n".join(line for line in _outside_fences(text) if not line.lstrip().startswith("#")).strip()
-    if not call:
+    if skip_space(text) == len(text) and _CALL_KEY.search(text) is None:
         return ParseFailure(reason='expected a call such as do(action="Click", element="7"), found nothing')
-    if (bracketed := read_bracketed(call, page)) is not None:
+    if (bracketed := read_bracketed(_without_comments(text), page)) is not None:
         return bracketed
     try:
-        name, (positional, named) = read_call(call)
-        if name == "do":
-            return _webrl(positional, named)
-        if name == "exit":
-            return Action(name="exit", argument=_only(positional, named, "message"))
-        action = read_browsergym(name, (positional, named))
-        if action is not None:
-            return action
-        if _fold(name) in _NAMES and not positional:
-            return _webrl([name], named)
-        raise Unreadable(f"expected do(…) or exit(…), found {shown(name)}(…)")
+        return _only_call(text, read_call(text))
     except Unreadable as unreadable:
-        return ParseFailure(reason=str(unreadable))
+        reason = str(unreadable)
+    call = _last_call(text)
+    if call is not None:
+        try:
+            return _only_call(text, call)
+        except Unreadable as unreadable:
+            reason = str(unreadable)
+    return ParseFailure(reason=reason)
+
+
+def _only_call(text: str, call: Call) -> Action:
+    """The action of a call that nothing but comments follows. Raises Unreadable."""
+    rest = text[skip_space(text, call.end) :].strip()
+    if rest:
+        raise Unreadable(f"expected one call, found {shown(rest)} after it")
+    name, (positional, named), _ = call
+    if name == "do":
+        return _webrl(positional, named)
+    if name == "exit":
+        return Action(name="exit", argument=named.get("message", _only(positional, "message")))
+    action = read_browsergym(name, (positional, named))
+    if action is not None:
+        return action
+    if _fold(name) in _NAMES and not positional:
+        return _webrl([name], named)
+    raise Unreadable(f"expected do(…) or exit(…), found {shown(name)}(…)")
+
+
+def _last_call(text: str) -> Call | None:
+    """The last `exit(…)` anywhere in a text, else its last `do(…)`; None: it has neither.
+
+    A call within the quotes of another is none. One that cannot be read ends with its line at the latest.
+    """
+    found: dict[str, Call] = {}
+    at = 0
+    while (key := _CALL_KEY.search(text, at)) is not None:
+        try:
+            call = read_call(text, key.start())
+        except Unreadable as unreadable:
+            line_end = text.find("\n", key.end())
+            at = max(key.end(), min(unreadable.at, line_end if line_end >= 0 else len(text)))
+        else:
+            found[call.name] = call
+            at = call.end
+    return found.get("exit", found.get("do"))
 
 
 def format_answer(action: Action, page: Page, dialect: Dialect = "webrl") -> str:
@@ -102,9 +142,9 @@ def _note(page: Page, message: str) -> str:
     return ""
 
 
-def _outside_fences(text: str) -> list[str]:
-    """The answer's lines without Markdown's code fences."""
-    return [line for line in text.split("\n") if not line.lstrip().startswith("```")]
+def _without_comments(text: str) -> str:
+    """The answer without its lines that are comments or Markdown's code fences."""
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(("#", "```"))).strip()
 
 
 def _fold(name: str) -> str:
@@ -116,15 +156,8 @@ _NAMES = {_fold(name): name for name in ACTIONS} | {"switch tab": "Tab_focus"}
 
 
 def _webrl(positional: list[str], named: dict[str, str]) -> Action:
-    if len(positional) > 1:
-        raise Unreadable(f"do(…) takes one value without a name, found {len(positional)}")
-    if positional:
-        if "action" in named:
-            raise Unreadable("argument action is given twice")
-        named = {"action": positional[0], **named}
-    unknown = set(named) - {"action", "element", "argument", "message"}
-    if unknown:
-        raise Unreadable(f"do(…) takes action, element and argument, found {shown(min(unknown))}")
+    if "action" not in named and positional:
+        named = {"action": _only(positional, "action") or "", **named}
     if "action" not in named:
         raise Unreadable('do(…) lacks its action, such as action="Click"')
     asked = named["action"].strip()
@@ -137,9 +170,8 @@ def _webrl(positional: list[str], named: dict[str, str]) -> Action:
     return checked(name, named.get("element"), argument)
 
 
-def _only(positional: list[str], named: dict[str, str], name: str) -> str | None:
-    """The one optional text argument of a call."""
-    unknown = set(named) - {name}
-    if unknown or len(positional) + len(named) > 1:
-        raise Unreadable(f"expected at most {name}=…, found {len(positional) + len(named)} values")
-    return positional[0] if positional else named.get(name)
+def _only(positional: list[str], name: str) -> str | None:
+    """The one value that may be given without its name."""
+    if len(positional) > 1:
+        raise Unreadable(f"expected at most {name}=…, found {len(positional)} values")
+    return positional[0] if positional else None

@@ -72,7 +72,44 @@ def test_an_answer_is_read(answer: str) -> None:
     assert parse_answer(answer) == READ[answer]
 
 
+READ_AS_RELEASED = {
+    'I will open it. do(action="Click", element="7")': Action(name="Click", element=7),
+    '# Element: Reports [7] do(action="Click", element="7")': Action(name="Click", element=7),
+    'do(action="Click", element="7") do(action="Click", element="8")': Action(name="Click", element=8),
+    'do(action="Click", element="7)\ndo(action="Click", element="8")': Action(name="Click", element=8),
+    'do(action="Click", element="7")\nexit(message="4")': Action(name="exit", argument="4"),
+    'do(action="Click", # the link\n  element="7")': Action(name="Click", element=7),
+    'do(action="Click", element=("7"))': Action(name="Click", element=7),
+    'do(action="Click", action="Hover", element="7")': Action(name="Hover", element=7),
+    'do(action="Click", element="7", colour="red")': Action(name="Click", element=7),
+    'do("the link", action="Click", element="7")': Action(name="Click", element=7),
+    'exit(message="4", why="seen")': Action(name="exit", argument="4"),
+    'exit(message="""a "quoted"\n# line""")': Action(name="exit", argument='a "quoted"\n# line'),
+    "exit(message=" + "'" * 3 + "it's" + "'" * 3 + ")": Action(name="exit", argument="it's"),
+    r"exit(message='\x41\u00e9\101\N{BULLET}\b')": Action(name="exit", argument="A\xe9A\u2022\b"),
+    'exit(message="one\\\ntwo")': Action(name="exit", argument="onetwo"),
+    "exit(message=r'a\\n' \"b\")": Action(name="exit", argument="a\\nb"),
+}
+"""As `create_webrl_id_based_action` of THUDM/VisualAgentBench reads them."""
+
+
+@pytest.mark.parametrize("answer", READ_AS_RELEASED)
+def test_an_answer_is_read_as_webrl_s_released_parser_reads_it(answer: str) -> None:
+    assert parse_answer(answer) == READ_AS_RELEASED[answer]
+
+
+@pytest.mark.parametrize("escape", [r"\ud83d", r"\U00110000", r"\xg1", r"\u12", r"\N{no such name}", r"\q"])
+def test_an_escape_of_no_character_stays_as_it_is_written(escape: str) -> None:
+    """A lone half of a character could not be stored."""
+    assert parse_answer(f'exit(message="{escape}")') == Action(name="exit", argument=escape)
+
+
 REFUSED = {
+    'do(action="Click", element="7") and then wait': "expected one call",
+    'exit(message="4")\ndo(action="Click", element="7")': "expected one call",
+    # a call in the quotes of another is text, also where the other is cut short
+    "do(action=\"Type\", argument=\"do(action='Click', element='7')": "not closed",
+    "do(action=\"Type\", argument=\"do(action='Click', element='7') #\")": "needs element",
     "": "found nothing",
     "# Note: only thinking": "found nothing",
     "I would click the link.": "expected a call",
@@ -83,9 +120,6 @@ REFUSED = {
     'do(action="Click", element="the button")': "element's number",
     'do(action="Click", element="7"': "expected , or )",
     'do(action="Click", element="7': "not closed",
-    'do(action="Click", element="7") do(action="Click", element="8")': "expected one call",
-    'do(action="Click", element="7", colour="red")': "'colour'",
-    'do(action="Click", action="Hover", element="7")': "given twice",
     "__import__('os')": "expected do(…) or exit(…)",
     "do(action=open('x'))": "expected a quoted text",
     "exit('a', 'b')": "expected at most message",
