@@ -155,7 +155,12 @@ class WebrlTurns:
         return ids
 
     def cut(self, page: str, instruction: str, answers: Sequence[str], pages: Sequence[str | None]) -> str:
-        """What past rounds leave of `max_chars`, their marks counted as they are written."""
+        """What past rounds leave of `max_chars`, their marks counted as they are written.
+
+        Where past rounds alone are longer, the released code cuts as many characters from the page's end as they are too
+        long: a slice with a negative end. So does this, unless it would leave nothing: then the page stays whole, since
+        tokens are counted later and the earliest answers give way to it.
+        """
         if self._max_chars is None:
             return page
         user, assistant = (WEBRL_END + WEBRL_ROLE.format(role) for role in ("user", "assistant"))
@@ -164,7 +169,9 @@ class WebrlTurns:
             stand_in = STAND_IN if number else instruction
             content = stand_in if shown is None else shown
             past += len(f"{_round(number)}{user}\n{content}\n\n{assistant}\n{answer}\n\n")
-        return page[: max(0, self._max_chars - past)]
+        if past + len(page) <= self._max_chars:
+            return page
+        return page[: self._max_chars - past] or page
 
 
 @lru_cache(maxsize=16)

@@ -119,18 +119,37 @@ def test_an_earlier_page_takes_no_character_from_the_page_to_be_answered(tokeniz
     assert prompt(long, long, HTML).truncated
 
 
-def test_past_rounds_that_leave_no_character_leave_no_page(tokenizers: dict[str, Any]) -> None:
-    answers = ["# Note: " + "a " * 4000, "# Note: " + "b " * 4000]
+@pytest.mark.parametrize("past", [15_000, 15_872, 15_873, 16_400])
+def test_past_rounds_over_the_limit_cut_the_page_as_webrl_does(tokenizers: dict[str, Any], past: int) -> None:
+    tokenizer, page = tokenizers["llama3"], HTML * 20
+    without = len(_reference([""], "", chars=None)) - len(_reference([], ""))
+    answers = ["a" * (past - without)]
+    reference = _reference(answers, page, chars=16384 - 512)
+    if past == 15_872:  # the released code shows no page here
+        reference = _reference(answers, page)
+    prompt = build_prompt(
+        tokenizer,
+        instruction=INSTRUCTION,
+        answers=answers,
+        page_text=page,
+        max_tokens=40_000,
+        framing="webrl/2",
+    )
+    assert prompt.ids == tokenizer(reference)["input_ids"]
+    assert HTML[:40] in tokenizer.decode(prompt.ids)
+
+
+def test_past_rounds_longer_than_limit_and_page_leave_the_page_whole(tokenizers: dict[str, Any]) -> None:
+    answers = ["# Note: " + "a " * 9000, "# Note: " + "b " * 9000]
     prompt = build_prompt(
         tokenizers["llama3"],
         instruction="",
         answers=answers,
         page_text=HTML,
-        max_tokens=40_000,
+        max_tokens=60_000,
         framing="webrl/2",
     )
-    assert HTML[:6] not in tokenizers["llama3"].decode(prompt.ids)
-    assert prompt.truncated
+    assert HTML in tokenizers["llama3"].decode(prompt.ids)
 
 
 def test_a_demonstrated_answer_ends_as_webrl_s_do(tokenizers: dict[str, Any]) -> None:
