@@ -16,9 +16,10 @@ from core.observation import Page
 from core.prompt import Prompt, build_prompt
 from core.rendering import RENDERERS
 
-FORMAT = "orm/1"
-"""Named and versioned: whatever changes what is read gives it another number."""
-RENDERER = "lines/1"
+FORMAT = "orm/2"
+"""Name and version of what is read; every change raises the version. `orm/1` read pages by `lines/1`, which lets a page forge
+lines and element numbers."""
+RENDERER = "lines/2"
 QUESTION = "\n\nWas the task done? Answer YES or NO."
 YES, NO = "YES", "NO"
 

@@ -29,7 +29,7 @@ from events.catalogue.verdict import JudgeIdentity, Reading
 from events.log import EventLog
 from storage.blobs import BlobStore
 
-FORMAT_VERSION = "1"
+FORMAT_VERSION = "2"
 
 
 class OrmJudge:

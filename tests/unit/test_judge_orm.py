@@ -276,9 +276,9 @@ async def test_each_verdict_names_the_version_that_spoke_and_what_it_read(
         stop.set()
     said = {fact.episode: fact for fact in await verdicts(log)}
     assert {name: (fact.judge.version, fact.judge.prompt_digest) for name, fact in said.items()} == {
-        "ep_a": ("1-v0", PROMPT_DIGEST),
-        "ep_gone": ("1-v0", PROMPT_DIGEST),
-        "ep_b": ("1-v3", PROMPT_DIGEST),
+        "ep_a": ("2-v0", PROMPT_DIGEST),
+        "ep_gone": ("2-v0", PROMPT_DIGEST),
+        "ep_b": ("2-v3", PROMPT_DIGEST),
     }
     prompt = build_verdict_prompt(
         TOKENIZER,
