@@ -6,7 +6,7 @@ The same actor and judge as in training, on a log in memory: nothing is recorded
 
 import asyncio
 import tempfile
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +25,7 @@ from actors.environments.web.starts import Starts
 from actors.judge.role import run_judge
 from app.judges import open_judges
 from app.sites import sites_running
+from core.errors import HindcastError
 from core.evidence import Outcome
 from core.settings import Settings
 from core.statistics import mean_interval, wilson
@@ -40,6 +41,13 @@ FIRST_SEED = 1_000_000
 """Evaluation draws seeds from here on; training, demonstrations and tuning use others."""
 ATTEMPTS = 2
 """Tries of one episode; what a broken browser left is tried once more, then counted as lost."""
+
+REASONS = 5
+"""Reasons that a message names, the most frequent first."""
+
+
+class NothingPlayed(HindcastError):
+    """No episode of an evaluation got a verdict, so that there is no success to report."""
 
 
 class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +78,8 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     lost: int
     """Episodes without a verdict: the world broke, or the judge could not tell. Not counted in the rate."""
+    lost_because: dict[str, int] = {}
+    """Reason -> episodes lost for it."""
     mean_steps: float
     mean_reward: float
     """Of the episodes with a verdict: what is reached in part counts in part, where a site rewards it."""
@@ -275,8 +285,14 @@ class Tally:
         self._played: dict[str, Played] = {}
         self.by_task: dict[str, list[bool]] = defaultdict(list)
         """Verdicts by the task's id."""
-        self.lost = 0
+        self.lost_because: Counter[str] = Counter()
+        """Reasons of the episodes without a verdict."""
         self.asked: Asked | None = None
+
+    @property
+    def lost(self) -> int:
+        """Episodes without a verdict."""
+        return self.lost_because.total()
 
     @property
     def done(self) -> int:
@@ -300,13 +316,13 @@ class Tally:
             case EpisodeJudged(episode=episode, judgment=judgment):
                 self._story(episode).outcome = judgment.outcome
                 if judgment.outcome == "undecided":
-                    self.lost += 1
+                    self.lost_because[f"undecided: {judgment.reason}"] += 1
                 else:
                     task = self._requests[episode].task
                     self._verdicts[task.family].append(judgment.outcome == "success")
                     self._rewards.append(judgment.reward)
                     self.by_task[task.id].append(judgment.outcome == "success")
-            case EpisodeAbandoned(episode=episode):
+            case EpisodeAbandoned(episode=episode, reason=reason, detail=detail):
                 request = self._requests[episode]
                 if request.attempt + 1 < ATTEMPTS:
                     again = msgspec.structs.replace(
@@ -314,7 +330,7 @@ class Tally:
                     )
                     self._requests[again.episode] = again
                     return again
-                self.lost += 1
+                self.lost_because[f"{reason}: {detail}" if detail else reason] += 1
         return None
 
     def _story(self, episode: str) -> Played:
@@ -329,8 +345,24 @@ class Tally:
         """Success on these tasks."""
         return _result([verdict for task in tasks for verdict in self.by_task.get(task.id, ())])
 
+    def require_verdicts(self, what: str) -> None:
+        """Raise NothingPlayed, with the reasons counted, where no episode has a verdict. `what` was evaluated."""
+        if self.done > self.lost:
+            return
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in self.lost_because.most_common(REASONS))
+        raise NothingPlayed(
+            f"{what}: no episode could be played, so there is no success rate. {self.lost} without a verdict: "
+            f"{reasons}. Run: hindcast doctor"
+        )
+
     def report(self, *, suite: str, policy: str) -> EvaluationReport:
-        """Success of all, and by family."""
+        """Success of all, and by family.
+
+        Raises:
+            NothingPlayed: no episode has a verdict.
+
+        """
+        self.require_verdicts(f"policy {policy} on {suite}")
         families = {family: _result(verdicts) for family, verdicts in sorted(self._verdicts.items())}
         whole = _result([verdict for verdicts in self._verdicts.values() for verdict in verdicts])
         reward = mean_interval(self._rewards)
@@ -342,6 +374,7 @@ class Tally:
             high=whole.high,
             episodes=whole.episodes,
             lost=self.lost,
+            lost_because=dict(self.lost_because.most_common()),
             mean_steps=round(sum(self._steps) / max(1, len(self._steps)), 2),
             mean_reward=round(reward.rate, 4),
             reward_low=round(reward.low, 4),

@@ -53,11 +53,14 @@ class AccuracyReport(msgspec.Struct, frozen=True, kw_only=True):
     table: Confusion
     balanced: Interval | None
     """None: there are no successes among them, or no failures."""
-    successes_found: Interval
-    failures_found: Interval
-    accuracy: Interval
-    majority: float
-    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5."""
+    successes_found: Interval | None
+    """None: there are no successes among them."""
+    failures_found: Interval | None
+    """None: there are no failures among them."""
+    accuracy: Interval | None
+    """None: no episode was judged by both."""
+    majority: float | None
+    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5. None: as `accuracy`."""
     by_family: dict[str, Confusion]
     prompt_tokens: int
     """Asked of an endpoint, as remembered answers say, too."""

@@ -23,7 +23,7 @@ from core.agreement import Confusion, balanced_accuracy, majority_baseline, of_f
 from core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
 from core.held_out import is_held_out
 from core.observation import Page
-from core.statistics import Interval, wilson
+from core.statistics import Interval, proportion
 from events.catalogue import EpisodeEnded
 
 AT_ONCE = 4
@@ -52,21 +52,23 @@ class RelabelReport(msgspec.Struct, frozen=True, kw_only=True):
     """Goals that it named and the store reads."""
     dropped: int
     """Further ones, that the store reads as no goal of its tasks."""
-    precision: Interval
+    precision: Interval | None
     """Share of the goals named that were achieved."""
-    recall: Interval
+    recall: Interval | None
     """Share found of the goals that the rules list, at most `relabeler.goals` of an episode."""
-    cut: Interval
+    cut: Interval | None
     """Share of the achieved goals named that end where they were achieved first."""
     table: Confusion
     """Steps: a success is one that was the first to achieve some goal, called so where such a goal was named for it; a failure
     one that was not, called a success where any goal was."""
-    achieving_found: Interval
-    others_found: Interval
+    achieving_found: Interval | None
+    """None: no step achieves a goal."""
+    others_found: Interval | None
+    """None: every step achieves a goal."""
     balanced: Interval | None
     """None: no step achieved anything, or every one did."""
-    majority: float
-    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5."""
+    majority: float | None
+    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5. None: there is no step."""
 
 
 class _Counts(NamedTuple):
@@ -127,9 +129,9 @@ async def measure_relabeler(
         silent_because=dict(Counter(one.silent for one in cases if one.silent)),
         named=named,
         dropped=sum(one.dropped for one in spoken),
-        precision=wilson(right, named),
-        recall=wilson(sum(one.found for one in spoken), sum(one.listed for one in spoken)),
-        cut=wilson(sum(one.well_cut for one in spoken), right),
+        precision=proportion(right, named),
+        recall=proportion(sum(one.found for one in spoken), sum(one.listed for one in spoken)),
+        cut=proportion(sum(one.well_cut for one in spoken), right),
         table=table,
         achieving_found=of_successes(table),
         others_found=of_failures(table),

@@ -60,6 +60,7 @@ async def select_tasks(
         lease_s=settings.curriculum.lease_s,
     )
     tally = await play(requests, folder=folder, weights=None, settings=settings, said=said)
+    tally.require_verdicts(f"{len(tasks)} tasks")
     return divide(tasks, tally, held_out=held_out, run_seed=settings.run.seed)
 
 

@@ -4,7 +4,7 @@ from math import sqrt
 
 import msgspec
 
-from core.statistics import Interval, wilson
+from core.statistics import Interval, proportion, wilson
 
 
 class Confusion(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +40,14 @@ class Confusion(msgspec.Struct, frozen=True, kw_only=True):
         return self.successes + self.failures
 
 
-def of_successes(table: Confusion) -> Interval:
-    """Share of the successes that were called so."""
-    return wilson(table.hits, table.successes)
+def of_successes(table: Confusion) -> Interval | None:
+    """Share of the successes that were called so; None where there are none."""
+    return proportion(table.hits, table.successes)
 
 
-def of_failures(table: Confusion) -> Interval:
-    """Share of the failures that were called so."""
-    return wilson(table.rejections, table.failures)
+def of_failures(table: Confusion) -> Interval | None:
+    """Share of the failures that were called so; None where there are none."""
+    return proportion(table.rejections, table.failures)
 
 
 def balanced_accuracy(table: Confusion) -> Interval | None:
@@ -57,18 +57,18 @@ def balanced_accuracy(table: Confusion) -> Interval | None:
     """
     if not table.successes or not table.failures:
         return None
-    one, other = of_successes(table), of_failures(table)
+    one, other = wilson(table.hits, table.successes), wilson(table.rejections, table.failures)
     rate = (one.rate + other.rate) / 2
     below = sqrt((one.rate - one.low) ** 2 + (other.rate - other.low) ** 2) / 2
     above = sqrt((one.high - one.rate) ** 2 + (other.high - other.rate) ** 2) / 2
     return Interval(rate=rate, low=rate - below, high=rate + above)
 
 
-def plain_accuracy(table: Confusion) -> Interval:
-    """Share of all that were called rightly."""
-    return wilson(table.hits + table.rejections, table.total)
+def plain_accuracy(table: Confusion) -> Interval | None:
+    """Share of all that were called rightly; None of an empty table."""
+    return proportion(table.hits + table.rejections, table.total)
 
 
-def majority_baseline(table: Confusion) -> float:
-    """Plain accuracy of always giving the commoner answer; 0 where there is no episode. Balanced, it is always .5."""
-    return max(table.successes, table.failures) / table.total if table.total else 0.0
+def majority_baseline(table: Confusion) -> float | None:
+    """Plain accuracy of always giving the commoner answer; None of an empty table. Balanced, it is always .5."""
+    return max(table.successes, table.failures) / table.total if table.total else None

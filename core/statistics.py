@@ -37,6 +37,11 @@ def wilson(successes: int, trials: int, *, z: float = NORMAL_95) -> Interval:
     return Interval(rate=rate, low=low, high=high)
 
 
+def proportion(successes: int, trials: int) -> Interval | None:
+    """The rate with its Wilson interval; None without trials, since there is no rate then."""
+    return wilson(successes, trials) if trials else None
+
+
 def mean_interval(values: Sequence[float], *, z: float = NORMAL_95) -> Interval:
     """Mean of values in [0, 1] with the normal interval of their sample deviation, within [0, 1].
 

@@ -26,10 +26,9 @@ def print_accuracy(report: AccuracyReport) -> None:
     print_text("")
     print_text(f"successes found {_share(report.successes_found, table.successes)}")
     print_text(f"failures found  {_share(report.failures_found, table.failures)}")
-    print_text(
-        f"plain accuracy  {_share(report.accuracy, table.total)}; always the commoner answer: {report.majority:.1%}"
-    )
-    balanced = "not defined: one outcome is missing" if report.balanced is None else _band(report.balanced)
+    commoner = "" if report.majority is None else f"; always the commoner answer: {report.majority:.1%}"
+    print_text(f"plain accuracy  {_share(report.accuracy, table.total)}{commoner}")
+    balanced = "not defined: one outcome is missing" if report.balanced is None else band(report.balanced)
     print_text(f"balanced accuracy {balanced}; always the same answer: 50.0%")
     held_out = "" if report.held_out is None else f" held-out ({report.held_out:.0%} of all)"
     why = ", ".join(f"{reason} {count}" for reason, count in report.undecided_because.items())
@@ -47,9 +46,12 @@ def _shares(table: Confusion) -> tuple[str, str]:
     return _share(of_successes(table), table.successes), _share(of_failures(table), table.failures)
 
 
-def _share(interval: Interval, n: int) -> str:
-    return f"{_band(interval)} n={n}" if n else "none"
+def _share(interval: Interval | None, n: int) -> str:
+    return f"{band(interval)} n={n}"
 
 
-def _band(interval: Interval) -> str:
+def band(interval: Interval | None) -> str:
+    """A rate with its interval, in words where there is none."""
+    if interval is None:
+        return "not defined"
     return f"{interval.rate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"

@@ -96,7 +96,7 @@ def evaluate_policy(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Success on unseen tasks with a 95 % interval, by task family.
+    """Success on unseen tasks with a 95 % interval, by task family. Exit code 1 where no episode could be played.
 
     Example: hindcast eval --policy latest --suite store --episodes 200 --json
     """
@@ -168,6 +168,8 @@ def evaluate_policy(
         f"n={report.episodes}, {report.lost} without a verdict, {report.mean_steps} steps on average, mean reward {report.mean_reward:.3f} "
         f"[{report.reward_low:.3f}, {report.reward_high:.3f}]"
     )
+    for reason, count in report.lost_because.items():
+        print_text(f"without a verdict: {count} × {reason}")
     if report.asked is not None:
         print_text(
             f"asked: {report.asked.prompt_tokens} prompt tokens, {report.asked.answer_tokens} answer tokens, "

@@ -10,6 +10,7 @@ import typer
 from actors.replay.recorded import Wanted
 from actors.versions import Versions
 from app.asked_settings import asked_settings
+from app.cli.accuracy import band
 from app.cli.bars import progress_bar
 from app.cli.options import EndpointValues, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
@@ -20,7 +21,6 @@ from app.sources import Source, open_source
 from core.endpoint import ENDPOINT
 from core.errors import SettingsError
 from core.settings import Settings
-from core.statistics import Interval
 
 app = typer.Typer(
     name="relabel", help="Relabelers: the goals that episodes did achieve.", no_args_is_help=True
@@ -131,25 +131,20 @@ def print_relabel_report(report: RelabelReport) -> None:
     )
     print_text("")
     print_text(
-        f"precision {_band(report.precision)} of {report.named} goals named; {report.dropped} dropped as no goals"
+        f"precision {band(report.precision)} of {report.named} goals named; {report.dropped} dropped as no goals"
     )
-    print_text(f"recall {_band(report.recall)} of the goals that the rules list")
-    print_text(f"cut at the first achievement {_band(report.cut)} of the achieved goals named")
-    print_text(f"steps that achieve a goal found {_band(report.achieving_found)} n={table.successes}")
-    print_text(f"other steps found {_band(report.others_found)} n={table.failures}")
+    print_text(f"recall {band(report.recall)} of the goals that the rules list")
+    print_text(f"cut at the first achievement {band(report.cut)} of the achieved goals named")
+    print_text(f"steps that achieve a goal found {band(report.achieving_found)} n={table.successes}")
+    print_text(f"other steps found {band(report.others_found)} n={table.failures}")
+    commoner = "" if report.majority is None else f", which is right for {report.majority:.1%}"
     balanced = (
-        "not defined: one kind of step is missing" if report.balanced is None else _band(report.balanced)
+        "not defined: one kind of step is missing" if report.balanced is None else band(report.balanced)
     )
-    print_text(
-        f"balanced accuracy over steps {balanced}; always the same answer: 50.0%, which is right for {report.majority:.1%}"
-    )
+    print_text(f"balanced accuracy over steps {balanced}; always the same answer: 50.0%{commoner}")
     which = f"held-out ({report.held_out:.0%} of all) " if report.held_out else ""
     why = ", ".join(f"{reason} {count}" for reason, count in report.silent_because.items())
     print_text(
         f"run {report.run}: {report.relabeler} on {report.episodes} episodes of {report.tasks} {which}tasks of {report.on}; "
         f"{report.silent} it could not tell about{f' ({why})' if why else ''}"
     )
-
-
-def _band(interval: Interval) -> str:
-    return f"{interval.rate:.1%} [{interval.low:.1%}, {interval.high:.1%}]"

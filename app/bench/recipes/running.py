@@ -146,6 +146,7 @@ async def measure(
     tally = await play(
         requests, folder=policy_folder(settings.policy.base), weights=weights, settings=settings
     )
+    tally.require_verdicts(", ".join(families))
     return summary_of(tally)
 
 
