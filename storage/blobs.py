@@ -157,13 +157,15 @@ class BlobStore:
         """
         place = self._find(ref)
         try:
-            content = place.read_bytes()
+            # measured first: a file of another size is damaged, however large it is
+            content = place.read_bytes() if place.stat().st_size == ref.size else b""
+            size = place.stat().st_size
         except FileNotFoundError as error:
             raise self._missing(ref) from error
         if len(content) != ref.size or digest_hex(content) != ref.sha256:
             raise BlobCorrupt(
-                f"blob {ref.sha256[:16]}… at {place} is damaged: it holds {len(content)} bytes with sha256 "
-                f"{digest_hex(content)[:16]}…, its name promises {ref.size}. Restore it from a backup."
+                f"blob {ref.sha256[:16]}… at {place} is damaged: it holds {size} bytes"
+                f"{f' with sha256 {digest_hex(content)[:16]}…' if content else ''}, its name promises {ref.size}. Restore it from a backup."
             )
         return content
 

@@ -23,6 +23,7 @@ from safetensors.numpy import save
 
 from core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
 from core.ids import digest_hex
+from events.codec import UNDECODABLE
 from events.envelope import BlobRef
 from storage.blobs import BlobStore
 
@@ -30,6 +31,18 @@ Tensors = Mapping[str, NDArray[np.generic]]
 
 _KEY = "hindcast"
 """The one metadata key: safetensors writes several in no fixed order."""
+UNREADABLE = (
+    BlobMissing,
+    BlobCorrupt,
+    SafetensorError,
+    OSError,
+    MemoryError,
+    *UNDECODABLE,
+    LookupError,
+    TypeError,
+    ValueError,
+)
+"""What a blob that is no checkpoint raises: a shape without rows, a type that numpy lacks, a nested head."""
 
 
 class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -205,7 +218,7 @@ def load_checkpoint(blobs: BlobStore, ref: BlobRef) -> Checkpoint:
         paths = [blobs.path(shard) for shard in head.shards]
         _require_rows(head, paths)
         return Checkpoint(ref, _Joined(own, head, paths), counters)
-    except (BlobMissing, BlobCorrupt, SafetensorError, KeyError, msgspec.MsgspecError, OSError) as error:
+    except UNREADABLE as error:
         raise CheckpointCorrupt(
             f"the checkpoint {ref.sha256[:16]}… ({ref.size} bytes) cannot be read: {error}. Its weights can be computed "
             "again from an older checkpoint or from the base policy, as the learner does by itself."

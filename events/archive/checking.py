@@ -88,6 +88,11 @@ def check_segment(folder: Path, index: int) -> Defect | None:
     return check.defects[0] if check.defects else None
 
 
+def _holds(place: Path, content: bytes) -> bool:
+    """Whether a file has this content; a larger one is not read."""
+    return place.stat().st_size == len(content) and place.read_bytes() == content
+
+
 class _Check:
     """One pass over an archive's segments."""
 
@@ -124,7 +129,7 @@ class _Check:
         self.bytes += len(content)
         self._compare_digest(place, segment)
         beside = index_path(self._folder, segment.first)
-        if beside.exists() and beside.read_bytes() != encode_index(self._subjects):
+        if beside.exists() and not _holds(beside, encode_index(self._subjects)):
             self._defect(beside, segment.first, "it is not the segment's; delete it, it is only for speed")
 
     def open(self) -> None:

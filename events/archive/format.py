@@ -15,13 +15,16 @@ without reading anything else; the chain ties every frame to all before it, thro
 import struct
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
-from typing import NamedTuple
+from io import BytesIO
+from typing import Annotated, NamedTuple
 
 import msgspec
 import zstandard
 from google_crc32c import value as crc32c
 
+from core.bounded_read import TooLarge, read_bounded
 from events.archive.errors import ArchiveUnknown
+from events.codec import UNDECODABLE
 from events.envelope import Stored
 
 FORMAT = 1
@@ -32,6 +35,8 @@ FRAME_BYTES = 4 * 1024 * 1024
 """A frame is closed once its events hold as much; one event alone may be 508 KiB."""
 LARGEST_BODY_BYTES = 2 * FRAME_BYTES
 """Uncompressed; more is damage."""
+LARGEST_WINDOW_BYTES = LARGEST_BODY_BYTES
+"""Memory that a decompressor may reserve for looking back."""
 LEVEL = 6
 """Of zstd: an archive is written once and at the pace of a run; reading costs the same at any level."""
 CHAIN_BYTES = 32
@@ -107,7 +112,7 @@ class _Row(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 _encoder = msgspec.msgpack.Encoder()
 _header_decoder = msgspec.msgpack.Decoder(Header)
-_rows_decoder = msgspec.msgpack.Decoder(list[_Row])
+_rows_decoder = msgspec.msgpack.Decoder(Annotated[list[_Row], msgspec.Meta(max_length=FRAME_EVENTS)])
 
 
 def encode_header(header: Header) -> tuple[bytes, bytes]:
@@ -138,7 +143,7 @@ def decode_header(content: bytes | memoryview) -> Opening:
         raise NotWhole("its header has another crc32c")
     try:
         header = _header_decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise NotWhole(f"its header does not decode ({error})") from error
     if header.format > FORMAT:
         raise ArchiveUnknown(
@@ -217,11 +222,12 @@ def decode_frame(content: bytes | memoryview, *, frame: Frame) -> list[Stored]:
     if len(content) != frame.size or crc32c(covered) != _CRC.unpack_from(content)[0]:
         raise NotWhole("a frame has another crc32c")
     try:
-        body = zstandard.ZstdDecompressor().decompress(
-            covered[_FRAME.size :], max_output_size=LARGEST_BODY_BYTES
-        )
+        # streamed: `decompress` allocates whatever size the compressed data declares, and ignores `max_output_size` then
+        decompressor = zstandard.ZstdDecompressor(max_window_size=LARGEST_WINDOW_BYTES)
+        with decompressor.stream_reader(BytesIO(covered[_FRAME.size :])) as stream:
+            body = read_bounded(stream, most_bytes=LARGEST_BODY_BYTES, what="the body of a frame")
         rows = _rows_decoder.decode(body)
-    except (zstandard.ZstdError, msgspec.DecodeError) as error:
+    except (zstandard.ZstdError, MemoryError, TooLarge, *UNDECODABLE) as error:
         raise NotWhole(f"a frame does not decode ({error})") from error
     if [row.position for row in rows] != list(range(frame.first, frame.last + 1)):
         raise NotWhole("a frame holds other positions than its head names")

@@ -17,6 +17,7 @@ import numpy as np
 from google_crc32c import value as crc32c
 from numpy.typing import NDArray
 
+from core.bounded_read import TooLarge, read_file_bounded
 from events.archive.manifest import SEGMENTS
 from events.subjects import family_of
 
@@ -25,6 +26,8 @@ INDEXED = frozenset({"episode", "episode_end", "verdict", "relabel", "snapshot"}
 """Families whose subjects are all in an index. To add one that older logs hold needs another magic: older files would deny
 what is there."""
 _HEAD = struct.Struct("<8sII")
+MOST_BYTES = 256 * 1024 * 1024
+"""Of an index; one of a segment with 300 000 events takes less than 3 MiB."""
 Hashes = NDArray[np.uint64]
 
 
@@ -52,9 +55,9 @@ def encode_index(hashes: Collection[int]) -> bytes:
 def load_index(folder: Path, first: int) -> Hashes | None:
     """The hashes of a closed segment; None where there is no sound index."""
     try:
-        content = index_path(folder, first).read_bytes()
+        content = read_file_bounded(index_path(folder, first), most_bytes=MOST_BYTES)
         magic, crc, number = _HEAD.unpack_from(content)
-    except (FileNotFoundError, struct.error):
+    except (FileNotFoundError, struct.error, TooLarge):
         return None
     body = content[_HEAD.size :]
     if magic != MAGIC or len(body) != 8 * number or crc32c(body) != crc:

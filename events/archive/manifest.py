@@ -3,20 +3,28 @@
 It carries the sha256 of its own content and is written in one form only, so that any change of any byte shows.
 """
 
+import re
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from core.bounded_read import TooLarge, read_file_bounded
 from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveUnknown
 from events.archive.format import FORMAT, START
+from events.codec import UNDECODABLE
 from events.disk import Disk
 from events.envelope import BlobRef
 from events.log import Ancestor
 
 NAME = "manifest.json"
 SEGMENTS = "segments"
+MOST_BYTES = 64 * 1024 * 1024
+"""Of a manifest; it names some 150 000 segments."""
+LARGEST_SEGMENT_BYTES = 1024 * 1024 * 1024
+"""A segment is closed at 32 MiB; a larger one than this is not read."""
+_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,21 +138,45 @@ def load(folder: Path) -> Manifest:
 
     """
     try:
-        content = (folder / NAME).read_bytes()
+        content = read_file_bounded(folder / NAME, most_bytes=MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise ArchiveMissing(
             f"there is no archive in {folder}: it has no {NAME}. Run: hindcast archive RUN {folder}"
         ) from error
+    except TooLarge as error:
+        raise _damaged(folder, str(error)) from error
     try:
         plain: dict[str, Any] = msgspec.json.decode(content, type=dict)
         checksum = plain.pop("checksum", None)
         _check_format(plain.get("format"), folder)
         manifest = msgspec.convert(plain, Manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise _damaged(folder, f"it does not decode ({error})") from error
     if render(manifest) != content:
         raise _damaged(folder, f"its content is not what its checksum {str(checksum)[:16]}… was taken of")
+    _check_segments(manifest, folder)
     return manifest
+
+
+def _check_segments(manifest: Manifest, folder: Path) -> None:
+    """Raise ArchiveDamaged unless digests are digests and the segments follow one another."""
+    parts = (*manifest.segments, *(() if manifest.open is None else (manifest.open,)))
+    digests = [manifest.digest, *(value for part in parts for value in (part.chain, part.digest))]
+    digests += [segment.sha256 for segment in manifest.segments]
+    wrong = next((value for value in digests if not _DIGEST.fullmatch(value)), None)
+    if wrong is not None:
+        raise _damaged(folder, f"{wrong[:70]!r} is no digest of 64 hexadecimal digits")
+    due = manifest.first
+    for part in parts:
+        if part.first != due or not 1 <= part.first <= part.last < 2**63:
+            raise _damaged(
+                folder, f"a segment of positions {part.first} to {part.last} stands where {due} is due"
+            )
+        if not 0 < part.bytes <= LARGEST_SEGMENT_BYTES:
+            raise _damaged(
+                folder, f"a segment has {part.bytes} bytes, at most {LARGEST_SEGMENT_BYTES} are read"
+            )
+        due = part.last + 1
 
 
 def _check_format(found: object, folder: Path) -> None:

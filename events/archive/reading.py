@@ -12,10 +12,11 @@ from pathlib import Path
 from threading import Lock
 from typing import NamedTuple, NoReturn
 
+from core.bounded_read import TooLarge, read_bounded, read_file_bounded
 from events.archive.errors import ArchiveDamaged, BeyondArchive
 from events.archive.format import Frame, Header, NotWhole, decode_frame, decode_header, frame_at, frames_from
 from events.archive.index import Hashes, hash_of, holds, is_indexed, load_index
-from events.archive.manifest import NAME, Manifest, Segment, load, segment_path
+from events.archive.manifest import LARGEST_SEGMENT_BYTES, NAME, Manifest, Segment, load, segment_path
 from events.envelope import Stored
 
 CACHED_FRAMES = 4
@@ -230,11 +231,15 @@ def closed_frames(folder: Path, manifest: Manifest, index: int) -> list[Frame]:
     """
     segment = manifest.segments[index]
     try:
-        content = segment_path(folder, segment.first).read_bytes()
+        place = segment_path(folder, segment.first)
+        size = place.stat().st_size
+        if size != segment.bytes:
+            _refuse(folder, segment, f"it has {size} bytes, the manifest says {segment.bytes}")
+        content = read_file_bounded(place, most_bytes=segment.bytes)
     except FileNotFoundError:
         _refuse(folder, segment, "its file is missing")
-    if len(content) != segment.bytes:
-        _refuse(folder, segment, f"it has {len(content)} bytes, the manifest says {segment.bytes}")
+    except TooLarge as error:
+        _refuse(folder, segment, str(error))
     found = sha256(content).hexdigest()
     if found != segment.sha256:
         _refuse(folder, segment, f"its sha256 is {found[:16]}…, the manifest says {segment.sha256[:16]}…")
@@ -275,7 +280,11 @@ def look_at_open(folder: Path, manifest: Manifest, *, known: Opened | None = Non
     try:
         with place.open("rb") as file:
             file.seek(found.end)
-            content = file.read()
+            content = read_bounded(file, most_bytes=LARGEST_SEGMENT_BYTES, what=str(place))
+    except TooLarge as error:
+        raise ArchiveDamaged(
+            f"the open segment {error}. Restore the folder from a copy of the archive."
+        ) from error
     except FileNotFoundError:
         return Opened([], 0, bytes.fromhex(before), 0, "it is missing")
     frames, end, after, at, reason = list(found.frames), found.end, found.chain, 0, ""

@@ -3,10 +3,8 @@
 Both may be compressed (`.json.gz`). What cannot be read is refused naming file, item and field.
 """
 
-import gzip
 import json
 import re
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
@@ -14,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from core.bounded_read import TooLarge, read_file_bounded
 from core.errors import SettingsError
 from core.seeds import derive_seed
 
@@ -21,6 +20,8 @@ UNPRICED = 100.0
 """Price of a product without one, in dollars."""
 UNKNOWN_ATTRIBUTES = ("DUMMY_ATTR",)
 """Attributes of a product that the attribute file does not know."""
+MOST_FILE_BYTES = 16 * 1024**3
+"""Of a file, decompressed; the released one with all 1.18 million products is the largest there is."""
 ASIN_CHARS = 10
 """Products with a longer number are left out, and those whose number is `nan`."""
 
@@ -80,14 +81,13 @@ def read_products(items: Path, attributes: Path) -> tuple[Product, ...]:
 def read_json(path: Path) -> Any:
     """What a JSON file holds, decompressed where its name ends in `.gz`. Raises SettingsError."""
     try:
-        content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-        return json.loads(content)
-    except (OSError, EOFError, zlib.error) as error:
+        return json.loads(read_file_bounded(path, most_bytes=MOST_FILE_BYTES))
+    except (OSError, EOFError, TooLarge) as error:
         raise SettingsError(
             f"WebShop's file {path} cannot be read: {error}. sites.webshop_items and sites.webshop_instructions are "
             "paths of its .json or .json.gz files"
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError(f"WebShop's file {path} is not JSON: {error}") from error
 
 
