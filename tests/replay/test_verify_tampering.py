@@ -244,13 +244,13 @@ class TestUpdates:
 
     async def test_another_machine_is_named_as_the_likely_cause(self, altered: Bench) -> None:
         def elsewhere(fact: RunStarted) -> Fact:
-            changed = msgspec.structs.replace(fact.fingerprint, torch="2.12.1", cpu_capability="AVX2")
+            changed = msgspec.structs.replace(fact.fingerprint, torch="2.12.1", cpu_capability="NEON")
             return msgspec.structs.replace(fact, fingerprint=changed)
 
         forge(altered.log, 1, elsewhere, digests=True)
         found = await self.forged(altered, with_field(after="0" * 64))
         assert "torch 2.12.1 then" in found.cause
-        assert "cpu_capability AVX2 then" in found.cause
+        assert "cpu_capability NEON then" in found.cause
 
     async def test_other_code_is_named_as_a_likely_cause(self, altered: Bench) -> None:
         update = (await all_of(altered, UpdateApplied))[0]
