@@ -23,8 +23,9 @@ from typing import Literal, get_args
 
 import msgspec
 
+from core.arrays import unpack_ids
 from core.errors import NoSuchPlace
-from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
+from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped, WeightsPublished
 from events.envelope import Fact
 from events.log import EventLog
 from events.reader import skim
@@ -148,3 +149,38 @@ async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
         async for recorded in recordeds:
             landmarks.take(recorded.position, recorded.fact)
     return landmarks
+
+
+class OpenBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is planned up to a position, while updates of it come only after that position."""
+
+    batch: int
+    model: str
+    """Which model it trains."""
+    planned_at: int
+    """Position of its `batch.planned`."""
+    updates: int
+    """Updates that the plan consists of."""
+    done: int
+    """Updates up to the position, skipped ones included."""
+
+
+async def find_open_batch(log: EventLog, *, at: int) -> OpenBatch | None:
+    """Find the batch whose updates a position divides; None at the edge between two batches."""
+    found: OpenBatch | None = None
+    async with aclosing(skim(log, family="learner", until=at)) as recordeds:
+        async for recorded in recordeds:
+            match recorded.fact:
+                case BatchPlanned() as fact:
+                    found = OpenBatch(
+                        batch=fact.batch,
+                        model=fact.model,
+                        planned_at=recorded.position,
+                        updates=len(unpack_ids(fact.minibatches)),
+                        done=0,
+                    )
+                case UpdateApplied() | UpdateSkipped() if found is not None:
+                    found = msgspec.structs.replace(found, done=found.done + 1)
+                case _:
+                    pass
+    return found if found is not None and found.done < found.updates else None

@@ -11,7 +11,7 @@ from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_text, say
 from app.sources import open_source
 from core.loading import loading
-from events.places import parse_place, position_of
+from events.places import OpenBatch, find_open_batch, parse_place, position_of
 
 if TYPE_CHECKING:
     from app.forking import Forked
@@ -40,11 +40,20 @@ def fork(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A setting that holds from there on; repeatable."),
     ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Fork at the place even inside a batch, which then ends under the parent's settings.",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Make a new run whose log begins as another's, and goes on under settings of its own.
+    """Make a new run whose log begins as another's and continues under its own settings.
 
-    Nothing is copied: up to that position the parent's log is read. Start it with: hindcast start NAME
+    Nothing is copied: up to that position the fork reads the parent's log. Start it with: hindcast start NAME
+
+    Inside a batch the fork begins before that batch, so that its settings hold for every update of it.
 
     Example: hindcast fork run-1 --at update=40 --name colder --set learner.kl_coefficient=0.1
     """
@@ -55,6 +64,10 @@ def fork(
     async def work() -> "Forked":
         async with parent.connect_log() as log:
             position = await position_of(log, place)
+            batch = await find_open_batch(log, at=position)
+        if batch is not None:
+            say(_explain(batch, position, exact=exact))
+            position = position if exact else batch.planned_at - 1
         with progress_bar(as_json=as_json) as bar:
             return await fork_run(
                 parent,
@@ -80,3 +93,20 @@ def fork(
         ]
     )
     print_text(f"Start it with: hindcast start {forked.run}")
+
+
+def _explain(batch: OpenBatch, position: int, *, exact: bool) -> str:
+    """Say what a batch under way at the fork's place means for the fork."""
+    inside = (
+        f"position {position} lies inside batch {batch.batch}, with {batch.done} of its {batch.updates} updates of "
+        f"{batch.model} done"
+    )
+    if exact:
+        return (
+            f"{inside}: the parent's settings hold for the other {batch.updates - batch.done}, the fork's from the next batch "
+            "on. Without --exact the fork begins before the batch."
+        )
+    return (
+        f"{inside}: the fork begins before the batch, at position {batch.planned_at - 1}, so that its settings hold for "
+        "all of it. To fork inside the batch: --exact"
+    )

@@ -235,11 +235,14 @@ def _print_comparison(found: Comparison) -> None:
     names = [n for n in COMPARED if any(n in (s.left or {}) or n in (s.right or {}) for s in found.updates)]
     heads = ("update", *(f"{name}, {side}" for name in names for side in (left, right)))
     print_text("")
+    alike = found.updates_alike
     print_table(
         heads,
         [
             (s.update, *(v for n in names for v in ((s.left or {}).get(n), (s.right or {}).get(n))))
             for s in found.updates
         ],
-        empty="No update since.",
+        empty="" if alike else "No update since.",
     )
+    if alike:
+        print_text(f"Updates since that gave both runs the same weights, not listed: {alike}")

@@ -81,6 +81,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The first of those after the runs part."""
     updates_apart: int
     """All of those."""
+    updates_alike: int
+    """Updates after the runs part that gave both runs the same weights; 0 where the runs share no beginning."""
 
 
 def compare_runs(
@@ -96,7 +98,7 @@ def compare_runs(
     parted_at = _parted_at(here, there)
     shared = -1 if parted_at is None else _newest_played(left, parted_at)
     ours, theirs = _played(left), _played(right)
-    steps, apart = _steps(left, right, parted_at, most_updates)
+    steps, apart, alike = _steps(left, right, parted_at, most_updates)
     return Comparison(
         left=here[-1].run,
         right=there[-1].run,
@@ -107,6 +109,7 @@ def compare_runs(
         success=tuple(_points(ours, theirs, shared, most_points)),
         updates=tuple(steps),
         updates_apart=apart,
+        updates_alike=alike,
     )
 
 
@@ -238,10 +241,13 @@ def _states(connection: Connection, *, after: int) -> dict[int, str]:
 
 def _steps(
     left: Connection, right: Connection, parted_at: int | None, most: int | None
-) -> tuple[list[Step], int]:
-    """The first steps after the runs part, and how many there are; of runs with one beginning those that differ."""
+) -> tuple[list[Step], int, int]:
+    """The first steps after the runs part, how many there are, and how many are alike and left out.
+
+    Runs that share a beginning show only the steps that differ.
+    """
     one, other = (_states(connection, after=parted_at or 0) for connection in (left, right))
-    numbers = sorted({*one, *other})
+    every = numbers = sorted({*one, *other})
     if parted_at is not None:
         numbers = [number for number in numbers if one.get(number) != other.get(number)]
     shown = numbers[:most]
@@ -255,7 +261,7 @@ def _steps(
         )
         for number in shown
     ]
-    return steps, len(numbers)
+    return steps, len(numbers), len(every) - len(numbers)
 
 
 def _metrics(connection: Connection, numbers: Sequence[int]) -> dict[int, dict[str, float]]:

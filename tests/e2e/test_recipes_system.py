@@ -105,7 +105,16 @@ def test_hindsight_learning_goes_on_after_an_interruption_beside_a_judge_and_int
         'judge.judges=["rules"]',
         "relabeler.kind=",
     )
-    home.json("fork", "h", "--at", "end", "--name", "d", *(part for one in pairs for part in ("--set", one)))
+    home.json(
+        "fork",
+        "h",
+        "--at",
+        "end",
+        "--exact",
+        "--name",
+        "d",
+        *(part for one in pairs for part in ("--set", one)),
+    )
     last = max(fact.update for fact in learned if fact.model == "policy")
     # one more than one: a batch that the parent was interrupted in is finished first
     goal = f"updates={last + 2}"

@@ -2,20 +2,24 @@
 
 import asyncio
 import json
+import re
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from sqlalchemy import select, update
 from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
+from typer.testing import CliRunner
 
 from actors.judge.base import Opinion, verdict_key
 from actors.judge.judges import JUDGES
 from app.archives import ArchiveSource
 from app.archiving import archive_source
+from app.cli import app
 from app.configuration import resolve
 from app.fork_prefix import fold_prefix
 from app.forking import Forked, fork_run, settings_of_fork
@@ -371,6 +375,45 @@ async def test_a_fork_is_compared_with_its_parent(parent: RunHandle) -> None:
     assert points[2].gain is not None
     assert points[2].gain[1] < 0 < points[2].gain[2]
     assert swapped.parted_at == at
+
+
+def by_command(parent: RunHandle, name: str, *words: str) -> tuple[dict[str, Any], str]:
+    """What `hindcast fork` makes at update 3, and what it explains."""
+    chosen = ["--at", "update=3", "--name", name, "--set", "learner.kl_coefficient=0.5", "--json", *words]
+    done = CliRunner().invoke(app, ["fork", PARENT, *chosen])
+    assert done.exit_code == 0, done.output
+    return json.loads(done.stdout.splitlines()[-1]), done.stderr
+
+
+async def learn_and_fold(run: RunHandle, *, until: int) -> list[Recorded]:
+    async with run.connect_log() as log:
+        await learn(run, until=until)
+        await rebuild(log, run.database_url)
+        return [recorded async for recorded in read(log)]
+
+
+def test_a_fork_inside_a_batch_begins_before_the_batch_unless_asked(
+    parent: RunHandle, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its first updates would be the parent's, and the comparison would have nothing to show."""
+    monkeypatch.setenv("HINDCAST_HOME", str(parent.home))
+    before = asyncio.run(learn_and_fold(parent, until=6))
+    planned, asked = position_of(before, BatchPlanned, 1), position_of(before, UpdateApplied, 2)
+    made, explained = by_command(parent, "edge")
+    assert (made["at"], made["update"]) == (planned - 1, 2)
+    assert f"position {asked} lies inside batch 1, with 1 of its 2 updates of policy done" in explained
+    asyncio.run(learn_and_fold(open_run("edge", home=parent.home), until=4))
+    compared = CliRunner().invoke(app, ["run", "compare", "edge"]).output
+    assert "No update since" not in compared
+    assert re.search(r"^ +4 ", compared, re.MULTILINE), compared
+
+    made, explained = by_command(parent, "inside", "--exact")
+    assert (made["at"], made["update"]) == (asked, 3)
+    assert "the parent's settings hold for the other 1" in explained
+    asyncio.run(learn_and_fold(open_run("inside", home=parent.home), until=4))
+    compared = CliRunner().invoke(app, ["run", "compare", "inside"]).output
+    assert "No update since" not in compared
+    assert "gave both runs the same weights, not listed: 1" in compared
 
 
 async def test_forks_of_one_run_are_compared_from_where_the_first_was_left(parent: RunHandle) -> None:
