@@ -47,6 +47,8 @@ class Progress(msgspec.Struct):
     updates: int = 0
     episodes: int = 0
     """Online episodes that came to their natural end."""
+    demonstrations: int = 0
+    """Demonstrations that came to their natural end."""
     running: dict[str, str] = msgspec.field(default_factory=dict)
     """Requested and not terminal: episode -> origin."""
     ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
@@ -67,12 +69,14 @@ class Progress(msgspec.Struct):
             case RunStarted() as fact:
                 return f"run {recorded.envelope.run} begins · recipe {fact.recipe} · base policy {fact.base_policy_name}"
             case RunResumed(after_position=after) if after > 1:
-                return f"run {recorded.envelope.run} goes on after position {after}"
+                return f"run {recorded.envelope.run} continues after position {after}"
             case EpisodeRequested() as fact:
                 self.running[fact.episode] = fact.origin
                 self.families[fact.episode] = f"{fact.task.environment}/{fact.task.family}"
             case EpisodeEnded() as fact:
-                self.episodes += self.running.pop(fact.episode, "") == "online"
+                origin = self.running.pop(fact.episode, "")
+                self.episodes += origin == "online"
+                self.demonstrations += origin == "demonstration"
                 family = self.families.pop(fact.episode, "?")
                 self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
             case EpisodeAbandoned() as fact:
@@ -135,3 +139,27 @@ class Progress(msgspec.Struct):
             tally.judged += 1
             tally.successes += fact.judgment.outcome == "success"
         return f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
+
+
+class Narrator:
+    """Picks the lines that a start shows: where it began, then every line after that."""
+
+    def __init__(self, progress: Progress, *, quiet_until: int) -> None:
+        """`quiet_until`: last position of the log when this start began to read it."""
+        self._progress = progress
+        self._quiet_until = quiet_until
+        self._beginning: str | None = None
+        """Of all starts recorded by then, the line of the newest."""
+
+    def apply(self, recorded: Recorded) -> list[str]:
+        """Fold one event; returns the lines to show."""
+        line = self._progress.apply(recorded)
+        lines = []
+        if recorded.position <= self._quiet_until and isinstance(recorded.fact, RunStarted | RunResumed):
+            self._beginning = line or self._beginning
+        if recorded.position >= self._quiet_until and self._beginning:
+            lines.append(self._beginning)
+            self._beginning = None
+        if recorded.position > self._quiet_until and line:
+            lines.append(line)
+        return lines

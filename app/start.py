@@ -21,13 +21,13 @@ from app.interrupts import heed_interrupts
 from app.launch import Launch, write_launch
 from app.places import PAGE_FILE, base_url_in
 from app.processes import list_processes, read_json
-from app.progress import Progress
+from app.progress import Narrator, Progress
 from app.progress_note import ProgressNote
 from app.runs import RunHandle, open_run
 from app.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
 from core.errors import BrokerUnreachable
 from core.vllm import VLLM
-from events.catalogue import ControlApplied, ControlRequested, RunFinished, RunResumed, RunStarted
+from events.catalogue import ControlApplied, ControlRequested, RunFinished
 from events.envelope import Fact
 from events.publisher import Publisher
 from events.reader import tail
@@ -43,6 +43,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     updates: int
     episodes: int
+    """Played by the policy to train on."""
+    demonstrations: int
     events: int
     wall_s: float
 
@@ -56,7 +58,8 @@ async def follow(
     began = time.monotonic()
     reached = ""
     caught_up = False
-    quiet_until: int | None = None
+    narrator: Narrator | None = None
+    caught_up_at = 0
 
     async def read_until_goal() -> None:
         while True:
@@ -66,20 +69,18 @@ async def follow(
                 say(f"the log does not answer, trying further: {error}")
 
     async def read() -> None:
-        nonlocal progress, caught_up, quiet_until
+        nonlocal progress, caught_up, caught_up_at, narrator
         async with handle.connect_log(role="reader") as log:
-            if quiet_until is None:
+            if narrator is None:
                 progress = await note.recall(log)
-                quiet_until = (await log.identity()).last
-                caught_up = progress.position >= quiet_until
+                caught_up_at = (await log.identity()).last
+                caught_up = progress.position >= caught_up_at
+                narrator = Narrator(progress, quiet_until=caught_up_at)
             async for recorded in tail(log, after=progress.position):
-                line = progress.apply(recorded)
-                note.keep(progress)
-                if line and (
-                    recorded.position > quiet_until or isinstance(recorded.fact, RunStarted | RunResumed)
-                ):
+                for line in narrator.apply(recorded):
                     say(line)
-                caught_up = recorded.position >= quiet_until
+                note.keep(progress)
+                caught_up = recorded.position >= caught_up_at
                 if caught_up and launch.reached(progress.updates, progress.episodes, 0.0):
                     return
 
@@ -186,6 +187,7 @@ async def run_system(
         run=launch.run,
         updates=progress.updates,
         episodes=progress.episodes,
+        demonstrations=progress.demonstrations,
         events=progress.position,
         wall_s=round(time.monotonic() - began, 2),
     )

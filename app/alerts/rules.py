@@ -46,7 +46,8 @@ class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float = 60.0
     """A consumer that is further behind than this, and falls back, is too slow."""
     still_s: float = 300.0
-    """A system that is up, not paused, and has recorded nothing for so long stands still."""
+    """A system that is up, not paused, and has recorded nothing for so long stands still. A consumer that has spent so long
+    on one event falls back."""
 
 
 class Incident(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,6 +9,7 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -42,13 +43,22 @@ Lags = Mapping[str, tuple[float | None, int]]
 """By consumer: how many seconds it is behind, at which position; None: that cannot be told now."""
 
 
+class _LagSeen(NamedTuple):
+    """One consumer at the last look."""
+
+    lag_s: float
+    position: int
+    lag_at_move_s: float
+    """Its lag when its position moved last."""
+
+
 class Clock:
     """Since when what stands still has stood still, and how far behind each consumer was."""
 
     def __init__(self, thresholds: Thresholds) -> None:
         self._limits = thresholds
         self._last: tuple[int, float] | None = None
-        self._lags: dict[str, float] = {}
+        self._lags: dict[str, _LagSeen] = {}
 
     def still(self, last: int, now_s: float, *, expected: bool, standing: list[Incident]) -> list[Incident]:
         """What the log's last position says. `expected`: whether somebody should be at work."""
@@ -65,7 +75,11 @@ class Clock:
         ]
 
     def lag(self, lags: Lags, *, standing: list[Incident]) -> list[Incident]:
-        """What the lags of everybody who is at work say."""
+        """What the lags of everybody who is at work say.
+
+        A consumer falls back when it takes in events and its lag still grows. One long event, such as an update, may hold a
+        position for `still_s` before that counts.
+        """
         found = []
         begun = {one.id.split(".")[1]: one for one in standing}
         for name, one in begun.items():
@@ -74,13 +88,16 @@ class Clock:
         for name, (lag_s, position) in lags.items():
             if lag_s is None:
                 continue
-            grows = lag_s > self._lags.get(name, lag_s)
+            seen = self._lags.get(name, _LagSeen(lag_s, position, lag_s))
+            moved = position != seen.position
+            at_move_s = lag_s if moved else seen.lag_at_move_s
+            grows = (moved and lag_s > seen.lag_s) or lag_s - at_move_s > self._limits.still_s
             if name in begun and lag_s < self._limits.lag_s / 2:
                 found.append(msgspec.structs.replace(begun[name], over=f"{name} is {lag_s:.0f} s behind"))
             elif name not in begun and grows and lag_s > self._limits.lag_s:
                 text = f"lag grows: {name} is {lag_s:.0f} s behind, at position {position}"
                 found.append(Incident(id=f"lag.{name}.{position}", kind="lag", position=position, text=text))
-            self._lags[name] = lag_s
+            self._lags[name] = _LagSeen(lag_s, position, at_move_s)
         return found
 
 
@@ -177,10 +194,15 @@ async def _last_before(log: EventLog, time_ns: int) -> int:
 def lags_of(rows: Sequence[ConsumerRow]) -> Lags:
     """How far behind everybody is who is at work: not who watches, nor who was stopped on purpose or works elsewhere.
 
-    A work queue counts whoever works on it: it waits here.
+    A work queue counts even where its worker is stopped: it waits here. The queue of episodes counts only then: the
+    curriculum keeps up to `curriculum.max_running` requests waiting, and each waits its turn.
     """
     working = [
-        row for row in rows if row.target != TARGET and (row.state != "stopped" or row.kind == "queue")
+        row
+        for row in rows
+        if row.target != TARGET
+        and (row.state != "stopped" or row.kind == "queue")
+        and (row.kind, row.name, row.state) != ("queue", "episodes", "running")
     ]
     return {row.name: (row.lag_s, row.position or 0) for row in working}
 

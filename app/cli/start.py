@@ -87,7 +87,9 @@ def start(
 
 
 def _print_summary(summary: Summary) -> None:
+    played = [f"{summary.episodes} episodes"] if summary.episodes or not summary.demonstrations else []
+    played += [f"{summary.demonstrations} demonstrations"] if summary.demonstrations else []
     print_text(
-        f"run {summary.run}: {summary.updates} updates, {summary.episodes} episodes, {summary.events} events after "
+        f"run {summary.run}: {summary.updates} updates, {', '.join(played)}, {summary.events} events after "
         f"{summary.wall_s:.0f} s. See: hindcast run show {summary.run} · hindcast verify {summary.run}"
     )

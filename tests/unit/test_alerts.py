@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import msgspec
 import pytest
 from recorded_home import make_home, tell
 from synthetic_run import Told
@@ -192,6 +193,29 @@ def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_
     assert clock.lag({"learner": (8.0, 9)}, standing=[one]) == []
     (over,) = clock.lag({"learner": (4.0, 9)}, standing=[one])
     assert bool(over.over)
+
+
+def test_a_learner_in_one_long_update_is_not_behind_until_it_hangs() -> None:
+    """The first updates of a cloning run take longer than the bound, while demonstrations are recorded."""
+    clock = Clock(LIMITS)
+    looks = [(0.0, 5), (6.0, 5), (12.0, 5), (29.0, 5)]
+    assert [clock.lag({"learner": look}, standing=[]) for look in looks] == [[]] * len(looks)
+    assert clock.lag({"learner": (1.0, 90)}, standing=[]) == []
+    (one,) = clock.lag({"learner": (32.0, 90)}, standing=[])
+    assert one.id == "lag.learner.90"
+
+
+def test_a_consumer_that_reads_an_old_log_again_is_not_behind() -> None:
+    clock = Clock(LIMITS)
+    looks = [(9000.0, 1), (9005.0, 1), (9010.0, 1), (400.0, 700), (0.0, 900)]
+    assert [clock.lag({"learner": look}, standing=[]) for look in looks] == [[]] * len(looks)
+
+
+def test_requests_wait_their_turn_where_actors_work() -> None:
+    """The curriculum asks for many episodes at once, so that the age of the oldest request grows at every start."""
+    row = ConsumerRow(name="episodes", kind="queue", state="running", position=5, lag_s=70.0)
+    assert lags_of([row]) == {}
+    assert lags_of([msgspec.structs.replace(row, state="stopped")]) == {"episodes": (70.0, 5)}
 
 
 def test_lag_that_cannot_be_told_stands_and_that_of_a_detached_consumer_is_over() -> None:

@@ -6,11 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
-from synthetic_run import recorded_run
+from synthetic_run import FINGERPRINT, recorded_run
 
-from app.progress import VERSIONS_KEPT, Progress
+from app.cli.start import _print_summary
+from app.progress import VERSIONS_KEPT, Narrator, Progress
 from app.progress_note import EVERY_EVENTS, FILE, ProgressNote
-from events.catalogue import UpdateApplied, WeightsPublished
+from app.start import Summary
+from events.catalogue import EpisodeEnded, EpisodeRequested, RunResumed, UpdateApplied, WeightsPublished
 from events.envelope import Recorded
 
 
@@ -80,3 +82,36 @@ async def test_a_line_says_of_which_model_an_update_was() -> None:
     assert said(applied, update=2).startswith("update 2 · loss ")
     assert progress.updates == 2
     assert said(weights, model="orm", version=3) == "orm 3 published"
+
+
+async def test_a_start_says_once_where_it_continues_though_the_run_was_started_often() -> None:
+    _, history = await recorded_run(3)
+
+    def resumed(position: int, after: int) -> Recorded:
+        fact = RunResumed(after_position=after, fingerprint=FINGERPRINT, until={})
+        return msgspec.structs.replace(history[-1], fact=fact, position=position)
+
+    narrator = Narrator(Progress(), quiet_until=40)
+    events = [resumed(10, 9), resumed(25, 24), resumed(40, 39), resumed(50, 49)]
+    lines = [narrator.apply(one) for one in events]
+    assert lines == [
+        [],
+        [],
+        ["run tale continues after position 39"],
+        ["run tale continues after position 49"],
+    ]
+
+
+async def test_a_start_that_clones_counts_its_demonstrations(capsys: pytest.CaptureFixture[str]) -> None:
+    """It plays no episode of its own, and 0 alone reads as if nothing had happened."""
+    _, history = await recorded_run(3)
+    asked = next(r for r in history if isinstance(r.fact, EpisodeRequested))
+    ended = next(r for r in history if isinstance(r.fact, EpisodeEnded))
+    assert isinstance(asked.fact, EpisodeRequested)
+    assert isinstance(ended.fact, EpisodeEnded)
+    shown = msgspec.structs.replace(asked.fact, origin="demonstration", episode=ended.fact.episode)
+    progress = folded([msgspec.structs.replace(asked, fact=shown), ended])
+    assert (progress.episodes, progress.demonstrations) == (0, 1)
+    summary = Summary(run="s", updates=39, episodes=0, demonstrations=256, events=4066, wall_s=194.0)
+    _print_summary(summary)
+    assert "39 updates, 256 demonstrations, 4066 events" in capsys.readouterr().out
