@@ -125,7 +125,7 @@ class Progress(msgspec.Struct):
             return f"policy {version}: no verdict yet"
         return (
             f"policy {version} succeeds {band.rate:.0%} [{band.low:.0%}, {band.high:.0%}] "
-            f"(n={tally.judged}, training episodes)"
+            f"(n={tally.judged}, training episodes as played)"
         )
 
     def _judged(self, fact: EpisodeJudged) -> str | None:

@@ -142,12 +142,16 @@ def _success(run: str, curve: Iterable[VersionSuccess]) -> Iterator[Metric]:
         return
     newest = max(judged, key=lambda point: point.version)
     told = {
-        "rate": newest.success.rate,
-        "low": newest.success.low,
-        "high": newest.success.high,
+        "rate": newest.weighted.rate,
+        "low": newest.weighted.low,
+        "high": newest.weighted.high,
     }
     yield _gauge(
-        "success_ratio", "Success of the newest judged version, 95 % Wilson interval", run, told, "bound"
+        "success_ratio",
+        "Success of the newest judged version, families in the run's shares, 95 % interval",
+        run,
+        told,
+        "bound",
     )
     counts = {"": newest.success.judged}
     yield _gauge("success_judged_episodes", "Episodes behind hindcast_success_ratio", run, counts)

@@ -75,8 +75,35 @@ def cohen_kappa(counts: Mapping[tuple[str, str], int]) -> float | None:
 
 def difference(successes: int, trials: int, other_successes: int, other_trials: int) -> Interval:
     """The other proportion minus the first, with Newcombe's hybrid score interval (1998, method 10): from two Wilson ones."""
-    one, other = wilson(successes, trials), wilson(other_successes, other_trials)
-    gap = other.rate - one.rate
+    return gap(wilson(successes, trials), wilson(other_successes, other_trials))
+
+
+def standardized(
+    strata: Mapping[str, tuple[int, int]], standard: Mapping[str, tuple[int, int]], *, z: float = NORMAL_95
+) -> Interval:
+    """Directly standardised proportion: each stratum's rate, weighted by the stratum's share of the standard's trials.
+
+    `strata`, `standard`: (successes, trials) by stratum. A stratum of the standard without trials of its own has the
+    standard's rate and the interval [0, 1]. The interval combines the strata's Wilson intervals as `difference` does
+    (MOVER, Zou and Donner 2008); of one stratum it is the Wilson interval. Without trials nothing is known: 0 in [0, 1].
+    """
+    whole = sum(trials for _, trials in standard.values())
+    if not whole or not any(trials for _, trials in strata.values()):
+        return Interval(rate=0.0, low=0.0, high=1.0)
+    rate = below = above = 0.0
+    for name, (successes, trials) in standard.items():
+        own = wilson(*strata.get(name, (0, 0)), z=z)
+        known = own.rate if strata.get(name, (0, 0))[1] else successes / max(1, trials)
+        share = trials / whole
+        rate += share * known
+        below += (share * (known - own.low)) ** 2
+        above += (share * (own.high - known)) ** 2
+    return Interval(rate=rate, low=max(0.0, rate - sqrt(below)), high=min(1.0, rate + sqrt(above)))
+
+
+def gap(one: Interval, other: Interval) -> Interval:
+    """The other rate minus the first, from the intervals of both (MOVER)."""
+    rate = other.rate - one.rate
     below = sqrt((other.rate - other.low) ** 2 + (one.high - one.rate) ** 2)
     above = sqrt((other.high - other.rate) ** 2 + (one.rate - one.low) ** 2)
-    return Interval(rate=gap, low=gap - below, high=gap + above)
+    return Interval(rate=rate, low=rate - below, high=rate + above)

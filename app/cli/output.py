@@ -12,6 +12,7 @@ import msgspec
 import typer
 
 from core.printable import printable
+from core.statistics import Interval
 from storage.readmodel.answers import Success
 
 GAP = "  "
@@ -82,6 +83,15 @@ def rate(success: Success) -> str:
     if success.judged == 0:
         return "no verdict"
     return f"{success.rate:.0%} [{success.low:.0%}, {success.high:.0%}] n={success.judged}"
+
+
+def weighted_rate(weighted: Interval | None, success: Success | None) -> str | None:
+    """A rate over families in fixed shares, with its interval and n; None without episodes."""
+    if success is None:
+        return None
+    if weighted is None or success.judged == 0:
+        return "no verdict"
+    return f"{weighted.rate:.0%} [{weighted.low:.0%}, {weighted.high:.0%}] n={success.judged}"
 
 
 def moment(unix_ns: int | None) -> str:

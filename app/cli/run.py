@@ -6,7 +6,7 @@ import msgspec
 import typer
 
 from app.cli.options import AsOf, Json, SourceName
-from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate
+from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate, weighted_rate
 from app.cli.reading import asking, position_at
 from app.runs import list_runs, open_run, run_folder
 from app.supervisor import home_folder
@@ -14,6 +14,10 @@ from core.errors import HindcastError, SettingsError
 from storage.readmodel.answers import RunSummary, Stretch
 from storage.readmodel.comparison import Comparison, compare_runs
 from storage.readmodel.queries import run_summary
+
+WEIGHTED = (
+    "success: each task family weighs its share of all judged episodes, the same for every policy version"
+)
 
 app = typer.Typer(name="run", help="Runs of this home.", no_args_is_help=True)
 
@@ -121,10 +125,22 @@ def _print_summary(summary: RunSummary) -> None:
     )
     print_text("")
     print_table(
-        ("policy", "origin", "success", "undecided", "mixed"),
-        [(p.version, p.origin, rate(p.success), p.success.undecided, p.mixed) for p in summary.success],
+        ("policy", "origin", "success", "as played", "undecided", "mixed"),
+        [
+            (
+                p.version,
+                p.origin,
+                weighted_rate(p.weighted, p.success),
+                rate(p.success),
+                p.success.undecided,
+                p.mixed,
+            )
+            for p in summary.success
+        ],
         empty="No verdict yet.",
     )
+    if summary.success:
+        print_text(WEIGHTED)
 
     if summary.retention:
         print_text("")
@@ -225,13 +241,15 @@ def _print_comparison(found: Comparison) -> None:
     rows = [
         (
             f"{p.version}{' (shared)' if p.shared else ''}",
-            rate(p.left) if p.left else None,
-            rate(p.right) if p.right else None,
+            weighted_rate(p.left_weighted, p.left),
+            weighted_rate(p.right_weighted, p.right),
             _gain(p.gain) if p.gain else None,
         )
         for p in found.success
     ]
     print_table(("policy", left, right, "difference"), rows, empty="No verdict yet.")
+    if rows:
+        print_text(WEIGHTED)
     names = [n for n in COMPARED if any(n in (s.left or {}) or n in (s.right or {}) for s in found.updates)]
     heads = ("update", *(f"{name}, {side}" for name in names for side in (left, right)))
     print_text("")

@@ -4,7 +4,7 @@ Nothing is sampled. Where there are more values than pixels, neighbours are pool
 of a metric the lowest, highest and last value of the stretch are drawn. A gap in the data is a gap in the line.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import ceil
 from typing import TypeVar
@@ -13,8 +13,9 @@ import msgspec
 from markupsafe import Markup
 
 from app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labels
-from core.statistics import wilson
+from core.statistics import standardized
 from storage.readmodel.answers import MetricColumn
+from storage.readmodel.tallies import Families, added
 
 Shown = TypeVar("Shown")
 
@@ -39,28 +40,34 @@ class CurvePoint(msgspec.Struct, frozen=True, kw_only=True):
     successes: int
     judged: int
     rate: float
+    """Every family weighted by its share of the whole curve's episodes."""
     low: float
-    """Of the 95 % Wilson interval."""
+    """Of the 95 % interval of `rate`."""
     high: float
 
 
-def pool_versions(counts: Sequence[tuple[int, int, int]], *, most: int = MOST_POINTS) -> list[CurvePoint]:
-    """Points of a curve from (version, successes, judged) in order of versions; counts of neighbours are added up.
+def pool_versions(played: Mapping[int, Families], *, most: int = MOST_POINTS) -> list[CurvePoint]:
+    """Points of a curve from the families of each version, versions in order; counts of neighbours are added up.
 
-    >>> [(p.first, p.last, p.successes, p.judged) for p in pool_versions([(0, 1, 2), (1, 2, 2), (2, 0, 4)], most=2)]
+    >>> played = {0: {"a": (1, 2)}, 1: {"a": (2, 2)}, 2: {"a": (0, 4)}}
+    >>> [(p.first, p.last, p.successes, p.judged) for p in pool_versions(played, most=2)]
     [(0, 1, 3, 4), (2, 2, 0, 4)]
     """
-    told = [one for one in counts if one[2]]
-    size = max(1, ceil(len(told) / most))
+    standard = added(played.values())
+    judged_versions = [
+        version for version, families in played.items() if any(judged for _, judged in families.values())
+    ]
+    size = max(1, ceil(len(judged_versions) / most))
     points = []
-    for start in range(0, len(told), size):
-        part = told[start : start + size]
-        successes, judged = sum(one[1] for one in part), sum(one[2] for one in part)
-        band = wilson(successes, judged)
+    for start in range(0, len(judged_versions), size):
+        part = judged_versions[start : start + size]
+        families = added(played[version] for version in part)
+        successes, judged = (sum(counts[i] for counts in families.values()) for i in (0, 1))
+        band = standardized(families, standard)
         points.append(
             CurvePoint(
-                first=part[0][0],
-                last=part[-1][0],
+                first=part[0],
+                last=part[-1],
                 successes=successes,
                 judged=judged,
                 rate=band.rate,
@@ -128,7 +135,8 @@ def success_chart(points: Sequence[CurvePoint], *, link: str, label: str) -> Mar
                 href=link.format(
                     version=point.first if point.first == point.last else f"{point.first}-{point.last}"
                 ),
-                title=f"{_versions(point)}: {point.rate:.0%} [{point.low:.0%}, {point.high:.0%}] n={point.judged}",
+                title=f"{_versions(point)}: {point.rate:.0%} [{point.low:.0%}, {point.high:.0%}] n={point.judged}, as played "
+                f"{point.successes} of {point.judged}",
                 left=f"{left:.2f}",
                 wide=f"{right - left:.2f}",
                 tall=plane.tall,

@@ -11,8 +11,8 @@ from storage.readmodel.answers import EpisodeDetail, EpisodeRow
 from storage.readmodel.queries import list_episodes, show_episode, success_by_version
 
 Answer = TypeVar("Answer")
-Counts = tuple[int, int, int]
-"""Policy version, successes, episodes judged."""
+Counts = tuple[int, float, int]
+"""Policy version, successes in the run's shares of task families, episodes judged."""
 
 
 class Model:
@@ -24,7 +24,9 @@ class Model:
     async def curve(self) -> list[Counts]:
         """Success of online episodes by policy version, all of them, in order. Raises ReadModelUnavailable."""
         points = await self._ask(success_by_version)
-        return sorted((one.version, one.success.successes, one.success.judged) for one in points)
+        return sorted(
+            (one.version, one.weighted.rate * one.success.judged, one.success.judged) for one in points
+        )
 
     async def episodes(self, *, outcome: str | None, limit: int) -> list[EpisodeRow]:
         """The latest requested ones. Raises ReadModelUnavailable."""

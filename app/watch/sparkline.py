@@ -6,7 +6,7 @@ LEVELS = "▁▂▃▄▅▆▇█"
 GAP = " "
 
 
-def sparkline(counts: Iterable[tuple[int, int, int]], *, width: int) -> str:
+def sparkline(counts: Iterable[tuple[int, float, int]], *, width: int) -> str:
     """Success over versions from (version, successes, judged), at most `width` characters, from 0 % (▁) to 100 % (█).
 
     Where there are more versions than characters, those that share one are added up: nothing is left out. Versions
@@ -22,13 +22,13 @@ def sparkline(counts: Iterable[tuple[int, int, int]], *, width: int) -> str:
         return ""
     first, last = min(one[0] for one in told), max(one[0] for one in told)
     size = -(-(last - first + 1) // width)
-    cells: list[tuple[int, int]] = [(0, 0)] * ((last - first) // size + 1)
+    cells: list[tuple[float, int]] = [(0, 0)] * ((last - first) // size + 1)
     for version, successes, judged in told:
         place = (version - first) // size
         cells[place] = cells[place][0] + successes, cells[place][1] + judged
     return "".join(_level(successes, judged) if judged else GAP for successes, judged in cells)
 
 
-def _level(successes: int, judged: int) -> str:
+def _level(successes: float, judged: int) -> str:
     """The level nearest to the rate, halves upwards."""
-    return LEVELS[min(len(LEVELS) - 1, (2 * successes * (len(LEVELS) - 1) + judged) // (2 * judged))]
+    return LEVELS[min(len(LEVELS) - 1, int((2 * successes * (len(LEVELS) - 1) + judged) // (2 * judged)))]

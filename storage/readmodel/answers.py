@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from core.statistics import Interval
+
 
 class Success(msgspec.Struct, frozen=True, kw_only=True):
     """How often a judge said success; 95 % Wilson interval. Undecided verdicts are counted apart, never as failure."""
@@ -24,6 +26,10 @@ class VersionSuccess(msgspec.Struct, frozen=True, kw_only=True):
     """Lowest version that sampled a token of the episode."""
     origin: str
     success: Success
+    """As played: the families in the shares that this version met."""
+    weighted: Interval
+    """Every family weighted by its share of the run's judged episodes of this origin; 95 % interval. A family that the version
+    did not play has the run's rate and the interval [0, 1]."""
     mean_reward: float | None
     mixed: int
     """Episodes in which a newer version took over on the way."""

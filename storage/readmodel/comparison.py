@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
 from core.settings import Settings
-from core.statistics import difference
+from core.statistics import Interval, gap, standardized
 from storage.readmodel.answers import Success
 from storage.readmodel.asking import (
     OUTCOMES,
@@ -27,7 +27,7 @@ from storage.readmodel.asking import (
 )
 from storage.readmodel.queries import training_judge
 from storage.readmodel.tables import episodes, runs, updates
-from storage.readmodel.tallies import tallies
+from storage.readmodel.tallies import Families, added, curve, families_by_version, tallies
 
 ONLINE = "online"
 
@@ -49,11 +49,14 @@ class Point(msgspec.Struct, frozen=True, kw_only=True):
     left: Success | None
     """None: the run has no episode of these versions, or no verdict yet."""
     right: Success | None
+    left_weighted: Interval | None
+    """Every family weighted by its share of the judged online episodes of both runs; None where `left` is."""
+    right_weighted: Interval | None
     shared: bool
     """Of a version that was played before the runs part: some of the episodes may be the same."""
     gain: tuple[float, float, float] | None
-    """Right minus left, and its 95 % interval (Newcombe's); None where one is missing, or where the episodes are partly
-    the same."""
+    """Right minus left of the weighted rates, and its 95 % interval; None where one is missing, or where the episodes are
+    partly the same."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,37 +176,49 @@ def _flat(connection: Connection) -> dict[str, Any]:
     }
 
 
-Counts = tuple[int, int, int]
-"""Of outcomes, in the order of `OUTCOMES`."""
+class _Played(NamedTuple):
+    """Online episodes of one version, or of several."""
+
+    success: int
+    failure: int
+    undecided: int
+    families: Families
 
 
-def _played(connection: Connection) -> dict[int, Counts]:
+def _played(connection: Connection) -> dict[int, _Played]:
     """Outcomes of online episodes by the version that began them."""
     position = position_of(connection, None)
-    told: dict[int, Counts] = {}
-    for one in tallies(connection, position, training_judge(connection, as_of=position)):
-        if one.origin == ONLINE and one.version is not None and one.version >= 0:
-            success, failure, undecided = told.get(one.version, (0, 0, 0))
-            told[one.version] = (success + one.success, failure + one.failure, undecided + one.undecided)
-    return told
+    known = tallies(connection, position, training_judge(connection, as_of=position))
+    families = families_by_version(known, origin=ONLINE)
+    return {
+        point.version: _Played(
+            point.success.successes,
+            point.success.judged - point.success.successes,
+            point.success.undecided,
+            families[point.version],
+        )
+        for point in curve(one for one in known if one.origin == ONLINE)
+    }
 
 
 def _points(
-    left: Mapping[int, Counts], right: Mapping[int, Counts], shared: int, most: int | None
+    left: Mapping[int, _Played], right: Mapping[int, _Played], shared: int, most: int | None
 ) -> list[Point]:
     """In the order of versions; none is of shared versions and of others at once."""
     versions = sorted({*left, *right})
+    standard = added(one.families for one in (*left.values(), *right.values()))
     size = 1 if most is None else max(1, ceil(len(versions) / most))
     split = bisect_right(versions, shared)
     found = []
     for part in (versions[:split], versions[split:]):
         for start in range(0, len(part), size):
             together = part[start : start + size]
-            ours, theirs = _together(left, together), _together(right, together)
+            ours, our_rate = _together(left, together, standard)
+            theirs, their_rate = _together(right, together, standard)
             gain = None
             apart = together[0] > shared
-            if apart and ours is not None and theirs is not None and ours.judged and theirs.judged:
-                known = difference(ours.successes, ours.judged, theirs.successes, theirs.judged)
+            if apart and our_rate is not None and their_rate is not None:
+                known = gap(our_rate, their_rate)
                 gain = (known.rate, known.low, known.high)
             found.append(
                 Point(
@@ -211,6 +226,8 @@ def _points(
                     last_version=together[-1],
                     left=ours,
                     right=theirs,
+                    left_weighted=our_rate,
+                    right_weighted=their_rate,
                     shared=not apart,
                     gain=gain,
                 )
@@ -218,12 +235,16 @@ def _points(
     return found
 
 
-def _together(played: Mapping[int, Counts], versions: Sequence[int]) -> Success | None:
-    """Success under all of these versions."""
+def _together(
+    played: Mapping[int, _Played], versions: Sequence[int], standard: Families
+) -> tuple[Success | None, Interval | None]:
+    """Success under all these versions: as played, and weighted if any episode is judged."""
     known = [played[version] for version in versions if version in played]
     if not known:
-        return None
-    return success_of(dict(zip(OUTCOMES, map(sum, zip(*known, strict=True)), strict=True)))
+        return None, None
+    success = success_of({name: sum(getattr(one, name) for one in known) for name in OUTCOMES})
+    families = added(one.families for one in known)
+    return success, standardized(families, standard) if success.judged else None
 
 
 APPLIED = (updates.c.model == "policy", updates.c.outcome == "applied")

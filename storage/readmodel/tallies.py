@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, select
 
+from core.statistics import Interval, standardized
 from storage.readmodel.answers import VersionSuccess
 from storage.readmodel.asking import OUTCOMES, success_of
 from storage.readmodel.blocks import Kind, ended_by, first_said
@@ -106,22 +107,66 @@ def outcomes_of(told: Iterable[Tally]) -> dict[str, int]:
     return {outcome: count for outcome, count in counts.items() if count}
 
 
-def curve(told: Iterable[Tally]) -> list[VersionSuccess]:
+Families = dict[str, tuple[int, int]]
+"""Successes and judged episodes by `environment/family`."""
+
+
+def families_of(rows: Iterable[Tally]) -> Families:
+    """Add up the judged episodes of each family."""
+    found: Families = {}
+    for one in rows:
+        if one.version is not None and one.version >= 0:
+            judged_episodes = int(one.success + one.failure)
+            _add(found, f"{one.environment}/{one.family}", (int(one.success), judged_episodes))
+    return found
+
+
+def families_by_version(rows: Iterable[Tally], *, origin: str) -> dict[int, Families]:
+    """Judged episodes of each family by the version that began them, versions in order."""
+    parts: dict[int, list[Tally]] = {}
+    for one in rows:
+        if one.origin == origin and one.version is not None and one.version >= 0:
+            parts.setdefault(one.version, []).append(one)
+    return {version: families_of(parts[version]) for version in sorted(parts)}
+
+
+def added(several: Iterable[Families]) -> Families:
+    """The families of several versions or runs together."""
+    found: Families = {}
+    for one in several:
+        for name, counts in one.items():
+            _add(found, name, counts)
+    return found
+
+
+def curve(rows: Iterable[Tally]) -> list[VersionSuccess]:
     """One point per version and origin, of those that weights sampled, by rising version."""
+    listed = list(rows)
     points: dict[tuple[int, str], Sums] = {}
-    for one in told:
+    for one in listed:
         if one.version is not None and one.version >= 0:
             _add(points, (one.version, one.origin), one[4:])
-    return [_point(version, origin, points[version, origin]) for version, origin in sorted(points)]
+    played = {origin: families_by_version(listed, origin=origin) for _, origin in points}
+    standards = {origin: added(versions.values()) for origin, versions in played.items()}
+    return [
+        _point(
+            version,
+            origin,
+            points[version, origin],
+            standardized(played[origin][version], standards[origin]),
+        )
+        for version, origin in sorted(points)
+    ]
 
 
-def _point(version: int, origin: str, sums: Sums) -> VersionSuccess:
+def _point(version: int, origin: str, sums: Sums, weighted: Interval) -> VersionSuccess:
     *counts, reward, mixed = sums
     success = success_of(dict(zip(OUTCOMES, counts, strict=True)))
     return VersionSuccess(
         version=version,
         origin=origin,
         success=success,
+        weighted=weighted,
         mean_reward=reward / success.judged if success.judged else None,
         mixed=mixed,
     )

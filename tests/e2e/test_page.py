@@ -277,11 +277,9 @@ async def test_the_pages_numbers_are_the_databases(shown: Shown, page: Page) -> 
     ]
     titles = await page.locator(".chart a title").all_text_contents()
     for point in online:
-        share = point.success
-        assert (
-            f"policy {point.version}: {share.rate:.0%} [{share.low:.0%}, {share.high:.0%}] n={share.judged}"
-            in titles
-        )
+        share, judged = point.weighted, point.success.judged
+        rate = f"{share.rate:.0%} [{share.low:.0%}, {share.high:.0%}] n={judged}"
+        assert f"policy {point.version}: {rate}, as played {point.success.successes} of {judged}" in titles
     await page.goto(f"{shown.base}/episodes?outcome=success")
     assert await page.locator("table.rows tbody a.id").all_text_contents() == [row.episode for row in some]
 

@@ -42,6 +42,11 @@ def texts(drawn: str, kind: str) -> list[ElementTree.Element]:
     return [one for one in ElementTree.fromstring(drawn).iter("text") if one.get("class") == kind]
 
 
+def alone(listed: Iterable[tuple[int, int, int]]) -> dict[int, dict[str, tuple[int, int]]]:
+    """Versions that played one family."""
+    return {version: {"store/buy": (won, judged)} for version, won, judged in listed}
+
+
 def each(values: Iterable[float], first: int = 1) -> list[MetricColumn]:
     """A column of its own for every update."""
     return [
@@ -54,13 +59,20 @@ def each(values: Iterable[float], first: int = 1) -> list[MetricColumn]:
 def test_every_verdict_is_in_one_point_and_no_more_points_are_drawn_than_fit(
     told: list[tuple[int, int, int]], most: int
 ) -> None:
-    points = pool_versions(told, most=most)
+    points = pool_versions(alone(told), most=most)
     assert len(points) <= most
     assert sum(point.judged for point in points) == sum(judged for _, _, judged in told)
     assert sum(point.successes for point in points) == sum(won for _, won, _ in told)
     assert all(point.judged for point in points)
     assert [p.first for p in points] == sorted(p.first for p in points)
     assert all(0 <= p.low <= p.rate <= p.high <= 1 for p in points)
+
+
+def test_a_curve_does_not_rise_since_easier_families_are_played() -> None:
+    played = {0: {"easy": (9, 10), "hard": (3, 30)}, 1: {"easy": (27, 30), "hard": (1, 10)}}
+    first, second = pool_versions(played)
+    assert first.rate == pytest.approx(second.rate) == pytest.approx(0.5)
+    assert (first.successes, first.judged, second.successes, second.judged) == (12, 40, 28, 40)
 
 
 @given(st.lists(numbers, max_size=400), st.integers(1, 60))
@@ -90,7 +102,7 @@ def test_any_metric_makes_a_picture_within_its_frame(values: list[float]) -> Non
 
 @given(counts.filter(lambda told: any(judged for _, _, judged in told)))
 def test_every_point_stands_where_its_numbers_are(told: list[tuple[int, int, int]]) -> None:
-    points = pool_versions(told)
+    points = pool_versions(alone(told))
     drawn = ElementTree.fromstring(str(success_chart(points, link="/{version}", label="success")))
     first, last = points[0].first, points[-1].last
     end = -100.0
@@ -128,7 +140,7 @@ def test_a_metrics_line_passes_through_every_value() -> None:
 
 
 def test_a_version_without_verdicts_is_a_gap_in_the_line() -> None:
-    points = pool_versions([(0, 1, 2), (1, 1, 2), (2, 0, 0), (3, 2, 2), (4, 2, 2)])
+    points = pool_versions(alone([(0, 1, 2), (1, 1, 2), (2, 0, 0), (3, 2, 2), (4, 2, 2)]))
     drawn = str(success_chart(points, link="/r/episodes?policy={version}", label="success"))
     assert drawn.count("<polyline") == 2
     assert drawn.count("<circle") == 4
@@ -161,7 +173,7 @@ def test_a_metric_tells_its_values_wherever_somebody_points(values: list[float])
 
 
 def test_a_point_of_several_versions_leads_to_the_episodes_of_all_of_them() -> None:
-    points = pool_versions([(3, 1, 2), (4, 1, 2), (5, 0, 2)], most=2)
+    points = pool_versions(alone([(3, 1, 2), (4, 1, 2), (5, 0, 2)]), most=2)
     drawn = str(success_chart(points, link="/r/episodes?policy={version}", label="success"))
     assert 'href="/r/episodes?policy=3-4"' in drawn
     assert 'href="/r/episodes?policy=5"' in drawn
@@ -198,7 +210,7 @@ def test_labels_have_the_decimals_that_tell_them_apart(ticks: list[float], label
     "drawn",
     [
         str(metric_chart(each([1.0, 0.0, 2.0]), label="a metric")),
-        str(success_chart(pool_versions([(0, 1, 2), (1, 2, 2)]), link="/{version}", label="success")),
+        str(success_chart(pool_versions(alone([(0, 1, 2), (1, 2, 2)])), link="/{version}", label="success")),
         str(lanes(TIMELINE, base="/run", as_of=None)),
     ],
 )
@@ -217,7 +229,14 @@ def test_nothing_that_is_read_shrinks_with_the_picture(drawn: str) -> None:
 def test_what_an_axis_counts_stands_below_everything_that_is_drawn() -> None:
     for drawn, tall in (
         (str(metric_chart(each([1.0, 0.0, 2.0]), label="a metric")), SMALL),
-        (str(success_chart(pool_versions([(0, 1, 2), (1, 2, 2)]), link="/{version}", label="success")), TALL),
+        (
+            str(
+                success_chart(
+                    pool_versions(alone([(0, 1, 2), (1, 2, 2)])), link="/{version}", label="success"
+                )
+            ),
+            TALL,
+        ),
     ):
         (axis,) = texts(drawn, "axis")
         numbers = [float(text.attrib["y"]) for text in texts(drawn, "tick")]

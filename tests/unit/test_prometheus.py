@@ -77,7 +77,7 @@ def test_a_scrape_has_the_numbers_of_the_read_model_and_the_lag_of_consumers(han
         (point for point in summary.success if point.origin == "online" and point.success.judged),
         key=lambda point: point.version,
     )
-    bounds = {"rate": newest.success.rate, "low": newest.success.low, "high": newest.success.high}
+    bounds = {name: getattr(newest.weighted, name) for name in ("rate", "low", "high")}
     assert values(found["hindcast_success_ratio"]) == pytest.approx(bounds)
     assert values(found["hindcast_success_judged_episodes"]) == {"": newest.success.judged}
     assert values(found["hindcast_consumer_lag_events"])["projector"] == 1

@@ -58,17 +58,17 @@ def compare(ask: Ask) -> ComparePage:
 
 def _curve(points: tuple[Point, ...], side: str) -> list[CurvePoint]:
     """One run's points that have a verdict, with the versions of both."""
-    sides = [(point, getattr(point, side)) for point in points]
+    sides = [(point, getattr(point, side), getattr(point, f"{side}_weighted")) for point in points]
     return [
         CurvePoint(
             first=point.version,
             last=point.last_version,
             successes=one.successes,
             judged=one.judged,
-            rate=one.rate,
-            low=one.low,
-            high=one.high,
+            rate=weighted.rate,
+            low=weighted.low,
+            high=weighted.high,
         )
-        for point, one in sides
-        if one is not None and one.judged
+        for point, one, weighted in sides
+        if weighted is not None
     ]

@@ -7,8 +7,10 @@ from app.going_on import works_on
 from app.page.asking import Ask
 from app.page.charts import CurvePoint, pool_metric, pool_versions
 from storage.readmodel.answers import MetricColumn, RunSummary, Throughput
+from storage.readmodel.asking import position_of
 from storage.readmodel.metrics import update_metrics
-from storage.readmodel.queries import run_summary
+from storage.readmodel.queries import run_summary, training_judge
+from storage.readmodel.tallies import families_by_version, tallies
 
 METRICS = {
     "reward_mean": "mean reward of the episodes trained on",
@@ -50,7 +52,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     health: str
     """What holds the run up, in words."""
     curve: list[CurvePoint]
-    """Success of online episodes by policy version."""
+    """Success of online episodes by policy version, families weighted alike."""
     metrics: list[Metric]
 
 
@@ -58,16 +60,13 @@ def overview(ask: Ask) -> Overview:
     """The whole run in one look."""
     summary = run_summary(ask.connection, as_of=ask.position)
     going_on = works_on(ask.run)
-    online = [
-        (point.version, point.success.successes, point.success.judged)
-        for point in summary.success
-        if point.origin == "online"
-    ]
+    judge = training_judge(ask.connection, as_of=ask.position)
+    known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
     return Overview(
         summary=summary,
         going_on=going_on,
         health=health(summary, going_on=going_on),
-        curve=pool_versions(sorted(online)),
+        curve=pool_versions(families_by_version(known, origin="online")),
         metrics=_metrics(ask.connection, ask.position),
     )
 
