@@ -66,7 +66,7 @@ def spine(tmp_path_factory: pytest.TempPathFactory) -> Spine:
     goal = updates(home) + 3
     summary = home.json("start", "--run", "spine", "--until", f"updates={goal}", timeout_s=400)
     assert summary["updates"] == goal, "a finite start ends by itself, and says what the run came to"
-    assert set(summary) == {"run", "updates", "episodes", "events", "wall_s"}
+    assert set(summary) == {"run", "updates", "episodes", "demonstrations", "events", "wall_s"}
     assert summary["events"] > len(before)
     return Spine(home, Left(second, status, workers, found.stdout), goal)
 
