@@ -1,4 +1,5 @@
-"""Settings with another endpoint: who is asked about a run later, or acts instead of its policy, need not be who it names."""
+"""Settings with another endpoint or judge's model: what judges a run later, or acts instead of its policy, need not be what
+the run names."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,12 +13,12 @@ from core.errors import SettingsError
 from core.settings import Settings
 
 SECTION = "endpoint"
-WAIT = "judge.timeout_s"
-"""A model may need longer than rules do."""
+JUDGE = ("judge.timeout_s", "judge.webrl_orm", "judge.webrl_orm_server", "judge.webrl_orm_tokens")
+"""Settings of a judge that reads with a model: where it is, and how long it may take."""
 
 
 def asked_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
-    """The run's settings with values of its `endpoint`, and of `judge.timeout_s`, replaced.
+    """The run's settings with values of its `endpoint`, and of `JUDGE`, replaced.
 
     Raises:
         SettingsError: it is another setting, or no value that it may have.
@@ -27,9 +28,9 @@ def asked_settings(settings: Settings, overrides: Sequence[str]) -> Settings:
     for text in overrides:
         ((key, value),) = from_override(text).values.items()
         section, _, name = key.partition(".")
-        if section != SECTION and key != WAIT:
+        if section != SECTION and key not in JUDGE:
             raise SettingsError(
-                f"--set {key}: a recorded run keeps its settings; only {SECTION}.* and {WAIT} can be given"
+                f"--set {key}: a recorded run keeps its settings; only {SECTION}.* and {', '.join(JUDGE)} can be given"
             )
         values[section][name] = value
     try:

@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 from core.endpoint import ENDPOINT, FUZZY, EndpointSettings
 from core.settings import Settings
 from core.states import ORM
+from core.webrl_verdict_prompt import WEBRL_ORM
 
 
 def endpoint_conflicts(settings: Settings) -> list[str]:
@@ -52,10 +53,10 @@ def endpoint_conflicts(settings: Settings) -> list[str]:
 def _invention_conflicts(settings: Settings) -> list[str]:
     """Goals in words: who can judge them, and who can say that they can be reached."""
     found = []
-    if settings.judge.judges[:1] not in ((ENDPOINT,), (ORM,)):
+    if settings.judge.judges[:1] not in ((ENDPOINT,), (ORM,), (WEBRL_ORM,)):
         found.append(
             f"evolution.generator = 'endpoint' invents tasks in words, which only a judge that reads can judge: judge.judges = "
-            f"{list(settings.judge.judges)} must begin with {ENDPOINT} or {ORM}"
+            f"{list(settings.judge.judges)} must begin with {ENDPOINT}, {ORM} or {WEBRL_ORM}"
         )
     if settings.evolution.feasibility == "rules":
         found.append(

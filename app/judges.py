@@ -1,16 +1,18 @@
 """Judges of a run, also that which the run trains itself and that which asks an endpoint. Loads what is asked for alone."""
 
 from collections.abc import AsyncIterator, Collection
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from actors.judge.base import AnyJudge
 from actors.judge.judges import JUDGES, judge_named
 from actors.judge.shelf import Shelf
+from app.learned_conflicts import require_webrl_orm
 from app.sources import Source
 from app.supervisor import home_folder
 from core.endpoint import ENDPOINT, FUZZY
 from core.settings import Settings
 from core.states import ORM
+from core.webrl_verdict_prompt import WEBRL_ORM
 from storage.blobs import BlobStore
 
 MEMORY = "endpoint"
@@ -36,25 +38,30 @@ def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> S
 async def open_judges(
     names: Collection[str], settings: Settings, blobs: BlobStore
 ) -> AsyncIterator[dict[str, AnyJudge]]:
-    """The judges that are of one version as long as they live: the same in every run, and those asking an endpoint which are
-    named.
+    """The judges that are of one version as long as they live: the same in every run, and of the others those that are named.
 
     Raises:
-        SettingsError: it is named, and the settings name no server or no model.
+        SettingsError: one is named, and the settings name no server or no model for it.
+        ModelFileError: the folder of `judge.webrl_orm` cannot be loaded.
 
     """
     judges = dict(JUDGES)
-    if not {ENDPOINT, FUZZY} & set(names):
-        yield judges
-        return
-    from actors.endpoint.client import Endpoint
-    from actors.judge.endpoint import EndpointJudge
-    from actors.judge.fuzzy import FuzzyJudge
+    async with AsyncExitStack() as opened:
+        if {ENDPOINT, FUZZY} & set(names):
+            from actors.endpoint.client import Endpoint
+            from actors.judge.endpoint import EndpointJudge
+            from actors.judge.fuzzy import FuzzyJudge
 
-    async with Endpoint(
-        settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
-    ) as endpoint:
-        yield judges | {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
+            endpoint = await opened.enter_async_context(
+                Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
+            )
+            judges |= {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
+        if WEBRL_ORM in names:
+            require_webrl_orm(names, settings)
+            from actors.judge.webrl_orm import open_webrl_orm
+
+            judges[WEBRL_ORM] = await opened.enter_async_context(open_webrl_orm(settings, blobs))
+        yield judges
 
 
 @asynccontextmanager
@@ -62,7 +69,7 @@ async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIter
     """A judge by its name, under these settings; `orm` in the newest version that the run has published.
 
     Raises:
-        SettingsError: there is no such judge, or it lacks an endpoint.
+        SettingsError: there is no such judge, or it lacks an endpoint or a model.
         ModelFileError, BlobCorrupt: the model cannot be loaded.
 
     """

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from app.configuration import resolve
 from app.launch import Launch, write_launch
+from app.learned_conflicts import require_webrl_orm
 from app.runs import RunHandle, create_run, list_runs, open_run
 from core.errors import SettingsError
 from core.models.folders import SHIPPED
@@ -43,6 +44,7 @@ def select_run(
             )
         return open_run(name, home=home)
     resolved = resolve(recipe=recipe, file=config, overrides=overrides)
+    require_webrl_orm(resolved.settings.judge.judges, resolved.settings)
     shown = resolved.settings.actors.screenshot_observation != "off"
     if resolved.settings.policy.base != SHIPPED or shown:
         from app.model_check import require_model

@@ -138,9 +138,16 @@ class JudgeSettings(Section):
     timeout_s: Seconds = 30.0
     """One verdict; beyond it the episode is undecided."""
     orm_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
-    """P(YES) from which on the judge `orm` calls an episode a success."""
+    """P(YES) from which on the judges `orm` and `webrl_orm` call an episode a success."""
     orm_prompt_tokens: Count = 1024
     """Length of what the judge `orm` reads; the page is cut to fit, never the question."""
+    webrl_orm: str = ""
+    """Folder of WebRL's published outcome reward model, for the judge `webrl_orm` (docs/planners/orm.md)."""
+    webrl_orm_server: str = ""
+    """Address of a vLLM server that serves it, as `http://10.0.0.5:8000`; of the folder only the tokenizer is read then.
+    Empty: the judge computes it in its own process."""
+    webrl_orm_tokens: Annotated[int, Field(ge=512, le=100_000)] = 16384
+    """Length of what it reads (16384 as released); the page is cut to fit."""
 
 
 class RelabelerSettings(Section):

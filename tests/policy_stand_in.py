@@ -1,11 +1,12 @@
 """A stand-in for a vLLM server on a real socket: the interface that engine and policy server use, and its ways to fail.
 
-It samples nothing: every answer is the same two tokens, labelled with what its weights are called. Where a test needs what
-a model says, the real server is asked (`tests/vllm`).
+It samples nothing: every answer is the same two tokens, or the first of those that a request allows, labelled with what its
+weights are called. Where a test needs what a model says, the real server is asked (`tests/vllm`).
 """
 
 import asyncio
 import json
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -39,6 +40,10 @@ class PolicyStandIn:
         """How often its label was asked for."""
         self.asked: list[list[int]] = []
         """Prompts, in the order in which they came."""
+        self.logprobs: dict[int, float] = {}
+        """Log-probabilities of tokens that a request may allow, among all tokens."""
+        self.processed = True
+        """Whether it reports log-probabilities among the allowed tokens: --logprobs-mode processed_logprobs."""
         self.changed = asyncio.Condition()
         """Whenever something of these did."""
         self._going = asyncio.Event()
@@ -58,7 +63,8 @@ class PolicyStandIn:
             await asyncio.Event().wait()
         if path == "/inference/v1/generate" and found[0] == 200:
             await self._going.wait()
-            return 200, self._drawn(body.get("model", SERVED))
+            allowed = body["sampling_params"].get("allowed_token_ids", [])
+            return 200, self._drawn(body.get("model", SERVED), allowed if self.logprobs else [])
         return (200, self.says[path]) if path in self.says else found
 
     def _change(self, path: str, body: Any) -> tuple[int, Any]:
@@ -99,12 +105,16 @@ class PolicyStandIn:
                 return 404, {}
         return 200, {}
 
-    def _drawn(self, model: str) -> Any:
-        tokens = [7, END]
+    def _drawn(self, model: str, allowed: list[int]) -> Any:
+        tokens, logprob = [7, END], -0.5
+        if allowed:
+            tokens, logprob = allowed[:1], self.logprobs[allowed[0]]
+            if self.processed:
+                logprob -= math.log(sum(math.exp(self.logprobs[token]) for token in allowed))
         choice = {
             "token_ids": tokens,
-            "logprobs": {"content": [{"token_id": token, "logprob": -0.5} for token in tokens]},
-            "finish_reason": "stop",
+            "logprobs": {"content": [{"token_id": token, "logprob": logprob} for token in tokens]},
+            "finish_reason": "length" if allowed else "stop",
             "weight_versions": [{"version": self.label, "start": 0, "end": len(tokens)}],
         }
         return {"model": model, "choices": [choice]}

@@ -8,14 +8,15 @@ from actors.judge.strict import StrictJudge
 from core.endpoint import ENDPOINT, FUZZY
 from core.errors import SettingsError
 from core.states import ORM
+from core.webrl_verdict_prompt import WEBRL_ORM
 
 JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
 """By the name that `judge.judges` and `hindcast rejudge --judge` use: those that are the same in every run."""
 
 
 def judge_names() -> tuple[str, ...]:
-    """Of all judges, also of that which a run trains itself (`actors.judge.orm`) and of those which ask an endpoint."""
-    return tuple(sorted({*JUDGES, ORM, ENDPOINT, FUZZY}))
+    """Names of all judges, those that read with a model or ask an endpoint included."""
+    return tuple(sorted({*JUDGES, ORM, WEBRL_ORM, ENDPOINT, FUZZY}))
 
 
 def judge_named(name: str, judges: Mapping[str, AnyJudge] = JUDGES) -> AnyJudge:

@@ -29,6 +29,8 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent was told; from the page where the task leaves it open."""
     answers: tuple[str, ...]
     """Of all steps, oldest first."""
+    ended_itself: bool = True
+    """Whether its last answer, or its page, ended it; else its limit or an early stop did."""
     page: Page | None
     """What the agent saw last; None: it was let go of, or never kept."""
 
@@ -48,6 +50,7 @@ async def read_story(log: EventLog, blobs: BlobStore, ended: EpisodeEnded, *, be
     return Story(
         instruction=begun.fact.instruction,
         answers=await _answers(log, ended.episode, after=begun.position, before=before),
+        ended_itself=ended.reason in ("exit", "done"),
         page=await asyncio.to_thread(read_page, blobs, ended.final_observation),
     )
 

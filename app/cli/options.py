@@ -33,7 +33,9 @@ OfTaskState = Annotated[TaskState | None, typer.Option("--state", help="Only tas
 EndpointValues = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="endpoint.KEY=VALUE", help="Another endpoint, or judge.timeout_s; repeatable."
+        "--set",
+        metavar="endpoint.KEY=VALUE",
+        help="Another endpoint, judge.timeout_s or judge.webrl_orm; repeatable.",
     ),
 ]
 EpisodeState = Literal["requested", "started", "ended", "abandoned", "cancelled"]

@@ -10,6 +10,7 @@ import typer
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
+from app.learned_conflicts import require_webrl_orm
 from app.runs import open_run
 from app.selection import select_run
 from app.start import Summary, run_system
@@ -71,6 +72,7 @@ def start(
     require_actors(handle.settings, actors)
     require_reachable(goals, handle.settings)
     require_policy_servers(handle.settings)
+    require_webrl_orm(handle.settings.judge.judges, handle.settings)
     require_task_secrets(handle.settings)
     require_accounts(handle.settings)
     require_one_resetter(handle.settings, actors)

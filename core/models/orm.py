@@ -27,11 +27,13 @@ def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -
 class OutcomeModel:
     """An outcome reward model to ask. Raises ModelFileError when its folder or its weights cannot be loaded."""
 
-    def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
-        """`folder`: of the policy that has its architecture; `weights`: a published version of the model."""
+    def __init__(self, folder: Path, weights: Path | None, *, threads: int) -> None:
+        """`folder`: of the policy that has its architecture; `weights`: a published version of the model, None: the folder's
+        own."""
         torch.set_num_threads(threads)
         policy = load_policy(folder)
-        load_weights(policy.model, weights)
+        if weights is not None:
+            load_weights(policy.model, weights)
         self._model = policy.model
         self.tokenizer: Any = policy.tokenizer
         """What its prompts are to be written with."""

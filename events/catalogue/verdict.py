@@ -31,7 +31,8 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
     truncated: bool
     """Whether part of the page, or an early answer, was left out to fit."""
     model_version: int | None
-    """Published version that answered; None: none was published yet."""
+    """Published version that answered; 0: a model that the run does not train, which the judge's version names; None: none
+    was published yet."""
     probability: float | None
     """P(YES) over {YES, NO}; None without a model."""
 
@@ -45,7 +46,7 @@ class EpisodeJudged(Fact, frozen=True, kw_only=True):
     judge: JudgeIdentity
     judgment: Judgment
     reading: Reading | None = None
-    """None: the judge is no language model of the run's own, or had nothing to read."""
+    """None: the judge computes no language model, or had nothing to read."""
     consulted: Consulted | None = None
     """None: the judge asks nobody, or had nothing to ask."""
 

@@ -20,6 +20,7 @@ HOSTILE = Page(
 
 READERS_OF_PAGES = {
     "core/verdict_prompt.py": "judge orm, and the curriculum's values by it",
+    "core/webrl_verdict_prompt.py": "judge webrl_orm",
     "core/achievements.py": "relabeler learned",
     "actors/judge/endpoint.py": "judge endpoint, relabeler endpoint, the curriculum's generator and feasibility filter",
     "actors/reading.py": "policies, the critic, and prompts written anew for a relabel",
@@ -38,10 +39,11 @@ NOT_FOR_PROMPTS = {
 
 def renderers_of_readers() -> dict[str, str]:
     from actors.judge import endpoint
-    from core import achievements, verdict_prompt
+    from core import achievements, verdict_prompt, webrl_verdict_prompt
 
     return {
         "core/verdict_prompt.py": verdict_prompt.RENDERER,
+        "core/webrl_verdict_prompt.py": webrl_verdict_prompt.RENDERER,
         "core/achievements.py": achievements.RENDERER,
         "actors/judge/endpoint.py": endpoint.RENDERER,
         "actors/reading.py": Settings().actors.renderer,
@@ -64,4 +66,7 @@ def test_no_reader_sees_a_line_or_an_element_that_a_page_forged() -> None:
         shown = RENDERERS[renderer](HOSTILE)
         assert "[7]" not in shown, reader
         assert not any(line.startswith(("Round", "button Pay")) for line in shown.splitlines()), reader
-        assert len(shown.splitlines()) == 1 + len(HOSTILE.nodes), reader
+        around = (
+            5 if renderer.startswith("webrl/") else 1
+        )  # <html>, <title>, <body>, and what closes them; else the title
+        assert len(shown.splitlines()) == around + len(HOSTILE.nodes), reader

@@ -1,0 +1,79 @@
+"""The probability of one token among two, from a vLLM server.
+
+One request draws one token, of these two alone. The server must be started with `--logprobs-mode processed_logprobs`, as for
+a policy (docs/vllm.md): then the log-probability that comes with the token is that among the two. The first request asks for
+a single allowed token, whose log-probability is 0 only in that mode.
+"""
+
+from collections.abc import Mapping, Sequence
+from math import exp
+
+from actors.engines.base import Generation
+from actors.engines.vllm.server import VllmServer
+from actors.engines.vllm.weights import Span
+from actors.engines.vllm.wire import read_answer, request_body
+from core.errors import EngineFailed
+from core.sampling import Sampling
+
+ONE_TOKEN = Sampling(temperature=1.0, max_tokens=1, seed=0)
+EXACT = 1e-6
+"""Difference of a log-probability from 0 that is rounding."""
+
+
+class _OwnWeights:
+    """Weights that the server was started with; nobody gives it others."""
+
+    run = ""
+
+    def named(self, version: int) -> Mapping[str, str]:
+        return {}
+
+    def versions(self, spans: Sequence[Span], tokens: int, *, model: str, asked: int) -> list[int]:
+        return [asked] * tokens
+
+    async def shown_by(self, server: VllmServer, *, timeout_s: float) -> int | None:
+        return 0
+
+
+class ServedChoice:
+    """Asks one server about two tokens. The server is opened and closed by the caller."""
+
+    def __init__(self, server: VllmServer, *, timeout_s: float) -> None:
+        self._server = server
+        self._timeout_s = timeout_s
+        self._checked = False
+
+    async def probability(self, prompt_ids: Sequence[int], *, token: int, other: int) -> float:
+        """P(token) among the two after a prompt, in [0, 1].
+
+        Raises:
+            ServerTroubled, Unusable: the server gives no answer, or one that cannot be used.
+            EngineFailed: it does not take the request, or reports other log-probabilities.
+
+        """
+        if not self._checked:
+            await self._check_mode(prompt_ids, token)
+        drawn = await self._draw(prompt_ids, [token, other])
+        likely = min(1.0, exp(drawn.logprobs[0]))
+        return likely if drawn.token_ids[0] == token else 1.0 - likely
+
+    async def _check_mode(self, prompt_ids: Sequence[int], token: int) -> None:
+        (logprob,) = (await self._draw(prompt_ids, [token])).logprobs
+        if abs(logprob) > EXACT:
+            raise EngineFailed(
+                f"{self._server.address} gives the only token that it may draw a log-probability of {logprob:.3f}, not 0. Start "
+                "it with --logprobs-mode processed_logprobs (docs/vllm.md)."
+            )
+        self._checked = True
+
+    async def _draw(self, prompt_ids: Sequence[int], allowed: list[int]) -> Generation:
+        weights = _OwnWeights()
+        body = request_body(prompt_ids, ONE_TOKEN, stops=(), named={}, allowed=allowed)
+        content = await self._server.generate(body, timeout_s=self._timeout_s)
+        drawn = read_answer(content, weights=weights, asked=0, stops=())
+        if len(drawn.token_ids) != 1 or drawn.token_ids[0] not in allowed:
+            raise EngineFailed(
+                f"{self._server.address} drew {drawn.token_ids} where only {allowed} were allowed: it serves another model, or "
+                "does not know allowed_token_ids"
+            )
+        return drawn
