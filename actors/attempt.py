@@ -18,7 +18,7 @@ from actors.engines.base import PolicyEngine
 from actors.environments.base import EpisodeWorld
 from actors.environments.demonstrator import Demonstrate
 from actors.environments.site import Venue
-from actors.episode import Episode
+from actors.episode import DEMONSTRATION, Episode
 from actors.reading import sight
 from actors.recording import Abandoned, Ended, EpisodeRecord
 from actors.scaffold.scaffold import scaffold_of
@@ -52,7 +52,6 @@ REASONS: dict[type[Exception], str] = {
     DiskFull: "disk_full",
 }
 """Why an episode was abandoned, by what was raised; everything else is `error`."""
-DEMONSTRATION = "demonstration"
 
 logger = structlog.get_logger(__name__)
 

@@ -18,6 +18,7 @@ from actors.spans import acted, browser_action
 from core.action import Action, ParseFailure
 from core.answer_form import parse_form
 from core.arrays import pack_floats, pack_ids
+from core.early_stop import Given, stop_reason
 from core.errors import EngineFailed
 from core.injection import suspicions
 from core.observation import Observation, Page
@@ -27,6 +28,7 @@ from events.catalogue import EpisodeRequested, StepTaken
 from events.catalogue.episode import EndReason, Screenshot, StepResult
 from events.envelope import BlobRef
 
+DEMONSTRATION = "demonstration"
 MAX_SUSPECTED = 8
 """Injection attempts recorded of one episode; a page that is full of them fills no log."""
 
@@ -55,6 +57,7 @@ class Episode:
         self._screenshots = screenshots
         self._answers: list[str] = []
         self._actions: list[Action] = []
+        self._given: list[Given] = []
         self._pages: list[Page] = []
         """The latest of those that were answered, as many as prompts show."""
         self._versions: list[int] = []
@@ -129,9 +132,21 @@ class Episode:
             observation, observe_ms = outcome.observation, outcome.observe_ms
             if outcome.done:
                 return "done", observation
-            if self._settings.ends_unparsable and isinstance(action, ParseFailure):
-                return "unparsable", observation
+            if (reason := self._stop_reason()) is not None:
+                return reason, observation
         return "max_steps", observation
+
+    def _stop_reason(self) -> EndReason | None:
+        """Why the episode ends early; None: it goes on, as demonstrations always do."""
+        if self._request.origin == DEMONSTRATION:
+            return None
+        settings = self._settings
+        return stop_reason(
+            self._given,
+            unparsable=settings.ends_unparsable,
+            repeated=settings.ends_repeated,
+            compared=settings.repeated_by,
+        )
 
     async def _watch(self, index: int, page: Page) -> None:
         """Record what the page says to the agent, each once and at most `MAX_SUSPECTED` in an episode."""
@@ -214,5 +229,6 @@ class Episode:
         self._answers.append(answer.text)
         self._pages.append(observation.page)
         del self._pages[: max(0, len(self._pages) - self._settings.history_pages)]
+        self._given.append(Given(answer.text, fact.action))
         if isinstance(action, Action):
             self._actions.append(action)

@@ -52,8 +52,16 @@ class ActorSettings(ScreenshotSettings):
     demonstration_reasoning: bool = False
     """Whether demonstrations think: short sentences on what the page shows and the task names (`thinking`); else their
     thought is empty."""
-    ends_unparsable: bool = False
-    """Whether an answer that is no action ends its episode (ARPO as released); else the next round follows."""
+    ends_unparsable: Annotated[int, Field(ge=0)] = 0
+    """Answers in a row that are no action and end an episode of the policy: 1 in the released ARPO, 5 in the released WebRL, 3
+    in WebArena; 0: the next round follows each."""
+    ends_repeated: Annotated[int, Field(ge=0)] = 0
+    """Equal steps in a row that end an episode of the policy: 5 in the released WebRL, 3 in WebArena; 0: none do."""
+    repeated_by: Literal["answer", "action"] = "answer"
+    """What makes steps equal there: the whole answer (released WebRL), or the action (WebArena: kind and element; typing into
+    one element counts over the whole episode)."""
+    scroll_share: Annotated[float, Field(gt=0, le=1)] = 0.8
+    """Part of the window's height that one scroll moves: 0.6667 in the released WebRL, 1 in WebArena."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature of training episodes."""
     max_prompt_tokens: Count = 1024

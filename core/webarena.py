@@ -6,6 +6,8 @@ from pydantic import Field
 
 from core.section import Count, Seconds, Section
 
+WindowSide = Annotated[int, Field(ge=200, le=4000)]
+
 
 class WebArenaSettings(Section):
     """Where WebArena's tasks and sites are."""
@@ -20,6 +22,8 @@ class WebArenaSettings(Section):
     webarena_accounts: dict[str, tuple[str, ...]] = Field(default={})
     """The two environment variables that hold user and password, by site and for shopping_site_admin, whom helper
     functions ask as; `[]`: nobody logs in there."""
+    webarena_window: tuple[WindowSide, WindowSide] = (1280, 1024)
+    """Width and height of the window in pixels; 1280 and 720 as released."""
     webarena_steps: Count = 30
     """Steps of an episode, at most."""
     webarena_concurrency: Annotated[int, Field(ge=0)] = 0

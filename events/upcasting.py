@@ -210,6 +210,12 @@ def _ended_unseen(raw: Raw) -> Raw:
     return raw | {"screenshot": None}
 
 
+@step("episode.ended", since=3)
+def _never_repeated(raw: Raw) -> Raw:
+    """Version 4 knows one more reason, `repeated`; nothing else changed."""
+    return raw
+
+
 @step("step.taken", since=4)
 def _read_without_pictures(raw: Raw) -> Raw:
     """Version 5 names the pictures that the policy read; before it there were none."""

@@ -97,7 +97,11 @@ class PageSite:
         return "Do as the test says."
 
     async def probe(self, page: Any, task: Task) -> dict[str, Any]:
-        return {"title": await page.title(), "seen": await page.evaluate("() => window.seen || []")}
+        return {
+            "title": await page.title(),
+            "seen": await page.evaluate("() => window.seen || []"),
+            "scrolled": await page.evaluate("() => document.scrollingElement.scrollTop"),
+        }
 
     async def leave(self, task: Task) -> None:
         self.left += 1

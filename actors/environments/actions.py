@@ -19,8 +19,6 @@ from events.catalogue.episode import StepResult
 
 WAIT_S = 1.0
 """Length of the action `Wait`."""
-SCROLL_SHARE = 0.8
-"""Part of the window's height that one scroll moves."""
 SCROLL_HEARD_S = 5.0
 """How long a page may take to hear of a scroll: a frame, unless the machine is busy or the tab is not drawn."""
 
@@ -152,7 +150,7 @@ async def _press(window: Window, action: Action) -> None:
 
 def _scroll(direction: int) -> "Executor":
     async def scroll(window: Window, action: Action) -> None:
-        asked = {"share": direction * SCROLL_SHARE, "heard_s": SCROLL_HEARD_S}
+        asked = {"share": direction * window.scroll_share, "heard_s": SCROLL_HEARD_S}
         if not await window.tab.page.evaluate(SCROLL_JS, asked):
             raise Refused(
                 "not_actionable", f"the page does not scroll further {'down' if direction > 0 else 'up'}"

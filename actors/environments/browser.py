@@ -141,6 +141,7 @@ class BrowserHost:
                     traits=traits,
                     proxy=FilteringProxy(origins, private=self._private, resolver=self._resolver),
                     latency_s=self._settings.page_latency_ms / 1000,
+                    scroll_share=self._settings.scroll_share,
                 )
         except TimeoutError as error:
             self._forget(chromium)

@@ -60,13 +60,16 @@ class Window:
         origins: tuple[str, ...],
         proxy: FilteringProxy,
         reusable: bool,
-        latency_s: float = 0.0,
+        latency_s: float,
+        scroll_share: float,
     ) -> None:
         self.chromium = chromium
         self.context = context
         self.origins = origins
         self.proxy = proxy
         """What stands between the context and the network."""
+        self.scroll_share = scroll_share
+        """Part of its height that one scroll moves."""
         self.reusable = reusable
         """Whether it may be wiped and serve another episode of its site."""
         self.key = ""
@@ -266,7 +269,8 @@ async def open_window(
     origins: tuple[str, ...],
     traits: SiteTraits,
     proxy: FilteringProxy,
-    latency_s: float = 0.0,
+    latency_s: float,
+    scroll_share: float,
 ) -> Window:
     """A fresh context with one empty tab, whose pages come `latency_s` late and through `proxy`, which is not started.
 
@@ -274,7 +278,13 @@ async def open_window(
     """
     context = await chromium.new_context(origins=origins, viewport=traits.viewport, proxy=proxy)
     window = Window(
-        chromium, context, origins=origins, proxy=proxy, reusable=traits.reusable, latency_s=latency_s
+        chromium,
+        context,
+        origins=origins,
+        proxy=proxy,
+        reusable=traits.reusable,
+        latency_s=latency_s,
+        scroll_share=scroll_share,
     )
     await window.guard(script("boundary.js") + page_script(traits.ended))
     if traits.init_script:

@@ -114,10 +114,10 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     """Those that the policy read, in their order in `prompt_ids`; empty: it read text alone."""
 
 
-EndReason = Literal["exit", "done", "max_steps", "unparsable"]
+EndReason = Literal["exit", "done", "max_steps", "unparsable", "repeated"]
 
 
-@fact("episode.ended", family="episode_end", version=3)
+@fact("episode.ended", family="episode_end", version=4)
 class EpisodeEnded(Fact, frozen=True, kw_only=True):
     """The episode reached its natural end. Terminal; created if absent."""
 
@@ -125,8 +125,8 @@ class EpisodeEnded(Fact, frozen=True, kw_only=True):
     task_id: str
     actor: str
     reason: EndReason
-    """`done`: the page itself ended it; `max_steps`: truncated; `unparsable`: an answer was no action, and the settings end an
-    episode there."""
+    """`done`: the page itself ended it; `max_steps`: truncated; `unparsable`: as many answers in a row were no action as
+    `actors.ends_unparsable` says; `repeated`: as many steps were equal as `actors.ends_repeated` says."""
     steps: int
     evidence: Evidence
     final_observation: BlobRef | None

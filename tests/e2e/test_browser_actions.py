@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from io import BytesIO
 
+import msgspec
 import pytest
 import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
@@ -146,6 +147,20 @@ async def test_scrolling_moves_the_page_until_its_end(host: BrowserHost, site: P
         assert not visit.shows("Top of the page")
         assert (await visit.do("Scroll Down")).result == "not_actionable"
         assert (await visit.do("Scroll Up")).result == "ok"
+
+
+async def test_a_scroll_moves_the_share_of_the_window_that_the_settings_say(site: PageSite) -> None:
+    """Two thirds of 720 pixels are 480, as in the released WebRL; WebArena moves a whole window."""
+    site.traits = msgspec.structs.replace(site.traits, viewport=(1280, 720))
+    for share, moved in ((0.6667, 480), (1.0, 720), (0.8, 576)):
+        async with (
+            BrowserHost(PATIENT.model_copy(update={"scroll_share": share})) as host,
+            visiting(host, site, "long.html") as visit,
+        ):
+            await visit.do("Scroll Down")
+            assert (await visit.world.finish(None)).probes["scrolled"] == moved
+            await visit.do("Scroll Up")
+            assert (await visit.world.finish(None)).probes["scrolled"] == 0
 
 
 async def test_scrolling_moves_a_box_when_the_page_itself_does_not_scroll(

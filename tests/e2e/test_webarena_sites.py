@@ -5,12 +5,14 @@ import json
 import os
 import sys
 from collections.abc import AsyncIterator
+from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
 from browser_site import PATIENT
+from PIL import Image
 from webarena_sites import PASSWORD, USER, WebArenaSites
 from webarena_tasks import ACCOUNTS, SMALL, raw_task, settings_for
 
@@ -310,3 +312,18 @@ async def test_an_evaluation_plays_each_task_once_and_prints_success_per_site(
     by_site = report["by_task"]
     assert {site: by_site[site]["episodes"] for site in by_site} == {"gitlab": 1, "multi": 1}
     assert sites.log_ins == {"gitlab": 1, "reddit": 1}
+
+
+@pytest.mark.parametrize(("window", "height"), [((1280, 720), 360), ((1280, 1024), 512)])
+async def test_the_window_has_the_size_that_the_settings_say(
+    host: BrowserHost, sites: WebArenaSites, window: tuple[int, int], height: int
+) -> None:
+    """WebArena and WebRL were evaluated with 1280 x 720; a picture of it is half as wide here."""
+    given = settings(sites, webarena_window=window)
+    world = await host.open_world(WebArenaSite(given))
+    try:
+        await world.reset(task_number(given, 0))
+        picture = await world.picture()
+        assert Image.open(BytesIO(picture.image)).size == (640, height)
+    finally:
+        await world.close()

@@ -323,13 +323,38 @@ def test_the_latest_pages_stand_in_the_prompt_where_the_settings_say_so() -> Non
 
 def test_an_unparsable_answer_ends_the_episode_where_the_settings_say_so() -> None:
     async def main() -> None:
-        bench = Bench(CLICK, "I am lost", EXIT, ends_unparsable=True)
+        bench = Bench(CLICK, "I am lost", EXIT, ends_unparsable=1)
         await bench.tell(requested())
         await bench.act()
         steps = await bench.facts(StepTaken)
         assert [step.result for step in steps] == ["ok", "parse_failure"]
         (ended,) = await bench.facts(EpisodeEnded)
         assert (ended.reason, ended.steps) == ("unparsable", 2)
+
+    run_virtually(main())
+
+
+BARE = 'do(action="Click", element="1")'
+
+
+@pytest.mark.parametrize(
+    ("settings", "answers", "reason"),
+    [
+        ({"ends_unparsable": 2}, ["I am lost", "Where am I?"], "unparsable"),
+        ({"ends_repeated": 2}, [CLICK, CLICK], "repeated"),
+        ({"ends_repeated": 2, "repeated_by": "action"}, [CLICK, BARE], "repeated"),
+        ({"ends_repeated": 2, "ends_unparsable": 2}, [CLICK, BARE, EXIT], "exit"),
+    ],
+)
+def test_an_episode_that_makes_no_progress_ends_early_with_its_reason_in_the_log(
+    settings: dict[str, Any], answers: list[str], reason: str
+) -> None:
+    async def main() -> None:
+        bench = Bench(*answers, CLICK, EXIT, **settings)
+        await bench.tell(requested())
+        await bench.act()
+        (ended,) = await bench.facts(EpisodeEnded)
+        assert (ended.reason, ended.steps) == (reason, len(answers))
 
     run_virtually(main())
 

@@ -43,7 +43,11 @@ class WebArenaSite:
 
         `places`: where episodes on a site are counted; None: the folder that all actors of this machine share.
         """
-        self.traits = SiteTraits(patience_s=settings.webarena_patience_s + MARGIN_S, probes_active=True)
+        self.traits = SiteTraits(
+            patience_s=settings.webarena_patience_s + MARGIN_S,
+            probes_active=True,
+            viewport=settings.webarena_window,
+        )
         self._settings = settings
         self._addresses = checked_addresses(settings.webarena_sites)
         self._log_ins = LogIns(self._addresses, settings.webarena_accounts)
