@@ -162,8 +162,10 @@ def _webrl(positional: list[str], named: dict[str, str]) -> Action:
         raise Unreadable('do(…) lacks its action, such as action="Click"')
     asked = named["action"].strip()
     argument = named.get("argument", named.get("message"))
-    if asked.lower().startswith("press "):  # WebRL's prompt names the key here: do(action="Press Enter")
+    # WebRL's prompt names the key here, and its parser reads no element: do(action="Press Enter")
+    if asked.lower().startswith("press "):
         asked, argument = "Press", asked[len("press ") :]
+        named = {**named, "element": ""}
     name = _NAMES.get(_fold(asked))
     if name is None:
         raise Unreadable(f"unknown action {shown(asked)}; known are {', '.join(ACTIONS)}")

@@ -83,6 +83,8 @@ READ_AS_RELEASED = {
     'do(action="Click", action="Hover", element="7")': Action(name="Hover", element=7),
     'do(action="Click", element="7", colour="red")': Action(name="Click", element=7),
     'do("the link", action="Click", element="7")': Action(name="Click", element=7),
+    'do(action="Press Enter", element="7")': Action(name="Press", argument="Enter"),
+    'do(action="Press Enter", element="the field")': Action(name="Press", argument="Enter"),
     'exit(message="4", why="seen")': Action(name="exit", argument="4"),
     'exit(message="""a "quoted"\n# line""")': Action(name="exit", argument='a "quoted"\n# line'),
     "exit(message=" + "'" * 3 + "it's" + "'" * 3 + ")": Action(name="exit", argument="it's"),
