@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from actors.judge.rules import RULES
 from core.action import Action
 from core.arrays import pack_floats, pack_ids, pack_positions
 from core.evidence import Evidence, Judgment
@@ -74,7 +75,6 @@ from events.memory import MemoryLog
 from events.publisher import Publisher
 from events.reader import read
 
-RULES = JudgeIdentity(name="rules", version="1")
 OTHER_JUDGE = JudgeIdentity(name="second", version="2", prompt_digest=digest_hex(b"prompt"))
 ASKED = Consulted(
     model="maker",

@@ -29,7 +29,7 @@ EVALUATORS: dict[str, Evaluate] = {
 }
 """By environment."""
 
-RULES = JudgeIdentity(name="rules", version="1")
+RULES = JudgeIdentity(name="rules", version="2")
 """The version is raised whenever an evaluator may come to another verdict on the same evidence."""
 
 

@@ -21,7 +21,7 @@ from core.evidence import Evidence, Judgment
 from core.task import Task
 from events.catalogue.verdict import JudgeIdentity
 
-STRICT = JudgeIdentity(name="strict", version="1")
+STRICT = JudgeIdentity(name="strict", version="2")
 """The version is raised whenever it may come to another verdict on the same evidence."""
 
 FULL_REWARD = 1.0

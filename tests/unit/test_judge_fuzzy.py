@@ -134,7 +134,7 @@ async def test_it_is_named_after_rules_prompt_and_model_and_opened_by_name(tmp_p
         async with open_judges(("fuzzy",), settings_for(server), BlobStore(tmp_path)) as judges:
             identity = judges["fuzzy"].identity
     assert (identity.name, identity.prompt_digest) == ("fuzzy", PROMPT.digest)
-    assert identity.version.startswith("1-1-judge-one-")
+    assert identity.version.startswith(f"{RULES.identity.version}-1-judge-one-")
 
 
 def test_it_needs_an_endpoint(tmp_path: Path) -> None:

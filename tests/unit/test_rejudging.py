@@ -97,7 +97,7 @@ async def test_a_judge_that_contradicts_its_own_verdicts_is_told() -> None:
     report, _ = await judged_again(Saying(RULES, find_price="success"))
     assert {one.episode for one in report.contradictions} == {flip.episode for flip in report.flips}
     assert len(report.contradictions) > 0
-    newer = JudgeIdentity(name="rules", version="2")
+    newer = JudgeIdentity(name="rules", version=f"{RULES.version}-next")
     assert (await judged_again(Saying(newer, find_price="success")))[0].contradictions == ()
 
 
@@ -166,7 +166,7 @@ async def test_saved_verdicts_stand_beside_the_old_ones_once_and_are_shown(
     assert {envelope.correlation for _, envelope in said.values()} == set(said)
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
     shown = CliRunner().invoke(cli, ["episode", "show", sorted(said)[0]])
-    assert "verdict by rules 1: " in shown.output
+    assert f"verdict by rules {RULES.version}: " in shown.output
     assert "verdict by other 1: " in shown.output
 
 

@@ -54,6 +54,13 @@ def seen(text: str | None, **more: Any) -> tuple[Look, ...]:
         (False, {"must_include": ["5"]}, "It has 5, I think", "It has 15"),
         (False, {"must_include": ["39.64"]}, "It costs $139.64.", "It costs $40"),
         (False, {"must_include": ["5", "6"]}, "15 and 16", "15 and 17"),
+        # Lite also counts the parts of a word between slashes
+        (True, {"must_include": ["Rachel"]}, "T. Gannon/Rachel/Anna", "T. Gannon/Rachelle"),
+        (True, {"must_include": ["n/a"]}, "the phone is n/a", "the phone is n / a"),
+        (True, {"must_include": ["65 |OR| 3"]}, "2/3", "2/33"),
+        # WebArena knows alternatives on pages only: in an answer the reference is the whole text
+        (False, {"must_include": ["65 |OR| 3"]}, "65 |or| 3", "65"),
+        (False, {"must_include": ["65 |OR| 3"]}, "it is 65 |OR| 3", "1365 apples"),
         (True, {"fuzzy_match": "N/A", "string_note": "there is none"}, "N/A", ""),
     ],
 )
@@ -117,6 +124,23 @@ def test_who_gave_no_answer_has_failed(tmp_path: Path) -> None:
             "http://forum.test:9999/f/b?s=z",
         ),
         (False, "__REDDIT__/f/a", "EXACT", "http://forum.test:9999/f/a/", "http://forum.test:9999/f/a/b"),
+        # only a slash at the end of the whole address is dropped
+        (
+            False,
+            "__REDDIT__/f/a/?s=x",
+            None,
+            "http://forum.test:9999/f/a/?s=x",
+            "http://forum.test:9999/f/a?s=x",
+        ),
+        (False, "__REDDIT__/f/a/", None, "http://forum.test:9999/f/a/b?s=x", "http://forum.test:9999/f/b"),
+        # the parameters of a path's last segment are no part of it
+        (
+            False,
+            "__REDDIT__/f/a;v=1?s=x",
+            None,
+            "http://forum.test:9999/f/a;v=2?s=x",
+            "http://forum.test:9999/f/b;v=1?s=x",
+        ),
     ],
 )
 def test_where_an_episode_ended_is_compared_as_its_release_does(

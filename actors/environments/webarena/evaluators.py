@@ -5,12 +5,11 @@ the answers, and without them such a check is open. One check that fails decides
 leaves the episode undecided.
 """
 
-import html
 from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from actors.environments.webarena.matching import at_address, cleaned, equals, includes_any
+from actors.environments.webarena.matching import at_address, cleaned, equals, includes_any, shown
 from actors.environments.webarena.probes import Look, looks_of
 from actors.environments.webarena.questions import Question
 from actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
@@ -75,9 +74,7 @@ def _answered(wanted: Evaluation, intent: str, answer: str, answers: Answers) ->
         if one.approach == "fuzzy_match" and one.whole and one.references == (NOT_APPLICABLE,):
             yield _impossible(wanted, intent, text, answers)
         else:
-            yield from _compared(
-                one, text, wanted, intent, answers, where="the answer", alone=len(one.references) == 1
-            )
+            yield from _compared(one, text, wanted, intent, answers, where="the answer", on_page=False)
 
 
 def _impossible(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> Finding:
@@ -101,7 +98,7 @@ def _compared(
     answers: Answers,
     *,
     where: str,
-    alone: bool,
+    on_page: bool,
 ) -> Iterator[Finding]:
     if one.approach == "fuzzy_match":
         # Lite asks about all references at once, WebArena about one at a time
@@ -112,11 +109,13 @@ def _compared(
             else:
                 yield _asked(Question(kind="same", task=intent, reference=reference, answer=text), answers)
         return
+    alone = not on_page and len(one.references) == 1
     for reference in one.references:
         if one.approach == "exact_match":
             passed, verb = equals(reference, text, wanted.rules), "is"
         else:
-            passed, verb = includes_any(reference, text, wanted.rules, alone=alone), "includes"
+            passed = includes_any(reference, text, wanted.rules, alone=alone, on_page=on_page)
+            verb = "includes"
         if passed:
             yield Finding(passed=True, words=f"{where} {verb} {_quoted(reference)}")
         else:
@@ -154,9 +153,9 @@ def _shown(wanted: Evaluation, intent: str, looks: Sequence[Look], answers: Answ
         if look.found is None:
             yield Finding(passed=None, words=f"nothing is known of {_quoted(target.url)}: {look.problem}")
             continue
-        text = look.found if wanted.rules == "lite" else html.unescape(look.found)
+        text = shown(look.found, wanted.rules)
         where = f"what {look.url} shows"
-        for one in _compared(target.required, text, wanted, intent, answers, where=where, alone=False):
+        for one in _compared(target.required, text, wanted, intent, answers, where=where, on_page=True):
             if look.cut and one.passed is False:
                 yield Finding(
                     passed=None, words=f"{where} was cut at {len(look.found)} characters: {one.words}"

@@ -4,10 +4,11 @@ WebArena's released evaluators and those that WebArena-Lite comes with (VisualAg
 where. Both are checked against `evaluation_harness/evaluators.py` of either release.
 """
 
+import html
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Literal
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlparse
 
 from actors.environments.webarena.tokens import is_word, words
 
@@ -30,6 +31,11 @@ def cleaned(text: str, rules: Rules) -> str:
     return text.lower()
 
 
+def shown(text: str, rules: Rules) -> str:
+    """What a page's text is compared as; WebArena decodes HTML entities, also in what a locator gave."""
+    return text if rules == "lite" else html.unescape(text)
+
+
 def equals(reference: str, found: str, rules: Rules) -> bool:
     """`exact_match`."""
     return cleaned(reference, rules) == cleaned(found, rules)
@@ -38,18 +44,26 @@ def equals(reference: str, found: str, rules: Rules) -> bool:
 def includes(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
     """`must_include`: a part of the text, or one of its words where that could be found by chance.
 
-    Lite asks for a word wherever the reference is a single one; WebArena only where it is a single character and, as
-    `alone` says, the only reference for an answer.
+    Lite asks for a word wherever the reference is a single one, and counts the parts of a word between slashes, too.
+    WebArena asks only where the reference is a single character and, as `alone` says, the only one for an answer.
     """
     wanted, text = cleaned(reference, rules), cleaned(found, rules)
-    by_word = alone and len(wanted) == 1 if rules == "webarena" else True
     # a word is a part of its text; most texts need not be split
-    return wanted in text and (not (by_word and is_word(wanted)) or wanted in words(text))
+    if wanted not in text:
+        return False
+    by_word = alone and len(wanted) == 1 if rules == "webarena" else True
+    if not by_word or not is_word(wanted):
+        return True
+    return any(wanted == word or (rules == "lite" and wanted in word.split("/")) for word in words(text))
 
 
-def includes_any(reference: str, found: str, rules: Rules, *, alone: bool) -> bool:
-    """`must_include` with ` |OR| ` between alternatives."""
-    return any(includes(one, found, rules, alone=alone) for one in reference.split(ALTERNATIVE))
+def includes_any(reference: str, found: str, rules: Rules, *, alone: bool, on_page: bool) -> bool:
+    """`must_include` with ` |OR| ` between alternatives: of a page, and in Lite of an answer, too.
+
+    WebArena compares an answer with the reference as it stands, ` |OR| ` included.
+    """
+    alternatives = reference.split(ALTERNATIVE) if on_page or rules == "lite" else [reference]
+    return any(includes(one, found, rules, alone=alone) for one in alternatives)
 
 
 def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
@@ -57,7 +71,8 @@ def at_address(reference: str, address: str, note: str, rules: Rules) -> bool:
 
     `note` is the task's `url_note`: `EXACT`, `GOLD in PRED`, or empty for what each release takes then: WebArena the
     latter, Lite the former. `GOLD in PRED` is a part of the address in Lite; in WebArena host and path must be a part of
-    host and path, and each parameter of the query must have one of the references' values.
+    host and path, and each parameter of the query must have one of the references' values. A slash that ends the path
+    before a query is part of the path there.
     """
     references = reference.split(ALTERNATIVE)
     note = note or ("GOLD in PRED" if rules == "webarena" else "EXACT")
@@ -86,5 +101,5 @@ def _within(references: Sequence[str], address: str) -> bool:
 
 
 def _parts(address: str) -> tuple[str, dict[str, list[str]]]:
-    parts = urlsplit(address.rstrip("/"))
-    return (parts.netloc + parts.path).rstrip("/"), parse_qs(parts.query)
+    parts = urlparse(address.rstrip("/"))
+    return parts.netloc + parts.path, parse_qs(parts.query)
