@@ -141,6 +141,9 @@ class WebArenaSites:
                 shown = "checked" if self.letter else ""
                 script = f"document.body.insertAdjacentHTML('beforeend', '<input type=checkbox id=letter {shown}>')"
                 return f'<button id=show onclick="{html.escape(script)}">Show</button>'
+            case "/long":
+                rows = "".join(f"<p id=row-{number}>{number * 7919}</p>\n" for number in range(20_000))
+                return "<!DOCTYPE html>" + rows + html.escape(parse_qs(url.query)["last"][0])
             case "/reset":
                 self.reset()
                 return "as new"

@@ -71,7 +71,8 @@ def verdict(
     task: Task, *, answer: str | None = None, ended: str = "", looks: tuple[Look, ...] = ()
 ) -> Judgment:
     """By the evaluator."""
-    return evaluate(task, Evidence(answer=answer, final_url=ended, probes=stored(looks)))
+    probes = stored(looks, goal_of(task).evaluation)
+    return evaluate(task, Evidence(answer=answer, final_url=ended, probes=probes))
 
 
 def passing_evidence(task: Task) -> Evidence:
@@ -81,7 +82,7 @@ def passing_evidence(task: Task) -> Evidence:
     return Evidence(
         answer=" ".join(map(_said, wanted.answers)),
         final_url=wanted.address.split(ALTERNATIVE)[0],
-        probes=stored(looks),
+        probes=stored(looks, wanted),
     )
 
 

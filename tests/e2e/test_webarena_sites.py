@@ -179,6 +179,30 @@ async def test_the_place_where_an_episode_ended_is_that_before_anybody_looked(
     assert cart.url == f"{sites.addresses['shopping']}/cart"
 
 
+@pytest.mark.parametrize("lite", [True, False])
+async def test_a_long_page_is_read_to_its_end(
+    host: BrowserHost, sites: WebArenaSites, tmp_path: Path, lite: bool
+) -> None:
+    target = {
+        "url": "last",
+        "locator": "",
+        "required_contents": {"must_include": ["<!DOCTYPE html>", "teal"]},
+    }
+    wanted = {"eval_types": ["program_html"], "reference_answers": None, "program_html": [target]}
+    entry = raw_task(
+        lite=lite, sites=["shopping"], start_url="__SHOPPING__", require_login=False, eval=wanted
+    )
+    given = settings_for(tmp_path, entry, **settings(sites).model_dump(exclude={"webarena_tasks"}))
+    [task] = WebArenaTasks(given).tasks()
+    for last, outcome in (("teal", "success"), ("tea", "failure")):
+        shown = goto(f"{sites.addresses['shopping']}/long?last={last}")
+        evidence = await episode(host, WebArenaSite(given), task, shown)
+        judgment = evaluate(task, evidence)
+        assert judgment.outcome == outcome, judgment.reason
+        [look] = looks_of(evidence)
+        assert len(look.found or "") > 400_000
+
+
 async def test_one_log_in_serves_many_episodes_until_the_site_forgets_it(
     host: BrowserHost, sites: WebArenaSites
 ) -> None:

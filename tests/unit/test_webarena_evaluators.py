@@ -1,15 +1,24 @@
 """WebArena's evaluators on stored evidence: what each way to compare lets pass and what it does not."""
 
 from pathlib import Path
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from webarena_tasks import only_task, raw_task, verdict
 
 from actors.environments.webarena.evaluators import evaluate, questions
-from actors.environments.webarena.probes import MAX_ALL_BYTES, MAX_CHARACTERS, Look, looks_of, stored
+from actors.environments.webarena.probes import (
+    MAX_ALL_BYTES,
+    MAX_CHARACTERS,
+    Look,
+    looks_of,
+    stored,
+)
+from actors.environments.webarena.tasks import goal_of
 from actors.environments.webarena.tokens import is_word, words
 from actors.judge.judges import JUDGES
 from core.evidence import Evidence
@@ -33,6 +42,17 @@ def showing(folder: Path, required: dict[str, Any], *, lite: bool = True) -> Tas
     target = {"url": "last", "locator": "document.title", "required_contents": required}
     wanted = {"eval_types": ["program_html"], "reference_answers": None, "program_html": [target]}
     return only_task(folder, raw_task(lite=lite, eval=wanted))
+
+
+def page_of(characters: int) -> str:
+    """A page as sites make them, of about so many characters."""
+    chance = Random(characters)
+    row = '<tr class="data-row"><td class="col-id">{}</td><td><a href="/order/{}/view">Order of {}</a></td></tr>\n'
+    rows = [
+        row.format(chance.random(), chance.getrandbits(40), chance.random())
+        for _ in range(characters // 140 + 1)
+    ]
+    return "".join(rows)[:characters]
 
 
 def seen(text: str | None, **more: Any) -> tuple[Look, ...]:
@@ -231,18 +251,69 @@ def test_a_page_that_nobody_could_look_at_leaves_the_episode_undecided(tmp_path:
     assert verdict(task).outcome == "undecided"
 
 
-def test_a_cut_text_decides_only_by_what_it_holds(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lite", [True, False])
+@pytest.mark.parametrize("length", [20_000, 150_001, 1_000_000])
+def test_a_whole_page_is_read_to_its_end(tmp_path: Path, lite: bool, length: int) -> None:
+    page = page_of(length)
+    task = showing(tmp_path, {"must_include": ["mouth guard", "teal"]}, lite=lite)
+    assert verdict(task, looks=seen(f"mouth guard {page} teal")).outcome == "success"
+    assert (
+        verdict(task, looks=seen(f"mouth guard {page} {'tealish' if lite else 'tea'}")).outcome == "failure"
+    )
+
+
+@pytest.mark.parametrize("lite", [True, False])
+def test_of_a_text_too_long_to_be_stored_the_passages_that_decide_are(tmp_path: Path, lite: bool) -> None:
+    task = showing(tmp_path, {"must_include": ["a & b", "5"]}, lite=lite)
+    mine, noise = "a & b" if lite else "a &amp; b", Random(0).randbytes(2 * MAX_ALL_BYTES).hex()
+    assert verdict(task, looks=seen(f"{noise} {mine} {noise} 5 {noise}")).outcome == "success"
+    assert verdict(task, looks=seen(f"{mine} {noise} x")).outcome == ("failure" if lite else "success")
+    assert verdict(task, looks=seen(f"{noise} 5 x")).outcome == "failure"
+    [kept] = looks_of(
+        Evidence(
+            answer=None,
+            final_url="",
+            probes=stored(seen(f"{noise} {mine} {noise}"), goal_of(task).evaluation),
+        )
+    )
+    assert kept.excerpt
+    assert len(kept.found or "") < 10_000
+
+
+def test_a_text_longer_than_what_is_read_decides_only_by_what_it_holds(tmp_path: Path) -> None:
     task = showing(tmp_path, {"must_include": ["red"]})
     assert verdict(task, looks=seen("red " + "x" * MAX_CHARACTERS)).outcome == "success"
     assert verdict(task, looks=seen("x" * MAX_CHARACTERS + " red")).outcome == "undecided"
 
 
-def test_texts_of_all_looks_fit_into_one_event() -> None:
-    many = [Look(url="http://forum.test/", found="é" * MAX_CHARACTERS)] * 9
-    kept = looks_of(Evidence(answer=None, final_url="", probes=stored(many)))
-    assert sum(len((look.found or "").encode()) for look in kept) <= MAX_ALL_BYTES
-    assert not kept[0].cut
-    assert kept[-1].cut
+def test_a_text_cut_by_an_earlier_version_stays_as_it_was_recorded(tmp_path: Path) -> None:
+    task = showing(tmp_path, {"must_include": ["red"]})
+    recorded = {"looks": [{"url": "http://forum.test/", "found": "x" * 150_000, "cut": True, "problem": ""}]}
+    judgment = evaluate(task, Evidence(answer=None, final_url="", probes=recorded))
+    assert (judgment.outcome, "cut at 150000 characters" in judgment.reason) == ("undecided", True)
+
+
+def test_texts_of_all_looks_fit_into_one_event(tmp_path: Path) -> None:
+    targets = [
+        {"url": "last", "locator": "", "required_contents": {"must_include": [f"number {number}"]}}
+        for number in range(9)
+    ]
+    entry = raw_task(
+        eval={"eval_types": ["program_html"], "reference_answers": None, "program_html": targets}
+    )
+    task = only_task(tmp_path, entry)
+    looks = tuple(
+        Look(url="http://forum.test/", found=f"{page_of(400_000)} number {number}") for number in range(9)
+    )
+    probes = stored(looks, goal_of(task).evaluation)
+    assert len(msgspec.msgpack.encode(probes)) <= MAX_ALL_BYTES + 2000
+    kept = looks_of(Evidence(answer=None, final_url="", probes=probes))
+    assert kept[0] == looks[0]
+    assert kept[-1].excerpt
+    assert verdict(task, looks=looks).outcome == "success"
+    assert verdict(task, looks=(*looks[:-1], looks[0])).outcome == "failure"
+    without = looks_of(Evidence(answer=None, final_url="", probes=stored(looks)))
+    assert (without[0], without[-1].cut) == (looks[0], True)
 
 
 def test_half_a_character_from_a_page_can_be_recorded() -> None:

@@ -18,6 +18,11 @@ from actors.environments.webarena.schema import Target
 from core.errors import EnvironmentFailed
 
 LAST = "last"
+WHOLE_PAGE = (
+    "(document.doctype ? new XMLSerializer().serializeToString(document.doctype) : '')"
+    " + (document.documentElement?.outerHTML ?? '')"
+)
+"""As Playwright's `content()` gives it, which the released evaluators ask for."""
 
 
 async def look_at(
@@ -47,7 +52,7 @@ async def _look(target: Target, page: BrowserPage, helpers: Helpers, settle_s: f
 async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
     """The text that the locator finds; empty where it fails in the page, since then the page is another than wanted."""
     if not target.locator:
-        return str(await page.evaluate(_bounded("document.documentElement.outerHTML")))
+        return str(await page.evaluate(_bounded(WHOLE_PAGE)))
     if target.locator.startswith(PREFIX):
         return await helpers.run(read_call(target.locator), page)
     # as upstream: what could not be prepared shows in what is then found
@@ -64,7 +69,7 @@ async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
 
 
 def _bounded(expression: str) -> str:
-    """The expression as a function; of a text, no more than one character beyond what is kept leaves the page."""
+    """The expression as a function; of a text, no more than one character beyond what is read leaves the page."""
     return (
         f"() => {{ const found = (() => {expression})();"
         f" return typeof found === 'string' ? found.slice(0, {MAX_CHARACTERS + 1}) : found; }}"

@@ -1,17 +1,33 @@
-"""What a probe writes into the evidence: one `Look` per entry of `program_html`, in the task's order."""
+"""What a probe writes into the evidence: one `Look` per entry of `program_html`, in the task's order.
+
+Whole pages are read whole. Long texts are stored compressed; of those that are too long even then, passages are stored
+that decide the task's check as the whole text does.
+"""
 
 from collections.abc import Sequence
+from io import BytesIO
 from typing import Any
 
 import msgspec
+import zstandard
 
+from actors.environments.webarena.passages import passages_of
+from actors.environments.webarena.schema import Evaluation
+from core.bounded_read import read_bounded
 from core.evidence import Evidence
 
 LOOKS = "looks"
-MAX_CHARACTERS = 150_000
-"""Kept of one text."""
+MAX_CHARACTERS = 4 * 2**20
+"""Read of one text."""
+MAX_PLAIN_BYTES = 20_000
+"""Longer texts are stored compressed."""
 MAX_ALL_BYTES = 400_000
-"""Kept of all texts of an episode, so that its end fits into one event."""
+"""Kept of all texts of an episode, as they are stored, so that its end fits into one event."""
+KEPT_FREE_BYTES = 16_000
+"""For each look that is still to be stored."""
+MAX_CHARACTER_BYTES = 4
+LEVEL = 12
+"""Of zstd: a page of a megabyte takes a tenth of a second."""
 
 
 class Look(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,23 +41,79 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the text goes on."""
     problem: str = ""
     """Why nobody could look."""
+    excerpt: bool = False
+    """Whether `found` is passages of the text, which decided as the text did when it was stored."""
 
 
-def stored(looks: Sequence[Look]) -> dict[str, Any]:
-    """The probes of an evidence. Texts beyond the bounds are cut, and say so."""
+class StoredLook(Look, frozen=True, kw_only=True, omit_defaults=True):
+    """A look as evidence holds it."""
+
+    packed: bytes = b""
+    """The text, UTF-8 in one zstd frame, where it is long; `found` is then None."""
+
+
+def stored(looks: Sequence[Look], evaluation: Evaluation | None = None) -> dict[str, Any]:
+    """The probes of an evidence.
+
+    `evaluation`: what the looks are for, an entry of `program_html` each; without it, texts that are too long to be stored
+    are cut.
+    """
     left, kept = MAX_ALL_BYTES, []
-    for look in looks:
-        text = look.found
-        if text is not None:
-            # a page may hold half a surrogate pair, which no event can
-            text = text[:MAX_CHARACTERS].encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
-            left -= len(text.encode())
-            cut = look.cut or len(text) < len(look.found or "")
-            look = msgspec.structs.replace(look, found=text, cut=cut)
-        kept.append(look)
+    for number, look in enumerate(looks):
+        rest = len(looks) - number - 1
+        one = _stored(look, max(left - rest * KEPT_FREE_BYTES, left // (rest + 1)), evaluation, number)
+        left -= _base64_bytes(one.packed) + len((one.found or "").encode())
+        kept.append(one)
     return {LOOKS: msgspec.to_builtins(kept)}
 
 
+def _stored(look: Look, most_bytes: int, evaluation: Evaluation | None, number: int) -> StoredLook:
+    plain = StoredLook(url=look.url, found=look.found, cut=look.cut, problem=look.problem)
+    if look.found is None:
+        return plain
+    # a page may hold half a surrogate pair, which no event can
+    content = look.found[:MAX_CHARACTERS].encode("utf-8", "replace")
+    cut = look.cut or len(look.found) > MAX_CHARACTERS
+    text = content.decode()
+    if len(content) <= min(most_bytes, MAX_PLAIN_BYTES):
+        return msgspec.structs.replace(plain, found=text, cut=cut)
+    packed = zstandard.ZstdCompressor(level=LEVEL).compress(content)
+    if _base64_bytes(packed) <= most_bytes:
+        return msgspec.structs.replace(plain, found=None, packed=packed, cut=cut)
+    passages = (
+        passages_of(text, evaluation.targets[number].required, evaluation.rules) if evaluation else None
+    )
+    if passages is not None and len(passages.encode()) <= most_bytes:
+        return msgspec.structs.replace(plain, found=passages, cut=cut, excerpt=True)
+    return msgspec.structs.replace(plain, found=content[:most_bytes].decode("utf-8", "ignore"), cut=True)
+
+
+def _base64_bytes(packed: bytes) -> int:
+    """What they take among plain values."""
+    return -(-len(packed) // 3) * 4
+
+
 def looks_of(evidence: Evidence) -> list[Look]:
-    """The looks of an evidence; none where it holds none."""
-    return msgspec.convert(evidence.probes.get(LOOKS, []), list[Look])
+    """The looks of an evidence; none where it holds none.
+
+    Raises:
+        zstandard.ZstdError, TooLarge, UnicodeDecodeError: a text does not decode.
+
+    """
+    kept = msgspec.convert(evidence.probes.get(LOOKS, []), list[StoredLook])
+    return [
+        Look(
+            url=one.url,
+            found=_unpacked(one.packed) if one.packed else one.found,
+            cut=one.cut,
+            problem=one.problem,
+            excerpt=one.excerpt,
+        )
+        for one in kept
+    ]
+
+
+def _unpacked(packed: bytes) -> str:
+    with zstandard.ZstdDecompressor().stream_reader(BytesIO(packed)) as stream:
+        most_bytes = MAX_CHARACTERS * MAX_CHARACTER_BYTES
+        return read_bounded(stream, most_bytes=most_bytes, what="a page in the evidence").decode()

@@ -128,13 +128,15 @@ class WebArenaSite:
 
     async def probe(self, page: BrowserPage, task: Task) -> dict[str, Any]:
         """What the task's `program_html` names, see `probes`."""
+        evaluation = goal_of(task).evaluation
         looks = await look_at(
-            goal_of(task).evaluation.targets,
+            evaluation.targets,
             page,
             helpers=self._helpers,
             settle_s=self._settings.webarena_settle_s,
         )
-        return stored(looks)
+        # long pages take a while to compress
+        return await asyncio.to_thread(stored, looks, evaluation)
 
     async def leave(self, task: Task) -> None:
         """Places are given back as the context closes, whichever member of a group it belongs to."""
