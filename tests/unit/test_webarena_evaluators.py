@@ -331,7 +331,18 @@ def test_the_rule_judges_know_the_environment(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "tokens"),
     [
-        ("no. 5 is here. yes", ["no.", "5", "is", "here", ".", "yes"]),
+        ("no. 5 is here. yes", ["no", ".", "5", "is", "here", ".", "yes"]),
+        ("12. maple ave. 5. 6", ["12.", "maple", "ave.", "5", ".", "6"]),
+        ("is. 0. .", ["is", ".", "0.", "."]),
+        ("a.com,,design hollister's. min", ["a.com", ",", ",design", "hollister", "'s", ".", "min"]),
+        (
+            "costs $5. yes (no. 7.) b. yes b. 6",
+            ["costs", "$", "5", ".", "yes", "(", "no", ".", "7", ".", ")", "b.", "yes", "b", ".", "6"],
+        ),
+        (
+            "at 10:30. it, p.m. and etc. e.g. a",
+            ["at", "10:30.", "it", ",", "p.m.", "and", "etc", ".", "e.g", ".", "a"],
+        ),
         ("a11yproject.com, n/a", ["a11yproject.com", ",", "n/a"]),
         ("it's 10:30; don't", ["it", "'s", "10:30", ";", "do", "n't"]),
         ('<b class="x">9.99</b>', ["<", "b", "class=", '"', "x", '"', ">", "9.99", "<", "/b", ">"]),
