@@ -1,9 +1,9 @@
-"""Which episodes are open, and until when: the fold behind "every episode ends once" (invariant 2).
+"""Which episodes are open, and since which event: the fold behind "every episode ends once" (invariant 2).
 
-A lease begins with the request and again with the start. Deadlines are annotations: they are computed from what the
-events say about their own time, are compared with a clock only where something is decided, and come out the same
-when the log is folded again. A request that was waiting while the system stood still is not late: resuming the run, or
-the end of a pause, begins its lease anew.
+A lease begins with the request and again with the start. The fold knows no time: what events say about their own is an
+annotation, and a clock that is set would end every lease at once. `LeaseTimer` measures how long its process has observed
+a lease, on a clock that never jumps; a restarted process grants each lease in full again. A request that was waiting while
+the system stood still is not late: resuming the run, or the end of a pause, begins its lease anew.
 """
 
 from dataclasses import dataclass, field
@@ -33,8 +33,8 @@ class Lease(msgspec.Struct):
     episode: str
     task_id: str
     lease_s: float
-    deadline_ns: int
-    """Unix time in ns after which it counts as dead."""
+    since: int
+    """Position of the event that the lease runs from: the request, the start, or what began it anew."""
     causation: str
     """Id of the event the lease runs from: the request or the start."""
     actor: str | None = None
@@ -76,13 +76,13 @@ class LeaseBook:
                     episode=fact.episode,
                     task_id=fact.task.id,
                     lease_s=fact.lease_s,
-                    deadline_ns=_deadline(recorded, fact.lease_s),
+                    since=recorded.position,
                     causation=recorded.envelope.id,
                 )
             case EpisodeStarted() as fact:
                 if lease := self.leases.get(fact.episode):
                     lease.actor = fact.actor
-                    lease.deadline_ns = _deadline(recorded, lease.lease_s)
+                    lease.since = recorded.position
                     lease.causation = recorded.envelope.id
             case StepTaken() as fact:
                 if lease := self.leases.get(fact.episode):
@@ -98,12 +98,7 @@ class LeaseBook:
 
     def _begin_anew(self, recorded: Recorded) -> None:
         for lease in self.waiting():
-            lease.deadline_ns = max(lease.deadline_ns, _deadline(recorded, lease.lease_s))
-
-    def expired(self, now_ns: int) -> list[Lease]:
-        """Leases that have run out at `now_ns`, in the order of their requests; none that waits because of a pause."""
-        late = [lease for lease in self.leases.values() if lease.deadline_ns <= now_ns]
-        return [lease for lease in late if lease.actor is not None] if self.pauses else late
+            lease.since = recorded.position
 
     def all_open(self) -> list[Lease]:
         """Everything that has not ended, in the order of the requests."""
@@ -122,5 +117,23 @@ class LeaseBook:
         return [lease for lease in self.leases.values() if lease.actor == actor]
 
 
-def _deadline(recorded: Recorded, lease_s: float) -> int:
-    return recorded.envelope.occurred_ns + round(lease_s * 1e9)
+class LeaseTimer:
+    """How long one process has observed each open lease, in seconds of a monotonic clock that the caller reads."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, tuple[int, float]] = {}
+        """By episode: the event that its lease runs from, and when that was first seen."""
+
+    def expired(self, book: LeaseBook, *, now_s: float) -> list[Lease]:
+        """Leases observed for their full time, in the order of their requests; none that waits because of a pause."""
+        before, self._observed = self._observed, {}
+        late = []
+        for lease in book.all_open():
+            seen = before.get(lease.episode)
+            if seen is None or seen[0] != lease.since:
+                seen = (lease.since, now_s)
+            self._observed[lease.episode] = seen
+            held = bool(book.pauses) and lease.actor is None
+            if now_s - seen[1] >= lease.lease_s and not held:
+                late.append(lease)
+        return late

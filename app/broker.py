@@ -22,7 +22,7 @@ from typing import Self
 import msgspec
 import psutil
 
-from app.processes import read_json, write_json
+from app.processes import pid_alive, process_began, read_json, write_json
 from core.errors import BrokerUnreachable
 from events.broker import HOST, BrokerPlan, PortTaken, prepare
 
@@ -34,8 +34,6 @@ LOCK_S = 45.0
 """Another command may be starting a broker and then stopping it."""
 POLL_S = 0.05
 GREETING_S = 2.0
-SAME_START_S = 2.0
-"""A process' start as noted and as the system tells it differ by rounding."""
 
 
 class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +44,8 @@ class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
     """The process that keeps it: `bus`, which restarts the server when it dies, or a passing server itself."""
     passing: bool = False
     """Started for a command; the last command that uses it stops it."""
-    created: float = 0.0
-    """When the process began, in unix seconds: the number alone may have been given to another."""
+    began: float = 0.0
+    """When the process began, by `process_began`: the number alone may have been given to another."""
 
 
 def noted_broker(home: Path) -> BrokerState | None:
@@ -63,18 +61,13 @@ def running_broker(home: Path) -> BrokerState | None:
     state = noted_broker(home)
     if state is None:
         return None
-    try:
-        process = psutil.Process(state.pid)
-        same = not state.created or abs(process.create_time() - state.created) < SAME_START_S
-        return state if same and process.status() != psutil.STATUS_ZOMBIE else None
-    except psutil.Error:
-        return None
+    same = not state.began or state.began == process_began(state.pid)
+    return state if same and pid_alive(state.pid) else None
 
 
 def note_broker(home: Path, *, port: int, pid: int, passing: bool = False) -> BrokerState:
     """Write down which broker serves this home."""
-    created = psutil.Process(pid).create_time()
-    state = BrokerState(port=port, pid=pid, passing=passing, created=created)
+    state = BrokerState(port=port, pid=pid, passing=passing, began=process_began(pid) or 0.0)
     write_json(home / STATE, msgspec.to_builtins(state))
     return state
 

@@ -1,8 +1,9 @@
 """Joining a run from another machine by its broker's address alone: settings come from the first event of its log.
 
 What says where this machine works (`log.url`, its own folders) is laid over them; nothing else may differ. Before anything
-starts it is made sure that the run is there, that every role's password holds, that clocks agree (leases are reckoned from
-the times that actors record), that the code is the same, and that blobs and the model can be reached from here.
+starts it is made sure that the run is there, that every role's password holds, that clocks agree (lag, and the age of what
+the archiver lets go of, are reckoned from recorded times), that the code is the same, and that blobs and the model can be
+reached from here.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ from learner.recipes import DEFAULT
 JOINED = "joined.json"
 """In the folder of a run that this home has joined: which broker it is at."""
 CLOCK_S = 20.0
-"""How far this machine's clock may be from the broker's: the shortest leases in use are a minute."""
+"""How far this machine's clock may be from the broker's: a consumer that is a minute behind is an alert."""
 MACHINE = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 """A machine's name stands in subjects."""
 NEEDS_BLOBS = ("curriculum", "actor", "judge", "relabeler", "learner", "archiver")
@@ -176,7 +177,7 @@ def _require_same_clock(ahead_s: float, url: str) -> None:
     if abs(ahead_s) > CLOCK_S:
         raise JoinRefused(
             f"this machine's clock is {abs(ahead_s):.0f} s {'ahead of' if ahead_s > 0 else 'behind'} that of the broker at {url}. "
-            "Leases are reckoned from recorded times: its episodes would be given up early, or late. Set the clock (NTP)."
+            "Lag, and the age of what the archiver lets go of, are reckoned from recorded times. Set the clock (NTP)."
         )
 
 

@@ -47,6 +47,23 @@ def pid_alive(pid: int) -> bool:
         return True
 
 
+def process_began(pid: int) -> float | None:
+    """When a process began, which with its number identifies it; None: there is none.
+
+    In seconds since the machine's boot where the system tells it: unix time would move with a clock that is set, and a
+    process that lives would be taken for another.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        import psutil  # where there is no /proc; supervisors load this module and stay small
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write atomically: a reader sees the old content or the new one, never half."""
     path.parent.mkdir(parents=True, exist_ok=True)

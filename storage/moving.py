@@ -11,6 +11,7 @@ role that follows is still to be given it, and no episode that was requested in 
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -79,6 +80,35 @@ def floor_of(served: Iterable[Served]) -> int | None:
     return min(needed, default=None)
 
 
+class _Ages:
+    """How old events are, whatever a clock is set to meanwhile.
+
+    What was there at the first look is as old as its own time says, measured from the wall clock at that look. What came
+    later is as old as this process has known of it.
+    """
+
+    def __init__(self, *, last: int, wall_s: float, now_s: float) -> None:
+        """At the first look: the log's last position, and two clocks, of which the second never jumps."""
+        self._begun = last
+        self._ahead_s = wall_s - now_s
+        self._looks: deque[tuple[float, int]] = deque([(now_s, last)])
+        """When the log was seen to reach up to where, oldest first."""
+
+    def look(self, *, last: int, now_s: float) -> None:
+        """The log reaches up to a position now."""
+        if last > self._looks[-1][1]:
+            self._looks.append((now_s, last))
+
+    def is_old(self, position: int, *, occurred_s: float, now_s: float, keep_s: float) -> bool:
+        """Whether an event has been there for `keep_s`."""
+        if position <= self._begun:
+            return now_s + self._ahead_s - occurred_s >= keep_s
+        while len(self._looks) > 1 and self._looks[1][0] <= now_s - keep_s:
+            self._looks.popleft()
+        seen_s, last = self._looks[0]
+        return position <= last and seen_s <= now_s - keep_s
+
+
 class Mover:
     """Announces what stands in the archive, and lets the broker forget it in time."""
 
@@ -94,7 +124,8 @@ class Mover:
         keep_s: float,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """`log`: the run's own sequence across archive and stream; `keep_s`: age up to which events stay."""
+        """`log`: the run's own sequence across archive and stream; `keep_s`: age up to which events stay. `clock`: the wall
+        clock, which is read once."""
         self._run_log = log
         self._stream = stream
         self._folder = folder
@@ -103,6 +134,8 @@ class Mover:
         self._keep_events = keep_events
         self._keep_s = keep_s
         self._clock = clock
+        self._ages: _Ages | None = None
+        """None: nothing was looked at yet."""
         self._announced: int | None = None
         """Position up to which segment.archived stands in the log; None: not looked yet."""
 
@@ -151,6 +184,9 @@ class Mover:
 
         """
         identity = await self._stream.identity()
+        now_s = asyncio.get_running_loop().time()
+        ages = self._ages = self._ages or _Ages(last=identity.last, wall_s=self._clock(), now_s=now_s)
+        ages.look(last=identity.last, now_s=now_s)
         limit = min(self._announced or 0, identity.last - self._keep_events)
         needed = [floor_of(await self._stream.served()), self._open.oldest]
         limit = min([limit, *(position - 1 for position in needed if position is not None)])
@@ -158,7 +194,8 @@ class Mover:
         manifest = await asyncio.to_thread(load, self._folder)
         for index, segment in enumerate(manifest.segments):
             if identity.first <= segment.last <= limit:
-                if not await self._is_old(segment):
+                occurred_s = await self._recorded_s(segment)
+                if not ages.is_old(segment.last, occurred_s=occurred_s, now_s=now_s, keep_s=self._keep_s):
                     break
                 await self._require_whole(index)
                 until = segment.last
@@ -175,8 +212,8 @@ class Mover:
                 f"{defect.what} Nothing of it was removed from the broker."
             )
 
-    async def _is_old(self, segment: Segment) -> bool:
-        """Whether a segment's last event is old enough; asserts that the stream holds the same one there."""
+    async def _recorded_s(self, segment: Segment) -> float:
+        """When a segment's last event was recorded, by its own word; asserts that the stream holds the same one there."""
         archived = await ArchiveLog(self._folder).read(after=segment.last - 1, limit=1)
         live = await self._stream.read(after=segment.last - 1, limit=1)
         if not live or not archived or (live[0].id, live[0].data) != (archived[0].id, archived[0].data):
@@ -184,5 +221,4 @@ class Mover:
                 f"position {segment.last} of run {self._stream.run} is another event in the broker than in the archive in "
                 f"{self._folder}. Nothing was removed from the broker. Run: hindcast archive check {self._folder}"
             )
-        age_s = self._clock() - decode_envelope(live[0]).occurred_ns / 1e9
-        return age_s >= self._keep_s
+        return decode_envelope(live[0]).occurred_ns / 1e9

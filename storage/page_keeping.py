@@ -5,11 +5,12 @@ Consumes everything; waits for the log, and `PAUSE_S` between two rounds of at m
 
 A page goes only if all of this holds: no episode that is kept shows it (`storage.pages`); the archive, where there is one,
 has copied it; and it was put last so long before the event that the fold has come to, that whoever put it has named it in
-an event up to there. What was said to be released and is still there after a crash is released again; what is gone
-already is passed over.
+an event up to there. "So long" holds by the events' time and by this machine's, whatever its clock is set to meanwhile.
+What was said to be released and is still there after a crash is released again; what is gone already is passed over.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import aclosing
 from hashlib import sha256
@@ -79,6 +80,8 @@ class PageKeeper:
         self._state = PageState(position=first - 1)
         self._latest = b""
         self._saved_at = first - 1
+        self._ahead_s = time.time() - time.monotonic()
+        """Of the wall clock when this began."""
 
     async def keep_on(self) -> None:
         """For ever; cancel it to stop.
@@ -138,7 +141,7 @@ class PageKeeper:
     async def _release_some(self) -> None:
         """One round: what may go now, said first and deleted then."""
         due = self._state.due
-        since = self._state.occurred_ns / 1e9 - self._unnamed_s
+        since = self._now_s() - self._unnamed_s
         round_ = await asyncio.to_thread(self._look, list(due.items()), since)
         for digest, one in round_.gone.items():
             _forget(due, digest, one)
@@ -153,6 +156,13 @@ class PageKeeper:
             if await asyncio.to_thread(self._blobs.release_unless_renewed, one.ref(digest), since=since):
                 _forget(due, digest, one)
         _log.info("pages let go of", pages=len(going), waiting=len(due))
+
+    def _now_s(self) -> float:
+        """The least that it can be: by the latest event, by the wall clock, and by that as it was when this began.
+
+        A clock that jumps ahead makes no page older, and one that is set back shows on files as it is now.
+        """
+        return min(self._state.occurred_ns / 1e9, time.time(), time.monotonic() + self._ahead_s)
 
     def _look(self, due: list[tuple[str, Due]], since: float) -> "_Round":
         """Which of them may go. Blocking; changes nothing."""

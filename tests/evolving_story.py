@@ -105,7 +105,6 @@ class Bench:
                     sources=self.sources,
                     settings=self.settings,
                     stop=stop,
-                    clock_ns=clock_ns,
                     demonstrators=(),
                     valuer=self.valuer,
                     inventor=self.inventor,

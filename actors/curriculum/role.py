@@ -2,10 +2,10 @@
 
     log ── follow ──> CurriculumState ── next_requests ──> episode.requested   (expects the last of its family)
                             │
-                            └────────── leases, clock ──> episode.abandoned   (created if absent)
+                            └──── leases, LeaseTimer ──> episode.abandoned   (created if absent)
 
 Consumes everything but page content, from its newest snapshot on; waits for the state to change, at most `TICK_S`
-because leases run out by the clock; produces task.proposed, state.valued, task.checked, task.admitted, task.rejected,
+because leases run out with time alone; produces task.proposed, state.valued, task.checked, task.admitted, task.rejected,
 phase.started (what comes of phases: `evolving`), episode.requested, episode.abandoned, wait.exceeded, and on a drain
 episode.cancelled for what nobody has started, then control.applied; snapshot.saved every so often; where room runs out
 control.requested (pause, and resume once there is room again).
@@ -16,7 +16,6 @@ whoever does not end its episode within the lease loses it, and a late end is re
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
 
@@ -35,7 +34,7 @@ from actors.curriculum.valuing import Valuer
 from actors.environments.base import TaskSource
 from actors.environments.demonstrator import DEMONSTRATORS
 from actors.following import follow
-from actors.leases import Lease
+from actors.leases import Lease, LeaseTimer
 from actors.pausing import PAUSE, RESUME
 from actors.spans import requesting
 from core.changing import changed
@@ -80,7 +79,6 @@ async def run_curriculum(
     sources: Mapping[str, TaskSource],
     settings: Settings,
     stop: asyncio.Event,
-    clock_ns: Callable[[], int] = time.time_ns,
     until_episodes: int | None = None,
     room_check: RoomCheck | None = None,
     demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
@@ -91,9 +89,9 @@ async def run_curriculum(
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
     `settings` are those that hold at the log's end; what `recipe.changed` says meanwhile is followed. `sources` are the
-    environments' tasks by name; of `demonstrators` only (environment, family) counts here; `clock_ns` is compared with
-    leases and nothing else; `room_check` None: there is always room; `valuer` None: generated tasks are not valued;
-    `inventor` None: they are made from what sites know; `checker` None: no model is asked whether they can be done.
+    environments' tasks by name; of `demonstrators` only (environment, family) counts here; `room_check` None: there is
+    always room; `valuer` None: generated tasks are not valued; `inventor` None: they are made from what sites know;
+    `checker` None: no model is asked whether they can be done. Leases are measured on the event loop's clock.
 
     Raises:
         SettingsError: the settings name an environment or a family that does not exist, or want demonstrations where
@@ -104,9 +102,7 @@ async def run_curriculum(
     make_means = means_by(sources, demonstrators, blobs, valuer=valuer, inventor=inventor, checker=checker)
     means = await asyncio.to_thread(make_means, settings)
     keeper = Keeper(log, publisher, blobs, settings)
-    curriculum = _Curriculum(
-        log, publisher, settings, means, make_means, clock_ns, until_episodes, room_check, keeper
-    )
+    curriculum = _Curriculum(log, publisher, settings, means, make_means, until_episodes, room_check, keeper)
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks, curriculum.next_facts:
         following = tasks.create_task(curriculum.follow())
@@ -131,7 +127,6 @@ class _Curriculum:
         settings: Settings,
         means: Means,
         make_means: MakeMeans,
-        clock_ns: Callable[[], int],
         until_episodes: int | None,
         room_check: RoomCheck | None,
         keeper: Keeper,
@@ -143,7 +138,7 @@ class _Curriculum:
         self._means_of = settings
         """The settings that the means were made under."""
         self._make_means = make_means
-        self._clock_ns = clock_ns
+        self._lease_timer = LeaseTimer()
         self._until_episodes = until_episodes
         self._projection = CurriculumProjection.under(settings)
         self._state: CurriculumState = self._projection.initial()
@@ -189,7 +184,8 @@ class _Curriculum:
             await self._mind_room()
             await self._mind_settings()
             await self._keeper.save_if_due(self._state)
-            expired = await self._abandon(self._state.leases.expired(self._clock_ns()))
+            now_s = asyncio.get_running_loop().time()
+            expired = await self._abandon(self._lease_timer.expired(self._state.leases, now_s=now_s))
             admitting = not self._pool_admitted and await self._admit_pool()
             draining = self._state.draining and not self._state.drained and await self._drain()
             cancelled = await self._cancel()

@@ -23,7 +23,7 @@ from sqlalchemy import func, select
 
 from app.attach.running import Word, consumers_folder
 from app.attach.store import Standing, Store, this_host
-from app.processes import ProcessState, list_processes, read_json
+from app.processes import ProcessState, list_processes, process_began, read_json
 from app.runs import RunHandle
 from core.errors import HindcastError
 from events.codec import decode_envelope
@@ -35,8 +35,6 @@ from storage.readmodel.tables import batches, notices
 
 STALLED_S = 30.0
 """A consumer that has been at one event for longer than this is stalled."""
-SAME_START_S = 2.0
-"""A process' start as noted and as the system tells it differ by rounding."""
 TAILS = ("learner", "curriculum", "actor")
 QUEUES = {"episodes": "actor", "verdicts": "judge", "relabels": "relabeler"}
 """Work queue -> the role that works on it."""
@@ -214,9 +212,8 @@ def state_of(word: Word) -> tuple[State, str]:
     if word.host != this_host():
         return "unknown", f"on {word.host}"
     try:
-        process = psutil.Process(word.pid)
-        alive = abs(process.create_time() - word.created) < SAME_START_S
-        status = process.status()
+        status = psutil.Process(word.pid).status()
+        alive = not word.began or process_began(word.pid) == word.began
     except psutil.Error:
         alive, status = False, ""
     if not alive or status == psutil.STATUS_ZOMBIE:

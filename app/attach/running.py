@@ -19,12 +19,11 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import msgspec
-import psutil
 
 from app.attach.effect import AttachedEffect, LiveAttachedEffect
 from app.attach.store import Standing, Store, this_host
 from app.attach.target import Attached, load
-from app.processes import read_json, write_json
+from app.processes import process_began, read_json, write_json
 from app.runs import RunHandle
 from core.errors import HindcastError, SettingsError
 from events.consumer import Retries, consume
@@ -74,8 +73,8 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     """Database address without its password."""
     host: str
     pid: int
-    created: float
-    """When the process began, in unix seconds: its number may have been given to another."""
+    began: float = 0.0
+    """When the process began, by `process_began`: its number may have been given to another."""
     state: State
     detail: str = ""
     working_on: int | None = None
@@ -252,8 +251,8 @@ class _Teller:
             store=shown,
             host=this_host(),
             pid=os.getpid(),
-            created=psutil.Process().create_time(),
             state="running",
+            began=process_began(os.getpid()) or 0.0,
         )
         self._last: Word | None = None
 

@@ -243,6 +243,21 @@ class TestNotTooEarly:
         await mover.announce()
         assert await mover.purge() == 0
 
+    async def test_what_came_while_the_archiver_watched_however_far_a_clock_jumps(self, made: Bench) -> None:
+        """By the wall clock everything is old: what was there at the first look by its own time, what came later by ours."""
+        mover = made.mover(keep_s=3600)
+        await mover.announce()
+        there = (await made.stream.identity()).last
+        await mover.purge()
+        first = await made.live()
+        for _ in range(3):
+            await made.waits(20)
+            await made.archive()
+        await mover.announce()
+        await mover.purge()
+        assert first <= await made.live() <= there + 1, "nothing that came after the first look"
+        assert [segment.last for segment in load(made.folder).segments][-1] > there
+
     async def test_what_a_work_queue_has_to_do(self, made: Bench) -> None:
         queue = await made.logs["actor"].open_queue("waits", family="notice")
         async with asyncio.timeout(20):

@@ -163,7 +163,6 @@ def curriculum(site: Site, settings: Settings) -> Role:
             sources=SOURCES,
             settings=settings,
             stop=stop,
-            clock_ns=clock_ns,
             demonstrators=DEMONSTRATORS.keys(),
         )
 

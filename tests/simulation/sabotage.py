@@ -22,7 +22,7 @@ import learner.loop as loop
 import learner.planning as planning
 import learner.settling as settling
 from actors.attempt import Stage
-from actors.leases import LeaseBook
+from actors.leases import LeaseTimer
 from core.evidence import Judgment
 from core.ids import digest_hex
 from core.settings import LearnerSettings
@@ -386,7 +386,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "leases are not enforced",
-        lambda: [patch.object(LeaseBook, "expired", lambda *_: [])],
+        lambda: [patch.object(LeaseTimer, "expired", lambda *_, **__: [])],
         ("Stuck",),
         seeds=range(46, 196),
     ),
@@ -466,7 +466,7 @@ SABOTAGES = (
             patch.object(loop, "sweep", _sweep_as_of_nowhere),
         ],
         ("Broken: no effects in replay",),
-        seeds=range(60, 210),
+        seeds=range(257, 407),
     ),
     Sabotage(
         "a snapshot of the learner forgets how many batches there were",

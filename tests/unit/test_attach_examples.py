@@ -293,7 +293,7 @@ def test_a_fold_is_shown(handle: RunHandle) -> None:
 
 
 def word(**changes: object) -> Word:
-    told = {"host": this_host(), "pid": 2**22 + 1, "created": 1.0, "state": "running", **changes}
+    told = {"host": this_host(), "pid": 2**22 + 1, "began": 1.0, "state": "running", **changes}
     return Word(name="n", target="t", store="s", **told)  # type: ignore[arg-type]
 
 

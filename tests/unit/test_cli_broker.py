@@ -94,8 +94,8 @@ async def test_a_broker_that_was_killed_is_replaced(tmp_path: Path) -> None:
 
 
 async def test_a_note_about_a_process_of_another_time_is_not_believed(tmp_path: Path) -> None:
-    write_json(tmp_path / STATE, {"port": 1, "pid": os.getpid(), "passing": True, "created": 1.0})
-    assert noted_broker(tmp_path) == BrokerState(port=1, pid=os.getpid(), passing=True, created=1.0)
+    write_json(tmp_path / STATE, {"port": 1, "pid": os.getpid(), "passing": True, "began": 0.5})
+    assert noted_broker(tmp_path) == BrokerState(port=1, pid=os.getpid(), passing=True, began=0.5)
     assert running_broker(tmp_path) is None
     async with ensure_broker(tmp_path):
         assert len(servers_of(tmp_path)) == 1
@@ -140,3 +140,16 @@ async def test_a_broker_that_does_not_answer_is_a_worded_error(
         with pytest.raises(BrokerUnreachable, match=f"has not answered on port {port}"):
             async with ensure_broker(tmp_path):
                 pass
+
+
+async def test_a_clock_that_jumps_a_day_starts_no_second_server_on_the_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Start times in unix seconds move with the clock: psutil then tells another one of the same process."""
+    async with ensure_broker(tmp_path) as url:
+        began = psutil.Process.create_time
+        monkeypatch.setattr(psutil.Process, "create_time", lambda process: began(process) + 86_400)
+        async with ensure_broker(tmp_path) as again:
+            assert again == url
+            assert len(servers_of(tmp_path)) == 1
+    assert servers_of(tmp_path) == []

@@ -46,9 +46,14 @@ class Bench:
         self.settings = settings_of(curriculum=curriculum, log={"append_timeout_s": 20})
         self.log = MemoryLog("r", clock=clock_s)
         self.blobs: Any = MemoryBlobs(Path())
+        self.clock_ahead_s = 0
+        """How far the wall clock that events are stamped with is ahead of time."""
 
     def publisher(self, name: str) -> Publisher:
-        return Publisher(self.log, producer=name, code_rev="", settings=self.settings.log, clock_ns=clock_ns)
+        def stamp_ns() -> int:
+            return clock_ns() + self.clock_ahead_s * 10**9
+
+        return Publisher(self.log, producer=name, code_rev="", settings=self.settings.log, clock_ns=stamp_ns)
 
     async def tell(self, *facts: Fact) -> None:
         async with self.publisher("story") as publisher:
@@ -75,7 +80,6 @@ class Bench:
                     sources=SOURCES,
                     settings=self.settings,
                     stop=stop,
-                    clock_ns=clock_ns,
                     until_episodes=until_episodes,
                     room_check=room_check,
                     demonstrators=shown_by,
@@ -159,6 +163,26 @@ def test_other_families_are_drawn_from_once_the_run_says_so_and_not_before() -> 
         bench.settings = changed(bench.settings, with_others.changes)
         await bench.decide(for_s=5)
         assert len(await bench.facts(TaskAdmitted)) == 8
+
+    run_virtually(main())
+
+
+@pytest.mark.parametrize("jump_s", [86_400, -86_400])
+def test_a_wall_clock_that_jumps_a_day_abandons_nothing_at_once_and_expires_leases_as_ever(
+    jump_s: int,
+) -> None:
+    async def main() -> None:
+        bench = Bench(lease_s=30, max_running=4)
+        bench.clock_ahead_s = 2 * 86_400
+        await bench.decide(for_s=1)
+        first, *_ = requests = await bench.facts(EpisodeRequested)
+        bench.clock_ahead_s += jump_s
+        await bench.tell(EpisodeStarted(episode=first.episode, actor="actor.9", instruction="", renderer=""))
+        await bench.decide(for_s=28)
+        assert await bench.facts(EpisodeAbandoned) == []
+        await bench.decide(for_s=32)
+        gone = {fact.episode for fact in await bench.facts(EpisodeAbandoned)}
+        assert gone >= {request.episode for request in requests}
 
     run_virtually(main())
 
@@ -255,7 +279,6 @@ def test_a_finite_run_returns_by_itself() -> None:
                     sources=SOURCES,
                     settings=bench.settings,
                     stop=asyncio.Event(),
-                    clock_ns=clock_ns,
                     until_episodes=6,
                 )
             playing.cancel()

@@ -4,6 +4,7 @@ import pytest
 from curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, settings_of, skipped
 
 from actors.curriculum.pool import configured_pool
+from actors.leases import Lease, LeaseTimer
 from core.errors import SettingsError
 from events.catalogue import (
     ControlApplied,
@@ -247,17 +248,51 @@ def test_evaluation_episodes_are_leased_and_nothing_else() -> None:
     assert story.state.last_request == len(story.history)
 
 
+def expired(timer: LeaseTimer, story: Story, *, now_s: float) -> dict[str, Lease]:
+    """Leases that a reader finds run out, by episode."""
+    return {lease.episode: lease for lease in timer.expired(story.state.leases, now_s=now_s)}
+
+
 def test_a_lease_runs_from_the_request_and_again_from_the_start() -> None:
     story = Story(settings_of(curriculum={"lease_s": 10}))
     first, second = group(story)[:2]
-    story.now_ns = 6 * SECOND
+    timer = LeaseTimer()
+    assert expired(timer, story, now_s=0) == {}
     story.start(first)
-    assert [lease.episode for lease in story.state.leases.expired(9 * SECOND)] == []
-    late = {lease.episode: lease for lease in story.state.leases.expired(10 * SECOND)}
+    assert expired(timer, story, now_s=6) == {}
+    assert expired(timer, story, now_s=9.9) == {}
+    late = expired(timer, story, now_s=10)
     assert first not in late
     assert late[second].describe_expiry() == "no actor started it within 10 s"
-    late = {lease.episode: lease for lease in story.state.leases.expired(16 * SECOND)}
+    late = expired(timer, story, now_s=16)
     assert late[first].describe_expiry() == "actor.1 started it and did not end it within 10 s"
+
+
+@pytest.mark.parametrize("jump_s", [86_400, -86_400])
+def test_a_wall_clock_that_jumps_a_day_ends_no_lease(jump_s: int) -> None:
+    """Events stamped before and after the jump are a day apart; the reader has watched for five seconds."""
+    story = Story(settings_of(curriculum={"lease_s": 10}))
+    story.now_ns = 10 * 86_400 * SECOND
+    first, second = group(story)[:2]
+    timer = LeaseTimer()
+    assert expired(timer, story, now_s=0) == {}
+    story.now_ns += jump_s * SECOND
+    story.start(first)
+    assert expired(timer, story, now_s=5) == {}
+    assert second in expired(timer, story, now_s=10), "and the same bound holds afterwards"
+    assert first in expired(timer, story, now_s=15)
+
+
+def test_a_restarted_reader_grants_a_full_lease() -> None:
+    story = Story(settings_of(curriculum={"lease_s": 10}))
+    first = group(story)[0]
+    story.start(first)
+    timer = LeaseTimer()
+    assert expired(timer, story, now_s=0) == {}
+    again = LeaseTimer()
+    assert expired(again, story, now_s=1_000_000) == {}, "another machine's monotonic clock"
+    assert expired(again, story, now_s=1_000_009) == {}
+    assert first in expired(again, story, now_s=1_000_010)
 
 
 def test_a_lease_counts_the_steps_and_ends_with_the_episode() -> None:
@@ -265,20 +300,21 @@ def test_a_lease_counts_the_steps_and_ends_with_the_episode() -> None:
     first = group(story)[0]
     story.end(first, steps=2)
     assert first not in story.state.leases
-    second = next(iter(story.state.leases.expired(10**18))).episode
-    assert second != first
+    assert first not in {lease.episode for lease in story.state.leases.all_open()}
 
 
 def test_resuming_a_run_begins_the_leases_of_waiting_requests_anew() -> None:
     story = Story(settings_of(curriculum={"lease_s": 10}))
     started, waiting = group(story)[:2]
     story.start(started)
-    story.now_ns = 3600 * SECOND
+    timer = LeaseTimer()
+    assert expired(timer, story, now_s=0) == {}
     fingerprint = story.history[0].fact.fingerprint  # type: ignore[attr-defined]
     story.tell(RunResumed(after_position=1, fingerprint=fingerprint, until={}))
-    late = [lease.episode for lease in story.state.leases.expired(3605 * SECOND)]
+    late = expired(timer, story, now_s=10)
     assert started in late
     assert waiting not in late
+    assert waiting in expired(timer, story, now_s=20)
 
 
 def test_a_state_folded_again_is_the_same() -> None:

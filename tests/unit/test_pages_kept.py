@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -240,6 +241,19 @@ async def test_a_page_that_was_just_put_again_stays_since_its_event_may_be_on_it
     await made.play("a", first, again)
     await made.play("b")
     made.page("again", old=False)
+    await made.keep_until(lambda: not made.blobs.has(first))
+    assert made.said() == [first.sha256]
+    assert made.blobs.has(again)
+
+
+async def test_a_clock_that_jumped_a_day_ahead_makes_no_page_older(made: Bench) -> None:
+    """An event says tomorrow: what was put a moment ago is not a day old by that."""
+    first, again = made.page("first"), made.page("again")
+    await made.play("a", first, again)
+    await made.play("b")
+    made.page("again", old=False)
+    later = WaitExceeded(setting="s", limit_s=1, waited_for="w")
+    await tell(made.log, later, clock_s=time.time() + 86_400)
     await made.keep_until(lambda: not made.blobs.has(first))
     assert made.said() == [first.sha256]
     assert made.blobs.has(again)

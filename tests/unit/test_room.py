@@ -11,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 from curriculum_story import Story, settings_of
 
+from actors.leases import LeaseTimer
 from app.alerts.processes import Alerts
 from app.broker_disk import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
 from app.output import keep_output
@@ -53,12 +54,16 @@ def test_a_paused_run_requests_nothing_and_no_waiting_request_runs_out_of_time()
     story.tell(EpisodeStarted(episode=first.episode, actor="actor.1", instruction="", renderer=""))
     story.tell(PAUSE)
     assert story.wanted() == []
-    late = 31 * 10**9
-    assert [lease.episode for lease in story.state.leases.expired(late)] == [first.episode]
-    story.now_ns = late
+    timer = LeaseTimer()
+
+    def late(now_s: float) -> set[str]:
+        return {lease.episode for lease in timer.expired(story.state.leases, now_s=now_s)}
+
+    assert late(0) == set()
+    assert late(31) == {first.episode}
     story.tell(RESUME)
-    assert second.episode not in {lease.episode for lease in story.state.leases.expired(late)}
-    assert second.episode in {lease.episode for lease in story.state.leases.expired(2 * late)}
+    assert second.episode not in late(31)
+    assert second.episode in late(62)
 
 
 def test_a_pause_outlasts_a_restart_of_the_system_and_ends_with_its_authors_word_alone() -> None:
