@@ -82,6 +82,27 @@ async def archive_source(
             await asyncio.to_thread(writer.close)
 
 
+async def finish_archive(handle: RunHandle) -> ArchiveReport | None:
+    """Archive what a run recorded up to its end, and the blobs of that, once nothing works on the run any more.
+
+    None: the run has no archive. The role `archiver` ends with the others, before they have said their last.
+
+    Raises:
+        ArchiveBusy, ArchiveDamaged, ForeignLog, CorruptEvent, DiskFull: see `Archiver` and `ArchiveWriter`.
+
+    """
+    if handle.archive is None:
+        return None
+    async with handle.connect_log("archiver") as log, handle.connect_stream("archiver") as stream:
+        writer = await _open_writer(handle, handle.archive, log, stream)
+        try:
+            archiver = Archiver(stream, handle.blobs, writer, pages=True)
+            await archiver.run(follow=False)
+            return archiver.report()
+        finally:
+            await asyncio.to_thread(writer.close)
+
+
 async def keep_archiving(handle: RunHandle, log: RunLog, publisher: Publisher) -> None:
     """What the role `archiver` does, for ever; cancel it to stop.
 
@@ -153,19 +174,23 @@ async def _archive_while_there_is_room(
     handle: RunHandle, folder: Path, log: RunLog, publisher: Publisher, archivers: _Current
 ) -> None:
     async with handle.connect_stream("archiver") as stream:
-        writer = await asyncio.to_thread(
-            ArchiveWriter.open,
-            folder,
-            run=handle.name,
-            first=handle.first,
-            digest=await _digest_before(stream),
-            lineage=log.lineage,
-            segment_bytes=handle.settings.storage.segment_bytes,
-        )
+        writer = await _open_writer(handle, folder, log, stream)
         try:
             await _archive_and_move(handle, log, stream, writer, publisher, archivers)
         finally:
             await asyncio.to_thread(writer.close)
+
+
+async def _open_writer(handle: RunHandle, folder: Path, log: RunLog, stream: JetStreamLog) -> ArchiveWriter:
+    return await asyncio.to_thread(
+        ArchiveWriter.open,
+        folder,
+        run=handle.name,
+        first=handle.first,
+        digest=await _digest_before(stream),
+        lineage=log.lineage,
+        segment_bytes=handle.settings.storage.segment_bytes,
+    )
 
 
 async def _archive_and_move(

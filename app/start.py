@@ -2,7 +2,8 @@
 
 Consumes the log's tail, once for its own lines and once for alerts (`app.alerts.beside`). Waits for every part to answer
 (`READY_S`), then for the goal or a signal; a second signal waits for nothing (`app.interrupts`). Produces
-`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles.
+`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles. Once they have
+ended, an archive (`storage.archive`) is brought to the log's last position before the end is reported.
 """
 
 import asyncio
@@ -25,7 +26,7 @@ from app.progress import Narrator, Progress
 from app.progress_note import ProgressNote
 from app.runs import RunHandle, open_run
 from app.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
-from core.errors import BrokerUnreachable
+from core.errors import BrokerUnreachable, HindcastError
 from core.vllm import VLLM
 from events.catalogue import ControlApplied, ControlRequested, RunFinished
 from events.envelope import Fact
@@ -183,6 +184,7 @@ async def run_system(
         with contextlib.suppress(OSError):  # no room
             # a goal holds for one start alone
             write_launch(home, Launch(run=launch.run, actors=launch.actors, without=launch.without))
+    await _finish_archive(open_run(launch.run, home=home), say)
     return Summary(
         run=launch.run,
         updates=progress.updates,
@@ -191,6 +193,24 @@ async def run_system(
         events=progress.position,
         wall_s=round(time.monotonic() - began, 2),
     )
+
+
+async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None:
+    """Archive the last events; an archive that cannot take them is named, and the run has ended all the same."""
+    if handle.archive is None:
+        return
+    from app.archiving import finish_archive  # most runs have no archive
+
+    try:
+        report = await finish_archive(handle)
+    except HindcastError as error:
+        sys.stderr.write(
+            f"the archive in {handle.archive} lacks the end of run {handle.name}: {error}    The next start goes on with it, or: "
+            f"hindcast archive {handle.name} {handle.archive}\n"
+        )
+        return
+    if report is not None:
+        say(f"archived up to position {report.last}, the log's end, in {report.folder}")
 
 
 def _alerts(handle: RunHandle, say: Callable[[str], None]) -> contextlib.AbstractAsyncContextManager[None]:

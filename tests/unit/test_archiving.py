@@ -8,8 +8,10 @@ import msgspec
 import pytest
 from archive_story import QUICK, RUN, all_of, open_writer, plain, small_log, write_archive
 from bare_step import bare_step
+from recorded_home import make_home
 
 import storage.archiving as archiving
+from app.archiving import finish_archive
 from core.errors import CorruptEvent, ForeignLog
 from events.archive.checking import check_archive
 from events.archive.errors import ArchiveBusy, ArchiveDamaged
@@ -280,3 +282,35 @@ async def test_who_asks_for_one_entity_reads_only_the_segment_that_holds_it(made
         assert found is not None, "and not believed"
     index.unlink()
     assert not check_archive(made.folder).defects
+
+
+async def test_an_ended_run_is_archived_to_its_last_event_with_all_its_blobs(tmp_path: Path) -> None:
+    """What roles say at their stop comes after the archiver has ended, and blobs were last copied some time before."""
+    place = tmp_path / "archive"
+    handle = await make_home(tmp_path / "home", [], run=RUN, overrides=[f"storage.archive={place}"])
+
+    async def save(*contents: bytes) -> int:
+        async with (
+            handle.connect_log("learner") as log,
+            Publisher(log, producer="learner.1", code_rev="test", settings=QUICK) as publisher,
+        ):
+            for content in contents:
+                blob = handle.blobs.put(content)
+                fact = CheckpointSaved(update=1, batch=0, version=1, state="0" * 64, blob=blob)
+                await publisher.publish(fact, entity="e")
+            return await publisher.commit()
+
+    for contents in ([b"one", b"two"], [b"three"]):
+        last = await save(*contents)
+        report = await finish_archive(handle)
+        assert report is not None
+        assert (report.last, report.missing) == (last, ())
+        assert handle.archive is not None
+        assert load(handle.archive).blobs.through == last
+        checked = check_whole(handle.archive)
+        assert (checked.defects, checked.not_copied, checked.log.last) == ((), 0, last)
+    assert report.blobs == 1
+
+
+async def test_a_run_without_an_archive_has_none_to_finish(tmp_path: Path) -> None:
+    assert await finish_archive(await make_home(tmp_path / "home", [])) is None
