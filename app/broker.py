@@ -113,6 +113,23 @@ def plan_broker(home: Path, *, port: int) -> BrokerPlan:
         return plan
 
 
+@contextmanager
+def stopped_broker(home: Path) -> Iterator[None]:
+    """No server runs on this home's store during the block; a passing one is stopped first. Blocking.
+
+    Raises:
+        BrokerUnreachable: a system runs in this home.
+
+    """
+    with _locked(home):
+        state = running_broker(home)
+        if state is not None and not state.passing:
+            raise BrokerUnreachable(f"a system runs in {home} (pid {state.pid}). Stop it first.")
+        if state is not None:
+            _stop(state)
+        yield
+
+
 class _Lease:
     """One command's use of the broker."""
 

@@ -11,6 +11,7 @@ import structlog
 
 from app.launch import Launch
 from app.runs import RunHandle
+from app.stream_repair import renew_lost_queues
 from app.witnesses import known_witnesses, note, require_witnessed, witness_of
 from core.errors import ExpectationFailed, SettingsError
 from core.framing import chat_frame
@@ -42,11 +43,12 @@ logger = structlog.get_logger(__name__)
 async def open_log(handle: RunHandle, launch: Launch | None) -> None:
     """Make the stream if need be and record that the run starts or goes on. Role `admin`.
 
-    What killed processes left unfinished among the blobs goes first: most of the others wait for the run to be open.
+    A work queue that the broker could not load is made anew (`log.repaired` says so). What killed processes left unfinished among the blobs goes first: most of the others wait for the run to be open.
 
     Raises:
         SettingsError: the settings file differs from what the run was started with.
         ForeignLog: the log begins with something else than `run.started`, or lost events that others of the home have read.
+        StreamNotLoaded: the broker does not load the run's stream; `hindcast repair` makes it.
 
     """
     swept = await asyncio.to_thread(handle.blobs.sweep)
@@ -60,6 +62,7 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
     ):
         witnesses = await asyncio.to_thread(known_witnesses, handle)
         await require_witnessed(log, witnesses, folder=handle.folder)
+        await renew_lost_queues(handle)
         identity = await log.identity()
         if identity.last == 0:
             try:

@@ -1,5 +1,6 @@
 """A damaged log made whole from its archive: a new stream under the old name, every position with its old bytes.
 
+    (stream not loaded ──> loaded again from its own block files: `app.stream_repair`)
     archive, checked ──┐
     stream, as far as it follows the archive ──> archive ──> (stream deleted) ──> new stream, read back ──> log.repaired
 
@@ -20,6 +21,7 @@ from app.import_plan import Part
 from app.importing import fill_stream, fingerprint
 from app.processes import write_json
 from app.runs import IMPORTING, Filling, RunHandle, unfinished
+from app.stream_repair import record_repair, reload_stream
 from app.system import check_home_is_free
 from app.witnesses import forget_noted
 from core.errors import ForeignLog, HindcastError
@@ -34,7 +36,6 @@ from events.codec import decode_envelope
 from events.envelope import Envelope, Stored
 from events.jetstream import JetStreamLog, LogMissing
 from events.log import EventLog
-from events.publisher import Publisher
 
 DISPLACED = "displaced"
 """File of events that no longer have a place in the log: MessagePack, one map per event."""
@@ -81,6 +82,7 @@ async def repair_log(
 
     """
     check_home_is_free(handle.home)
+    await reload_stream(handle)
     chains = ChainChecker(after=load(archive).first - 1)
     report = await asyncio.to_thread(_check, handle, archive, chains, on_event)
     first = handle.first
@@ -89,7 +91,7 @@ async def repair_log(
     async with handle.connect("repairer") as connection:
         stream = JetStreamLog(connection, handle.name, handle.settings.log)
         begun = unfinished(handle.folder)
-        if begun is None:
+        if begun is None or not begun.archive:
             findings = await inspect(stream, ArchiveLog(archive), report, chains)
             laid_aside = await asyncio.to_thread(_lay_aside, handle, findings.displaced)
             await asyncio.to_thread(_save, handle, archive, findings.following)
@@ -108,7 +110,7 @@ async def repair_log(
     last = report.last + len(findings.following)
     part = Part(handle=handle, first=first, last=last, changed={}, known=True)
     await fill_stream(archive, part, on_event)
-    await _record(handle, LogRepaired(first=first, last=last, reason=reason))
+    await record_repair(handle, LogRepaired(first=first, last=last, reason=reason))
     forget_noted(handle)
     note.unlink()
     return Repaired(
@@ -121,17 +123,6 @@ async def repair_log(
         displaced_file=begun.displaced_file,
         lost_after=findings.lost_after,
     )
-
-
-async def _record(handle: RunHandle, fact: LogRepaired) -> None:
-    """Say so in the new stream, while nobody else can open it: a repair without a word of it is done again."""
-    settings = handle.settings.log
-    async with handle.connect("repairer") as connection:
-        log = await JetStreamLog.open(connection, handle.name, settings)
-        async with Publisher(
-            log, producer="repair.1", code_rev=handle.code_rev, settings=settings
-        ) as publisher:
-            await publisher.decide(fact, entity=handle.name)
 
 
 def _check(

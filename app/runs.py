@@ -29,6 +29,7 @@ from core.errors import ForeignLog, HindcastError, SettingsError
 from core.nearest import advice
 from core.settings import Settings
 from events.archive.manifest import is_archive
+from events.broker_store import StreamNotLoaded, describe_stream_damage, stored_stream
 from events.connection import Connection, connect
 from events.continual import ContinualStream
 from events.jetstream import JetStreamLog
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 SETTINGS_FILE = "settings.toml"
 FORK_FILE = "fork.json"
 IMPORTING = "importing.json"
-"""There while a run's stream is filled from an archive: which one, and by which command."""
+"""There while a run's stream is filled from an archive or repaired: from which one, and by which command."""
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
 """A run's name stands in subjects, folders and schema names."""
 
@@ -152,6 +153,7 @@ class RunHandle:
         Raises:
             BrokerUnreachable, BrokerDenied: no way to the broker.
             LogMissing, ForeignLog: it holds no log of this run, or another one under its name.
+            StreamNotLoaded: its folder holds the run's events, and it does not load them.
 
         """
         async with self.connect_stream(role) as stream:
@@ -205,16 +207,39 @@ class RunHandle:
         """What the broker holds of the run's own log; see `connect_log` for all of it."""
         filling = unfinished(self.folder)
         if filling is not None:
+            doing = f"filled from the archive in {filling.archive}" if filling.archive else "repaired"
             raise ForeignLog(
-                f"the log of run {self.name} is being filled from the archive in {filling.archive}, or that was interrupted. "
-                f"Go on with: {filling.command}"
+                f"the log of run {self.name} is being {doing}, or that was interrupted. Go on with: {filling.command}"
             )
         settings = self.settings.log
         async with self.connect(role) as connection:
+            await self._require_loaded(connection)
             if role == "admin":
                 yield await JetStreamLog.create_or_open(connection, self.name, settings, first=self.first)
             else:
                 yield await JetStreamLog.open(connection, self.name, settings)
+
+    @property
+    def stored_stream(self) -> Path | None:
+        """The folder of the run's stream, where the home's own broker has stored events of it."""
+        return None if self.settings.log.url else stored_stream(self.home, self.name)
+
+    async def _require_loaded(self, connection: Connection) -> None:
+        """Nobody may take a stream that the broker does not load for one that is not there, and make a new one.
+
+        Raises:
+            StreamNotLoaded: naming the damaged file.
+
+        """
+        stored = self.stored_stream
+        if stored is None:
+            return
+        why = await JetStreamLog(connection, self.name, self.settings.log).why_not_loaded()
+        if why:
+            raise StreamNotLoaded(
+                f"the broker does not load the log of run {self.name} ({why}): {describe_stream_damage(stored, why)}. Its events "
+                f"lie in {stored / 'msgs'}. Run: hindcast repair {self.name}"
+            )
 
     @asynccontextmanager
     async def connect(self, role: str) -> AsyncIterator[Connection]:
@@ -235,9 +260,10 @@ def run_folder(home: Path, name: str) -> Path:
 
 
 class Filling(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream is being filled from an archive, or that was interrupted."""
+    """A stream is being filled from an archive or repaired, or that was interrupted."""
 
     archive: str
+    """Its folder; empty: the run is repaired from the broker's own files."""
     command: str
     """What goes on with it."""
     repair: bool = False

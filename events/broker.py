@@ -19,6 +19,7 @@ import msgspec
 
 import events.catalogue  # noqa: F401  # fills the registry
 from core.errors import BrokerUnreachable, HindcastError
+from events.broker_store import store_of
 from events.disk import Disk
 from events.registry import BY_NAME
 
@@ -172,7 +173,7 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
     """
     chosen = _claim(port)
     folder = home / "secrets"
-    store = home / "broker"
+    store = store_of(home)
     make_private(store)
     named = users(home)
     config = {

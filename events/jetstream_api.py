@@ -27,6 +27,8 @@ READ_BYTES = 8 * 1024 * 1024
 TRACEPARENT = "traceparent"
 """Header that carries W3C trace context."""
 STREAM_NOT_FOUND = 10059
+STREAM_OFFLINE = (10118, 10194)
+"""The server holds the stream and does not serve it, without and with a reason."""
 UNAVAILABLE = 503
 """JetStream is starting, or has no leader: ask again."""
 TOO_MANY = "413"
@@ -42,6 +44,8 @@ class ApiError(HindcastError):
             f"the broker refused {request}: {text} (JetStream error {code}). Is its disk full, or its JetStream limited?"
         )
         self.code = code
+        self.text = text
+        """In the broker's words."""
 
 
 class TooManySubjects(HindcastError):

@@ -15,16 +15,18 @@ from app.runs import RunHandle
 from app.sources import Source, open_source
 from app.witnesses import known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
+from events.broker_store import StreamNotLoaded
 from events.jetstream import LogMissing
 from storage.audit.audit import Ancestor, AuditReport, audit, unopened
 from storage.audit.blobs import Depth
-from storage.audit.defects import Defect
+from storage.audit.defects import LOST, Defect
 from storage.audit.witnesses import Witness
 
 SHOWN = 50
 """Defects printed as text; `--json` has more."""
 WIDTH = 400
 """Of a value in a defect: room for an error with its way out."""
+NOT_LOADED = "What the broker keeps about the stream or a work queue is damaged; the events may be whole."
 
 app = typer.Typer()
 
@@ -82,10 +84,11 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
     async with AsyncExitStack() as stack:
         try:
             log = await stack.enter_async_context(source.connect_log())
-        except (CorruptEvent, ForeignLog, LogMissing) as error:
+        except (CorruptEvent, ForeignLog, LogMissing, StreamNotLoaded) as error:
             if isinstance(error, LogMissing) and not witnesses:
                 raise
-            return unopened(source.name, error, witnesses=witnesses)
+            meaning = NOT_LOADED if isinstance(error, StreamNotLoaded) else LOST
+            return unopened(source.name, error, witnesses=witnesses, meaning=meaning)
         bar = stack.enter_context(progress_bar(as_json=as_json))
         task = bar.add_task("auditing", total=None)
         report = await audit(

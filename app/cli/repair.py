@@ -13,25 +13,37 @@ from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.repairing import Repaired, repair_log
 from app.runs import open_run
+from app.stream_repair import Reloaded, repair_in_place
 
 app = typer.Typer()
 
 
 @app.command("repair")
 def repair(
-    archive: Annotated[Path, typer.Option("--from", metavar="DIR", help="The run's archive.")],
     run: RunName = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option("--from", metavar="DIR", help="The run's archive; without it the broker's own files."),
+    ] = None,
     reason: Annotated[str, typer.Option(help="Why, in words: it stands in the log.")] = "the log was damaged",
     as_json: Json = False,
 ) -> None:
-    """Make a damaged log whole from the run's archive: every position with its old bytes, in a new stream.
+    """Make a damaged log whole: from the broker's own block files, or from the run's archive.
 
-    What the stream holds behind the archive's end is saved into the archive first, as far as it is whole. The system must
-    not run. Interrupted, the same command goes on.
+    Without an archive, a log that the broker does not load any more is loaded again from its block files and read through.
+    From an archive every position gets its old bytes in a new stream; what the stream holds behind the archive's end is
+    saved into the archive first, as far as it is whole. The system must not run. Interrupted, the same command goes on.
 
     Example: hindcast repair run-1 --from /backup/run-1
     """
     handle = open_run(run)
+    if archive is None:
+        reloaded = asyncio.run(repair_in_place(handle, reason=reason))
+        if as_json:
+            print_json(msgspec.to_builtins(reloaded))
+        else:
+            _print_reloaded(reloaded)
+        return
     with progress_bar(as_json=as_json) as bar:
         bars = Bars(bar)
         done = asyncio.run(
@@ -41,6 +53,15 @@ def repair(
         print_json(msgspec.to_builtins(done))
     else:
         _print(done)
+
+
+def _print_reloaded(done: Reloaded) -> None:
+    if done.damage:
+        print_text(f"{done.damage}: made again from the broker's block files")
+    print_text(f"run {done.run}: positions {done.first} to {done.last} read back whole")
+    if not done.damage:
+        print_text("the broker loads the log as it is: nothing was repaired")
+    print_text(f"Now: hindcast audit {done.run}")
 
 
 def _print(done: Repaired) -> None:

@@ -197,7 +197,9 @@ async def _releases_since(since: Ancestor, fold: Fold) -> None:
         after = batch[-1].position
 
 
-def unopened(run: str, error: HindcastError, *, witnesses: Sequence[Witness] = ()) -> AuditReport:
+def unopened(
+    run: str, error: HindcastError, *, witnesses: Sequence[Witness] = (), meaning: str = LOST
+) -> AuditReport:
     """The report on a log that does not even open, though there should be one."""
     fold = Fold(run, None, first=1, depth="none", pages=False, witnesses=())
     fold.findings.add(
@@ -207,7 +209,7 @@ def unopened(run: str, error: HindcastError, *, witnesses: Sequence[Witness] = (
         until=max([1, *(witness.position for witness in witnesses)]),
         expected=f"the log of run {run}",
         found=str(error),
-        meaning=LOST,
+        meaning=meaning,
     )
     return _report(fold, "none", witnesses, 0.0)
 

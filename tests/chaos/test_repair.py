@@ -184,7 +184,7 @@ async def test_a_stream_that_is_gone_altogether_comes_back(
     assert (await stored_in(damaged))[:61] == whole[1][:61]
 
 
-@pytest.mark.parametrize("step", ["fill_stream", "_record", "forget_noted"])
+@pytest.mark.parametrize("step", ["fill_stream", "record_repair", "forget_noted"])
 async def test_an_interrupted_repair_keeps_the_run_closed_until_it_is_finished(
     whole: tuple[Path, list[Stored]], damaged: RunHandle, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:

@@ -1,0 +1,78 @@
+"""The store of our own broker as files: what it holds of a run's stream though the server does not load it.
+
+    broker/jetstream/<account>/streams/RUN_<run>/   meta.inf  meta.sum       what the stream is, and the checksum of that
+        msgs/   <number>.blk  index.db                                       its events; the index is made anew if it is damaged
+        obs/<consumer>/   meta.inf  meta.sum  o.dat                          what a work queue is, and how far it was served
+
+nats-server 2.15 passes over a stream whose description is damaged, with one line in its own log, and answers that there is
+none; asked to create it, it takes the block files up again, but not the work queues, until its next start. One unreadable
+description of a queue stops the whole stream, or the queue is passed over. The blocks are sound in all these cases, and
+everything else follows from them: descriptions are made again, and a queue made anew hands out again what is done already.
+"""
+
+import re
+import shutil
+from pathlib import Path
+
+from core.errors import HindcastError
+from events.subjects import stream_name
+
+CHECKSUM_CHARS = 16
+DESCRIPTION, CHECKSUM, SERVED = "meta.inf", "meta.sum", "o.dat"
+
+
+class StreamNotLoaded(HindcastError):
+    """The broker's folder holds the events of a run, but the broker does not load them."""
+
+
+def store_of(home: Path) -> Path:
+    """JetStream's folder of a home's own broker."""
+    return home / "broker"
+
+
+def stored_stream(home: Path, run: str) -> Path | None:
+    """The folder of a run's stream, if it holds block files."""
+    folders = store_of(home).glob(f"jetstream/*/streams/{stream_name(run)}")
+    return next((folder for folder in folders if any((folder / "msgs").glob("*.blk"))), None)
+
+
+def describe_damage(folder: Path) -> str:
+    """Which description in a stream's or a queue's folder is damaged, in words; for one that the server does not load."""
+    for name in (DESCRIPTION, CHECKSUM):
+        path = folder / name
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return f"{path} is missing"
+        if not content:
+            return f"{path} is empty"
+    if (folder / SERVED).exists():  # a queue's: the server does not compare its checksum
+        return f"{folder / DESCRIPTION} or {SERVED} in the same folder is damaged"
+    if len(content) != CHECKSUM_CHARS:
+        return f"{path} is damaged: it has {len(content)} bytes instead of {CHECKSUM_CHARS}"
+    return (
+        f"{folder / DESCRIPTION} does not match its checksum {folder / CHECKSUM}: one of the two is damaged"
+    )
+
+
+def describe_stream_damage(stream: Path, why: str) -> str:
+    """The same for a stream that the server does not serve; `why`: what it says, which may name a work queue."""
+    named = re.search(r'consumer "([^"]*)"', why)
+    if named is None:
+        return describe_damage(stream)
+    folder = queue_folder(stream, named[1])
+    if named[1] and folder.is_dir():
+        return describe_damage(folder)
+    return f"the {DESCRIPTION} of a work queue under {folder.parent if named[1] else folder} is damaged"
+
+
+def queue_folder(stream: Path, queue: str) -> Path:
+    """Where the server keeps a work queue of a stream."""
+    return stream / "obs" / queue
+
+
+def forget_descriptions(stream: Path) -> None:
+    """Delete what the server makes again when the stream is created over its block files. It must not run meanwhile."""
+    shutil.rmtree(stream / "obs", ignore_errors=True)
+    for name in (DESCRIPTION, CHECKSUM):
+        (stream / name).unlink(missing_ok=True)
