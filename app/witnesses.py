@@ -5,6 +5,8 @@ bit in a block file can do it). These can tell: the read model and attached cons
 far they have read, and `witness.json`, where every start and every audit without defects leaves what it saw.
 
     runs/RUN/witness.json    {"start": {position, digest, first_digest}, "audit": {…, rolling}}
+
+One that is there and cannot be read is no witness that is not there: a start refuses, and an audit has a defect.
 """
 
 from collections.abc import Sequence
@@ -28,8 +30,17 @@ FILE = "witness.json"
 WHO = {"start": "the last start of the run", "audit": "the last audit without defects"}
 
 
+class WitnessUnreadable(HindcastError):
+    """What starts and audits noted of the log is there and cannot be read."""
+
+
 def known_witnesses(handle: RunHandle) -> list[Witness]:
-    """Everybody of the home who has read the run's log; whoever does not answer is left out. Blocking."""
+    """Everybody of the home who has read the run's log; a database that does not answer is left out. Blocking.
+
+    Raises:
+        WitnessUnreadable: `witness.json` is empty or damaged.
+
+    """
     found = [*_noted(handle.folder), *_read_model(handle), *_attached(handle)]
     return [witness for witness in found if witness.position > 0]
 
@@ -94,20 +105,35 @@ async def witness_of(log: EventLog, position: int) -> Witness:
 
 
 def _noted(folder: Path) -> list[Witness]:
-    content: Any = read_json(folder / FILE)
+    path = folder / FILE
+    if not path.exists():
+        return []
+    content: Any = read_json(path)
+    if not isinstance(content, dict) or not content.keys() & WHO.keys():
+        raise _unreadable(path, "it is empty, or no JSON object with what a start or an audit noted")
     found = []
-    for who, name in WHO.items():
-        with suppress(KeyError, TypeError, ValueError):
-            said = content[who]
+    for who in WHO.keys() & content.keys():
+        said = content[who]
+        try:
             witness = Witness(
-                name=name,
+                name=WHO[who],
                 position=int(said["position"]),
                 digest=bytes.fromhex(said["digest"]),
                 rolling=bytes.fromhex(said["rolling"]),
                 first_digest=bytes.fromhex(said["first_digest"]),
             )
-            found.append(witness)
+        except (KeyError, TypeError, ValueError) as error:
+            raise _unreadable(path, f"what it says under {who!r} is damaged ({error})") from error
+        found.append(witness)
     return found
+
+
+def _unreadable(path: Path, what: str) -> WitnessUnreadable:
+    return WitnessUnreadable(
+        f"{path} cannot be read: {what}. It says how far the log of run {path.parent.name} went; without it nobody may notice "
+        f"that the broker lost the log's end. Run: hindcast audit {path.parent.name}    If the rest of it is as it should be, "
+        f"delete the file: the next start writes it again"
+    )
 
 
 def _read_model(handle: RunHandle) -> list[Witness]:

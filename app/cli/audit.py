@@ -13,7 +13,7 @@ from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text, shorten
 from app.runs import RunHandle
 from app.sources import Source, open_source
-from app.witnesses import known_witnesses, note
+from app.witnesses import WitnessUnreadable, known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
 from events.broker_store import StreamNotLoaded
 from events.jetstream import LogMissing
@@ -79,8 +79,38 @@ def _expected(text: str) -> Witness:
 
 
 async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_json: bool) -> AuditReport:
-    own = await asyncio.to_thread(known_witnesses, source) if isinstance(source, RunHandle) else []
-    witnesses = [*own, *expected]
+    unreadable: WitnessUnreadable | None = None
+    own: list[Witness] = []
+    try:
+        own = await asyncio.to_thread(known_witnesses, source) if isinstance(source, RunHandle) else []
+    except WitnessUnreadable as error:
+        unreadable = error
+    report = await _audit_log(source, depth, [*own, *expected], as_json=as_json)
+    if unreadable is not None:
+        report = _with_unreadable(report, unreadable)
+    if isinstance(source, RunHandle) and report.clean and report.events:
+        await asyncio.to_thread(note, source, "audit", _seen(report))
+    return report
+
+
+def _with_unreadable(report: AuditReport, error: WitnessUnreadable) -> AuditReport:
+    """A defect of the log's end, of which the witness would have known."""
+    defect = Defect(
+        check="witness",
+        position=max(1, report.last),
+        until=max(1, report.last),
+        event="",
+        what="what starts and audits noted of the log cannot be read",
+        expected="the notes of the last start and of the last audit without defects",
+        found=str(error),
+        meaning="The file was damaged or emptied; whether the log lost its end is not known by it.",
+    )
+    return msgspec.structs.replace(
+        report, defects=(*report.defects, defect), defects_found=report.defects_found + 1
+    )
+
+
+async def _audit_log(source: Source, depth: Depth, witnesses: list[Witness], *, as_json: bool) -> AuditReport:
     async with AsyncExitStack() as stack:
         try:
             log = await stack.enter_async_context(source.connect_log())
@@ -91,7 +121,7 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
             return unopened(source.name, error, witnesses=witnesses, meaning=meaning)
         bar = stack.enter_context(progress_bar(as_json=as_json))
         task = bar.add_task("auditing", total=None)
-        report = await audit(
+        return await audit(
             log,
             source.blobs,
             depth=depth,
@@ -100,9 +130,6 @@ async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_js
             ancestors=await _ancestors(source, stack),
             progressed=lambda position, last: bar.update(task, completed=position, total=last),
         )
-    if isinstance(source, RunHandle) and report.clean and report.events:
-        await asyncio.to_thread(note, source, "audit", _seen(report))
-    return report
 
 
 def _parent(source: Source) -> tuple[Source, int] | None:

@@ -24,12 +24,18 @@ from storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
 
 SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 """Primary result codes: full is told as an I/O error where it is met beside the file itself, in its log or index of it."""
+SQLITE_DAMAGED = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+"""Primary result codes."""
 POSTGRES_NO_ROOM = "53100"
 """SQLSTATE `disk_full`."""
 
 
 class ReadModelUnavailable(HindcastError):
     """There is no read model to ask, or its database does not answer."""
+
+
+class ReadModelDamaged(ReadModelUnavailable):
+    """Its SQLite file is not one any more, or not a whole one. It follows from the log and can be folded again."""
 
 
 class DatabaseAway(ReadModelUnavailable):
@@ -190,8 +196,13 @@ class ReadModel:
             yield
         except DBAPIError as error:
             said = " ".join(str(error.orig).split())
+            if self._is_sqlite and _primary_code(error) in SQLITE_DAMAGED:
+                raise ReadModelDamaged(
+                    f"the read model in {self.shown_url} is damaged: {said}. It is folded from the log again by: "
+                    f"hindcast rebuild {self.run} --replace"
+                ) from error
             advice = (
-                "If the file is damaged, delete it: it is folded from the log again."
+                f"If the file is damaged: hindcast rebuild {self.run} --replace"
                 if self.file
                 else "Does the server run there, and may this user in? A password comes from PGPASSWORD or ~/.pgpass."
             )
@@ -213,6 +224,11 @@ class ReadModel:
             raise self._missing()
 
     def _missing(self) -> ReadModelUnavailable:
+        if self.file is not None and self.file.exists():
+            return ReadModelUnavailable(
+                f"the read model in {self.shown_url} holds nothing: its file is empty, or its projector begins only now. "
+                f"Run: hindcast rebuild {self.run}"
+            )
         return ReadModelUnavailable(
             f"run {self.run} has no read model yet in {self.shown_url}: its projector writes it while the run is going. "
             f"Run: hindcast rebuild {self.run}"

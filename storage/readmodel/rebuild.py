@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from core.errors import ForeignLog
 from events.log import EventLog
 from events.reader import check_log
-from storage.readmodel.database import ReadModel
+from storage.readmodel.database import ReadModel, ReadModelDamaged
 from storage.readmodel.dump import dump_table
 from storage.readmodel.filling import bookmark_of, cursor_of, fill
 from storage.readmodel.fold import read_cursor
@@ -56,13 +56,29 @@ async def rebuild(log: EventLog, database_url: str, *, replace: bool = False) ->
     """Fold the log from its start into a fresh database and compare it with the live one.
 
     Where there is no live read model yet, or one of another schema version, it is made first. `replace`: where they
-    differ, or the log is not the one that was folded, empty the live one and fold it again.
+    differ, the live one is damaged, or the log is not the one that was folded, empty the live one and fold it again.
 
     Raises:
         CorruptEvent, UnknownVersion, ForeignLog: the log cannot be folded; the message names the position.
         ReadModelUnavailable: a database does not answer.
+        ReadModelDamaged: the live one's file is damaged, and it is not to be replaced.
 
     """
+    try:
+        return await _compare_with_fresh(log, database_url, replace=replace)
+    except ReadModelDamaged as error:
+        if not replace:
+            raise
+        live = ReadModel(database_url, run=log.run)
+        try:
+            await asyncio.to_thread(live.drop)
+            await asyncio.to_thread(live.prepare)
+            return await _fold_anew(log, live, why=str(error))
+        finally:
+            live.close()
+
+
+async def _compare_with_fresh(log: EventLog, database_url: str, *, replace: bool) -> RebuildReport:
     live = ReadModel(database_url, run=log.run)
     fresh = live.scratch("rebuild")
     notice: str | None = None

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import shutil
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from app.configuration import resolve
 from app.forking import fork_run
 from app.opening import open_log
 from app.runs import RunHandle, create_run, open_run
-from app.witnesses import FILE, known_witnesses
+from app.witnesses import FILE, WitnessUnreadable, known_witnesses
 from core.errors import ForeignLog
 from events.publisher import Publisher
 from learner.loop import run_learner
@@ -176,11 +177,20 @@ def test_a_start_refuses_a_log_with_another_event_where_it_ended(home: Path) -> 
         asyncio.run(open_log(run, None))
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"start": 5}', '{"start": {"position": "x"}}'])
-def test_a_note_that_cannot_be_read_is_no_witness_and_stops_nobody(home: Path, content: str) -> None:
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"start": 5}', '{"start": {"position": "x"}}'])
+def test_a_note_that_cannot_be_read_is_named_and_no_start_does_without_it(home: Path, content: str) -> None:
     run = open_run(RUN, home=home)
-    (run.folder / FILE).write_text(content)
-    assert known_witnesses(run) == []
+    asyncio.run(open_log(run, None))
+    path = run.folder / FILE
+    path.write_text(content)
+    with pytest.raises(
+        WitnessUnreadable, match=r"witness\.json cannot be read: .*hindcast audit .*delete the file"
+    ):
+        asyncio.run(open_log(run, None))
+    (defect,) = report(home, RUN, code=3)["defects"]  # type: ignore[misc]
+    assert (defect["check"], str(path) in defect["found"]) == ("witness", True)
+    assert path.read_text() == content, "an audit with a defect notes nothing"
+    path.unlink()
     asyncio.run(open_log(run, None))
     assert len(known_witnesses(run)) == 1
 
@@ -196,3 +206,42 @@ def test_consumers_and_the_read_model_are_asked_how_far_they_have_read(home: Pat
     assert report(home, RUN)["witnesses"] == [
         f"{name}, position {taken}" for name, _ in sorted(names, reverse=True)
     ]
+
+
+def emptied(content: bytes) -> bytes:
+    return b""
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+def overwritten(content: bytes) -> bytes:
+    return b"no database" + content[11:]
+
+
+def inner_pages_lost(content: bytes) -> bytes:
+    return content[:4096] + bytes(len(content) - 4096)
+
+
+@pytest.mark.parametrize("damage", [emptied, cut, overwritten, inner_pages_lost])
+def test_a_damaged_read_model_is_named_with_the_command_that_folds_it_again(
+    home: Path, damage: Callable[[bytes], bytes]
+) -> None:
+    def call(*arguments: str) -> tuple[int, str]:
+        result = CliRunner().invoke(app, arguments, env={"HINDCAST_HOME": str(home)})
+        return result.exit_code, result.stdout + str(result.exception or "")
+
+    assert call("rebuild", RUN)[0] == 0
+    file = open_run(RUN, home=home).folder / "readmodel.sqlite"
+    whole = call("run", "show", RUN)
+    file.write_bytes(damage(file.read_bytes()))
+    for command in (("run", "show"), ("episode", "list"), ("policy", "list"), ("task", "list")):
+        code, told = call(*command, RUN)
+        assert code == 1, (command, told)
+        assert len(told.splitlines()) == 1
+        assert str(file) in told
+        assert f"hindcast rebuild {RUN}" in told
+    assert "hindcast rebuild" in call("run", "list")[1]
+    assert call("rebuild", RUN, "--replace")[0] in (0, 3)
+    assert call("run", "show", RUN) == whole
