@@ -21,14 +21,7 @@ from events.codec import decode_envelope
 from events.connection import Connection, Outgoing, Unanswered
 from events.envelope import Record, Stored
 from events.headers import format_headers
-from events.jetstream_api import (
-    PAUSE_S,
-    STREAM_NOT_FOUND,
-    STREAM_OFFLINE,
-    TRACEPARENT,
-    ApiError,
-    StreamApi,
-)
+from events.jetstream_api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
 from events.jetstream_consumers import Served, list_served
 from events.jetstream_queue import JetStreamQueue
 from events.jetstream_tail import pull
@@ -151,14 +144,8 @@ class JetStreamLog:
         await self._api.call("STREAM.UPDATE", {**config, "max_bytes": max_bytes})
 
     async def why_not_loaded(self) -> str:
-        """What the broker answers when it is asked about the stream, if it does not serve it; empty: it does."""
-        try:
-            await self._api.call("STREAM.INFO")
-        except ApiError as error:
-            if error.code not in (STREAM_NOT_FOUND, *STREAM_OFFLINE):
-                raise
-            return error.text
-        return ""
+        """See `StreamApi.why_not_loaded`."""
+        return await self._api.why_not_loaded()
 
     async def delete(self) -> None:
         """Let the broker forget the stream (role `repairer`), if it holds one."""

@@ -150,6 +150,16 @@ class StreamApi:
             raise ApiError(f"{verb} for {self.stream}", int(error.get("err_code", 0)), text)
         return answer
 
+    async def why_not_loaded(self) -> str:
+        """What the broker says of the stream if it does not serve it; empty: it does."""
+        try:
+            await self.call("STREAM.INFO")
+        except ApiError as error:
+            if error.code not in (STREAM_NOT_FOUND, *STREAM_OFFLINE):
+                raise
+            return error.text
+        return ""
+
     async def call(
         self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
     ) -> dict[str, Any]:

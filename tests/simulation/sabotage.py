@@ -466,7 +466,7 @@ SABOTAGES = (
             patch.object(loop, "sweep", _sweep_as_of_nowhere),
         ],
         ("Broken: no effects in replay",),
-        seeds=range(257, 407),
+        seeds=range(523, 673),
     ),
     Sabotage(
         "a snapshot of the learner forgets how many batches there were",
