@@ -2,7 +2,8 @@
 
 Two servers on one JetStream store would ruin it. `broker.json` says which process keeps the broker of a home, and on which
 port; it changes only while `broker.lock` is held. The `bus` process keeps a lasting one and stops a passing one before.
-Commands share `broker.users`: the last of them stops the passing broker that one of them started.
+Commands share `broker.users`: the last of them stops the passing broker that one of them started. When that one was
+killed, `broker_watchdog` stops it.
 
 Every wait is bounded by a constant below.
 """
@@ -12,6 +13,7 @@ import fcntl
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,6 +24,8 @@ from typing import Self
 import msgspec
 import psutil
 
+from app import broker_watchdog
+from app.broker_watchdog import HOME_VARIABLE
 from app.processes import pid_alive, process_began, read_json, write_json
 from core.errors import BrokerUnreachable
 from events.broker import HOST, BrokerPlan, PortTaken, prepare
@@ -145,13 +149,13 @@ class _Lease:
         users = os.open(home / "broker.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with _locked(home):
+                fcntl.flock(users, fcntl.LOCK_SH)  # first: the watchdog of a broker that nobody uses stops it
                 state = running_broker(home) or _start(home, port)
                 if not greets(state.port, within_s=START_S):
                     raise BrokerUnreachable(
                         f"the broker of {home} (pid {state.pid}) has not answered on port {state.port} for {START_S:g} s. "
                         "Stop that process and try again."
                     )
-                fcntl.flock(users, fcntl.LOCK_SH)
         except BaseException:
             os.close(users)
             raise
@@ -192,11 +196,11 @@ def _start(home: Path, port: int) -> BrokerState:
     plan = _plan(home, port)
     log = str(home / "broker.log")
     append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
-    command = plan.command()
+    command = [sys.executable, "-I", "-S", broker_watchdog.__file__, *plan.command()]
     pid = os.posix_spawn(  # no object that would kill or reap the server when this command ends before the others
         command[0],
         command,
-        os.environ,
+        {**os.environ, HOME_VARIABLE: str(home)},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
             (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),

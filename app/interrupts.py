@@ -9,7 +9,8 @@ import os
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import NoReturn
 
@@ -22,6 +23,46 @@ SAME_S = 1.0
 """One press can arrive several times: from the terminal, and from a program above that passes it on."""
 GONE_S = 2.0
 """How long killed processes may take to be gone."""
+
+
+@contextmanager
+def ending_in_order() -> Iterator[None]:
+    """SIGTERM and SIGHUP end what runs within as Ctrl-C does, so that it stops what it has started.
+
+    A signal that is ignored already (`nohup`) stays so. What handles SIGINT or SIGTERM by itself goes on doing so.
+
+    Raises:
+        SystemExit: with 128 and the signal's number, where a signal ended it.
+
+    """
+    asked: list[tuple[int, float]] = []
+
+    def take(number: int, _frame: FrameType | None) -> None:
+        now_s = time.monotonic()
+        again = bool(asked) and now_s - asked[-1][1] <= SAME_S
+        asked.append((number, now_s))
+        if again:
+            return
+        if signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, signal.SIG_DFL):
+            raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)  # the event loop, or whoever else has Ctrl-C, takes it
+
+    taken = [
+        number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) == signal.SIG_DFL
+    ]
+    for number in taken:
+        signal.signal(number, take)
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise SystemExit(128 + asked[0][0] if asked else INTERRUPTED) from None
+    except SystemExit as leaving:
+        if asked and leaving.code == INTERRUPTED:
+            raise SystemExit(128 + asked[0][0]) from None
+        raise
+    finally:
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def heed_interrupts(stop: asyncio.Event) -> None:

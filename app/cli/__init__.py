@@ -17,7 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from app.cli.options import with_run_option
-from app.interrupts import INTERRUPTED
+from app.interrupts import ending_in_order
 from core.errors import HindcastError
 from core.loading import loading
 from core.printable import printable
@@ -146,6 +146,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logger_factory=factory,
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
     )
+    with ending_in_order():
+        _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> None:
     try:
         app(arguments, prog_name="hindcast")
     except HindcastError as error:
@@ -158,8 +163,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         place = "" if error.filename is None else f" {error.filename}:"
         sys.stderr.write(f"{printable(f'cannot go on:{place} {error.strerror}')}\n")
         sys.exit(1)
-    except KeyboardInterrupt:
-        sys.exit(INTERRUPTED)
 
 
 def leave(error: BaseException) -> None:

@@ -28,8 +28,18 @@ WAIT_S = 60.0
 
 def servers_of(home: Path) -> list[int]:
     """Process ids of every server on this home's store."""
+    return [pid for pid, program in processes_of(home).items() if program == "nats-server"]
+
+
+def processes_of(home: Path) -> dict[int, str]:
+    """Programs by process id that name this home: its servers and their watchdogs."""
     processes = psutil.process_iter(["pid", "cmdline"])
-    return [p.info["pid"] for p in processes if any(str(home) in part for part in p.info["cmdline"] or ())]
+    commands = {p.info["pid"]: p.info["cmdline"] or () for p in processes}
+    return {
+        pid: Path(command[0]).name
+        for pid, command in commands.items()
+        if any(str(home) in part for part in command)
+    }
 
 
 async def test_a_passing_broker_answers_during_the_block_and_is_gone_after_it(tmp_path: Path) -> None:
@@ -70,7 +80,7 @@ async def test_one_who_leaves_while_it_is_being_started_leaves_none_behind(tmp_p
         using.cancel()
         await asyncio.wait((using,))
         assert using.cancelled()
-        while await asyncio.to_thread(servers_of, tmp_path):  # noqa: ASYNC110 - another process
+        while await asyncio.to_thread(processes_of, tmp_path):  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.05)
     assert running_broker(tmp_path) is None
 
