@@ -24,6 +24,7 @@ from packaging.requirements import Requirement
 from app.broker import ensure_broker, running_broker
 from app.runs import NoSuchRun, RunHandle, open_run
 from core.errors import HindcastError
+from core.scratch import scratch_folder
 from core.settings import LogSettings, Settings
 from events.codec import decode_envelope
 from events.connection import connect
@@ -195,8 +196,7 @@ def _syncs_per_s(folder: Path) -> float:
 
 async def _broker() -> str:
     """A broker of its own in an empty folder: started, asked for its version, appended to, stopped."""
-    with tempfile.TemporaryDirectory(prefix="hindcast-doctor-") as folder:
-        home = Path(folder)
+    with scratch_folder() as home:
         async with ensure_broker(home) as url:
             connection = await connect(url, role="admin", home=home)
             try:

@@ -5,7 +5,6 @@ The same actor and judge as in training, on a log in memory: nothing is recorded
 """
 
 import asyncio
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing, asynccontextmanager
@@ -27,6 +26,7 @@ from app.judges import open_judges
 from app.sites import sites_running
 from core.errors import HindcastError
 from core.evidence import Outcome
+from core.scratch import scratch_folder
 from core.settings import Settings
 from core.statistics import mean_interval, wilson
 from core.task import Task
@@ -182,8 +182,8 @@ async def play(
     log = MemoryLog("evaluation")
     stop = asyncio.Event()
     tally = Tally(requests)
-    with tempfile.TemporaryDirectory() as scratch:
-        blobs = BlobStore(Path(scratch))
+    with scratch_folder() as scratch:
+        blobs = BlobStore(scratch)
         async with (
             _engine(folder, settings) as engine,
             sites_running(settings) as sites,

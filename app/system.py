@@ -106,7 +106,11 @@ class System:
             STARTER: str(os.getpid()),
             MACHINE: self.machine,
         }
-        for entry in (self.home / "processes").glob("*.json"):
+        processes = self.home / "processes"
+        for entry in (
+            *processes.glob("*.json"),
+            *processes.glob(".*.json.*"),
+        ):  # the latter half-written, by killed ones
             entry.unlink()
         for stale in (READY, FAILURE):
             (self.home / stale).unlink(missing_ok=True)

@@ -1,7 +1,8 @@
 """One Chromium with its own Playwright driver: found, started, measured, closed, or killed by process group.
 
 Driver and browser run in sessions of their own, so that a signal to our process group reaches us first. When we die,
-their pipes close and they end by themselves.
+their pipes close and they end by themselves. Their files (profile, artifacts) lie in a scratch folder: a killed browser
+leaves them, and the next one that starts removes them (`core.scratch`).
 """
 
 import asyncio
@@ -10,9 +11,8 @@ import shlex
 import shutil
 import signal
 import sys
-import tempfile
-from collections.abc import Awaitable
-from contextlib import AsyncExitStack, suppress
+from collections.abc import Awaitable, Iterator
+from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,6 +25,7 @@ from playwright.async_api import Error as PlaywrightError
 from actors.environments.navigation import DIRECT, bypass_list
 from actors.environments.proxy import FilteringProxy
 from core.errors import BrowserUnavailable
+from core.scratch import remove_abandoned, scratch_folder
 
 LAUNCH_TIMEOUT_S = 60.0
 """Starting driver and browser; a loaded machine with a cold disk takes 20 s."""
@@ -187,7 +188,8 @@ async def _quietly(closing: Awaitable[None]) -> None:
 
 async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
     """Playwright's driver in a session of its own, through a wrapper named by Playwright's own variable."""
-    folder = Path(resources.enter_context(tempfile.TemporaryDirectory(prefix="hindcast-driver-")))
+    await asyncio.to_thread(remove_abandoned)  # a browser's files are many
+    folder = resources.enter_context(scratch_folder())
     node = os.environ.get("PLAYWRIGHT_NODEJS_PATH") or str(
         Path(playwright.__file__).parent / "driver" / "node"
     )
@@ -195,21 +197,29 @@ async def _start_driver(resources: AsyncExitStack, token: str) -> Playwright:
     wrapper = folder / "node"
     # The token stays visible in the driver's command line: that is how its process is found again.
     wrapper.write_text(
-        f"#!/bin/sh\nexec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(detach)} "
+        f"#!/bin/sh\nTMPDIR={shlex.quote(str(folder))} exec {shlex.quote(sys.executable)} -I -S -c {shlex.quote(detach)} "
         f'{shlex.quote(node)} --title={token} "$@"\n'
     )
     wrapper.chmod(0o700)
     if not os.access(wrapper, os.X_OK):  # a temporary folder from which nothing may be executed
+        with _variable("TMPDIR", str(folder)):
+            return await resources.enter_async_context(async_playwright())
+    with _variable("PLAYWRIGHT_NODEJS_PATH", str(wrapper)):
         return await resources.enter_async_context(async_playwright())
-    before = os.environ.get("PLAYWRIGHT_NODEJS_PATH")
-    os.environ["PLAYWRIGHT_NODEJS_PATH"] = str(wrapper)
+
+
+@contextmanager
+def _variable(name: str, value: str) -> Iterator[None]:
+    """A variable of our environment, for a child that is started within."""
+    before = os.environ.get(name)
+    os.environ[name] = value
     try:
-        return await resources.enter_async_context(async_playwright())
+        yield
     finally:
         if before is None:
-            os.environ.pop("PLAYWRIGHT_NODEJS_PATH", None)
+            os.environ.pop(name, None)
         else:
-            os.environ["PLAYWRIGHT_NODEJS_PATH"] = before
+            os.environ[name] = before
 
 
 def _group_leaders(token: str) -> list[psutil.Process]:

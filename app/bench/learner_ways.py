@@ -10,7 +10,6 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import psutil
@@ -20,6 +19,7 @@ from app.bench.engine_calls import describe, recorded_episodes
 from app.bench.learner import Ours, made_up_batch, prepare
 from app.bench.memory import MIB
 from app.bench.peaks import forget_peak, peak_mib
+from core.scratch import scratch_folder
 from core.settings import LearnerSettings
 
 RATE = "update, from plan to fact"
@@ -50,8 +50,8 @@ def train(way: Way) -> Trained:
     """Two batches, of which the second is timed: the first one makes AdamW's moments. For a process of its own."""
     prepare(way.settings.threads)
     work = made_up_batch(way.policy, recorded_episodes(way.episodes), way.settings)
-    with TemporaryDirectory(prefix="hindcast-way-") as scratch:
-        ours = Ours(way.policy, work, blobs=Path(scratch))
+    with scratch_folder() as scratch:
+        ours = Ours(way.policy, work, blobs=scratch)
         forget_peak()
         before = psutil.Process().memory_info().rss / MIB
         ours.train()

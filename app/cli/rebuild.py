@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
@@ -14,6 +13,7 @@ from app.cli.output import print_json, print_text
 from app.runs import RunHandle
 from app.sources import Source, open_source
 from core.errors import ReplayDiverged
+from core.scratch import scratch_folder
 from storage.readmodel.rebuild import RebuildReport, rebuild
 from storage.sqlite_address import sqlite_address
 
@@ -43,8 +43,8 @@ def rebuild_run(
     Example: hindcast rebuild run-1 --json
     """
     source = open_source(run)
-    with TemporaryDirectory(prefix="hindcast-") as scratch:
-        url = _database(source, into, Path(scratch))
+    with scratch_folder() as scratch:
+        url = _database(source, into, scratch)
         report = asyncio.run(_rebuild(source, url, replace=replace, as_json=as_json))
     if as_json:
         print_json(msgspec.to_builtins(report))

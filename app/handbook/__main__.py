@@ -4,7 +4,6 @@ import asyncio
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Annotated
 
@@ -14,6 +13,7 @@ from app.cli import leave
 from app.handbook.pictures import make_run, take_pictures
 from app.handbook.site import configuration, write_pages
 from core.errors import HindcastError
+from core.scratch import scratch_folder
 
 BUILT_S = 300.0
 """Building takes seconds."""
@@ -26,8 +26,7 @@ def build(
     ] = None,
 ) -> None:
     """Train a small run, take pictures of its pages, write the references, build the site."""
-    with tempfile.TemporaryDirectory(prefix="hindcast-docs-") as scratch:
-        work = Path(scratch)
+    with scratch_folder() as work:
         if home is None:
             home = work / "home"
             typer.echo("training a small run to show (about a minute)")

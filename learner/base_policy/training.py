@@ -10,7 +10,6 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import msgspec
@@ -19,6 +18,7 @@ import torch
 from torch import distributed, nn
 from torch.nn import functional
 
+from core.scratch import scratch_folder
 from core.seeds import derive_seed
 from learner.base_policy.batches import Batch, batches
 from learner.base_policy.folder import load_model, save_model
@@ -69,7 +69,7 @@ class Progress(msgspec.Struct):
 def train(folder: Path, mix: Mix, plan: Plan) -> None:
     """Train the model in `folder` for `plan.minutes` and write it back."""
     context = get_context("spawn")
-    with TemporaryDirectory() as meeting, ProcessPoolExecutor(plan.workers, mp_context=context) as pool:
+    with scratch_folder() as meeting, ProcessPoolExecutor(plan.workers, mp_context=context) as pool:
         address = f"file://{meeting}/ranks"
         work = [pool.submit(_work, rank, folder, mix, plan, address) for rank in range(plan.workers)]
         for future in work:

@@ -3,6 +3,8 @@
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -26,6 +28,20 @@ from events.reader import read, tail
 from storage.blobs import BlobStore
 
 SETTINGS = settings_of(actors={"contexts": 2})
+ROOT = Path(__file__).parents[2]
+BROWSING = """
+import asyncio, sys
+from actors.environments.browser import BrowserHost
+from core.settings import ActorSettings
+
+async def browse():
+    async with BrowserHost(ActorSettings()):
+        print("up", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+
+asyncio.run(browse())
+"""
+GONE_S = 30.0
 
 
 class Scrolling(ScriptedEngine):
@@ -115,3 +131,32 @@ async def test_episodes_of_a_killed_browser_are_abandoned_and_the_next_ones_are_
     assert [fact.reason for fact in gone] == ["browser_died"] * 2
     assert {fact.episode for fact in gone} == {"ep_0", "ep_1"}
     assert {fact.episode for fact in ended} == {"ep_2", "ep_3", "ep_4"}
+
+
+def browsing(temporary: Path) -> "subprocess.Popen[str]":
+    """A process with a browser of its own, which it closes at a line on standard input."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", BROWSING],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(temporary)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert any(line == "up\n" for line in process.stdout)
+    return process
+
+
+def test_what_the_browser_of_a_killed_actor_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    killed = browsing(tmp_path)
+    below = psutil.Process(killed.pid).children(recursive=True)
+    assert below
+    killed.kill()
+    killed.communicate()
+    _, alive = psutil.wait_procs(below, timeout=GONE_S)
+    assert not alive
+    (left,) = tmp_path.iterdir()
+    assert list(left.iterdir())
+    browsing(tmp_path).communicate("\n", timeout=GONE_S)
+    assert list(tmp_path.iterdir()) == []

@@ -9,13 +9,14 @@ import os
 import signal
 import tempfile
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 
 from core.errors import EnvironmentFailed
+from core.scratch import scratch_folder
 
 DRIVER = Path(__file__).parent / "driver.py"
 MAX_LINE_BYTES = 8 * 2**20
@@ -55,14 +56,17 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 class Child:
     """One such process. `start` makes it, `close` ends it."""
 
-    def __init__(self, process: asyncio.subprocess.Process, words: Any) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, resources: ExitStack, words: IO[bytes]) -> None:
         self._process = process
+        self._resources = resources
         self._words = words
 
     @classmethod
     async def start(cls, python: str, *, driver: Path, given: Mapping[str, str]) -> "Child":
         """Start it, with these variables unless our own environment has them. Raises EnvironmentFailed."""
-        words = tempfile.TemporaryFile()  # noqa: SIM115  (closed with the process)
+        resources = ExitStack()  # closed with the process
+        words = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is one)
+        folder = resources.enter_context(scratch_folder())
         try:
             process = await asyncio.create_subprocess_exec(
                 python,
@@ -71,15 +75,15 @@ class Child:
                 stdout=asyncio.subprocess.PIPE,
                 stderr=words,
                 limit=MAX_LINE_BYTES,
-                env={**given, **os.environ},
+                env={**given, **os.environ, "TMPDIR": str(folder)},
                 start_new_session=True,
             )
         except OSError as error:
-            words.close()
+            resources.close()
             raise EnvironmentFailed(
                 f"sites.browsergym_python is {python!r}, which does not start: {error.strerror}"
             ) from error
-        return cls(process, words)
+        return cls(process, resources, words)
 
     async def ask(self, order: dict[str, Any], *, limit_s: float) -> Seen:
         """The answer to an order. Raises EnvironmentFailed; the process is of no use afterwards."""
@@ -118,7 +122,7 @@ class Child:
         finally:  # whoever waits may be cancelled; its group ends all the same
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
-            self._words.close()
+            self._resources.close()
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_S):
                 await self._process.wait()

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import msgspec
@@ -14,6 +13,7 @@ from app.cli.bench.policies import UNTIED, measured_policy
 from app.cli.bench.printing import machine, print_comparisons
 from app.cli.options import Json
 from app.cli.output import print_json, print_text, say
+from core.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from app.bench.engine_calls import Episode  # loads torch
@@ -62,8 +62,7 @@ def engine(
     from app.bench.engine import write_endless
 
     chosen = policy or (UNTIED if beside == "vllm" else "base")
-    with TemporaryDirectory(prefix="hindcast-engine-") as scratch:
-        root = Path(scratch)
+    with scratch_folder() as root:
         folder = write_endless(measured_policy(chosen, root), root / "endless")
         mixtures = _mixtures(folder, contexts=contexts, episodes=episodes, steps=steps)
         if beside == "vllm":

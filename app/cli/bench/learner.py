@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Literal
 
 import typer
@@ -14,6 +13,7 @@ from app.cli.bench.printing import print_comparisons
 from app.cli.options import Json
 from app.cli.output import say
 from core.errors import SettingsError
+from core.scratch import scratch_folder
 
 GOAL = 0.9
 
@@ -56,20 +56,20 @@ def learner(
             "--beside itself and --set learner.KEY=VALUE go together: the learner with it is measured beside the learner without"
         )
     chosen = policy or (UNTIED if beside == "itself" else "base")
-    with TemporaryDirectory(prefix="hindcast-learner-") as scratch:
+    with scratch_folder() as scratch:
         if beside == "itself":
             measured = _beside_itself(
                 chosen,
                 recipe,
                 overrides or [],
-                Path(scratch),
+                scratch,
                 repeats=repeats,
                 episodes=episodes,
                 threads=threads,
             )
         else:
             measured = _beside_bare(
-                chosen, recipe, Path(scratch), repeats=repeats, episodes=episodes, threads=threads
+                chosen, recipe, scratch, repeats=repeats, episodes=episodes, threads=threads
             )
         found = asyncio.run(measured)
     print_comparisons(found, as_json=as_json)

@@ -1,7 +1,6 @@
 """`hindcast bench memory`."""
 
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import msgspec
@@ -13,6 +12,7 @@ from app.cli.bench.printing import machine
 from app.cli.options import Json
 from app.cli.output import print_json, print_table, print_text, say
 from core.errors import SettingsError
+from core.scratch import scratch_folder
 
 WARM_UP_SHARE = 1 / 6
 
@@ -41,8 +41,8 @@ def memory(
             f"--minutes {minutes:g} leaves {minutes - warm_up_s / 60:.2g} after the warm-up; at least "
             f"{2 * BLOCKS * EVERY_S / 60:g} are needed for a slope"
         )
-    with TemporaryDirectory(prefix="hindcast-memory-") as home:
-        samples = watch_memory(Path(home), minutes=minutes, overrides=overrides or [], said=say)
+    with scratch_folder() as home:
+        samples = watch_memory(home, minutes=minutes, overrides=overrides or [], said=say)
     if csv is not None:
         csv.write_text(to_csv(samples))
     found = growths(samples, warm_up_s=warm_up_s)

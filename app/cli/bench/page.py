@@ -2,7 +2,6 @@
 
 import asyncio
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -10,6 +9,7 @@ import typer
 from app.cli.bench.printing import print_figures
 from app.cli.options import Json
 from app.cli.output import say
+from core.scratch import scratch_folder
 
 app = typer.Typer()
 
@@ -32,7 +32,7 @@ def page(
     """
     from app.bench.page import measure
 
-    with TemporaryDirectory(prefix="hindcast-page-") as temporary:
-        home = folder or Path(temporary)
+    with scratch_folder() as temporary:
+        home = folder or temporary
         figures = asyncio.run(measure(home, events=events, repeats=repeats, said=say))
     print_figures(figures, events=events, note="95 % interval of the mean", as_json=as_json)

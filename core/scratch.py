@@ -1,0 +1,71 @@
+"""Temporary folders that do not outlive their processes for long: each new one removes what killed processes have left.
+
+A folder lies in the system's temporary folder and is readable by its owner alone. Its process holds a lock on it, which the
+kernel releases however the process ends.
+"""
+
+import fcntl
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+PREFIX = "hindcast-tmp-"
+"""Short: Chromium makes a socket below, and the path of a socket has at most 107 bytes."""
+MOST_REMOVED = 32
+"""Abandoned folders that one call removes; a browser's holds a few hundred files."""
+
+
+@contextmanager
+def scratch_folder() -> Iterator[Path]:
+    """A temporary folder of this process, removed at the end of the block."""
+    remove_abandoned()
+    held, folder = _make()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def remove_abandoned() -> int:
+    """Remove folders whose processes have ended, at most `MOST_REMOVED`; returns how many."""
+    removed = 0
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{PREFIX}*")):
+        held = _lock(folder)
+        if held is not None:
+            shutil.rmtree(folder, ignore_errors=True)  # what a dying browser still writes goes the next time
+            os.close(held)
+            removed += 1
+        if removed == MOST_REMOVED:
+            break
+    return removed
+
+
+def _make() -> tuple[int, Path]:
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=PREFIX))
+        held = _lock(folder)
+        if held is not None:
+            with suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(held), folder.stat()):
+                    return held, folder
+            os.close(held)  # another process took it for an abandoned one before it was locked
+
+
+def _lock(folder: Path) -> int | None:
+    """A descriptor that holds the folder's lock; None: its process lives, it is not ours, or it is gone."""
+    try:
+        file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        if os.fstat(file).st_uid == os.geteuid():
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+    except OSError:
+        pass
+    os.close(file)
+    return None
