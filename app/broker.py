@@ -29,6 +29,7 @@ from app.broker_watchdog import HOME_VARIABLE
 from app.processes import pid_alive, process_began, read_json, write_json
 from core.errors import BrokerUnreachable
 from events.broker import HOST, BrokerPlan, PortTaken, prepare
+from events.disk import PRIVATE_FOLDER
 
 STATE = "broker.json"
 START_S = 30.0
@@ -145,7 +146,7 @@ class _Lease:
     @classmethod
     def take(cls, home: Path, port: int) -> Self:
         """Find the broker or start one."""
-        home.mkdir(parents=True, exist_ok=True)
+        home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
         users = os.open(home / "broker.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with _locked(home):
@@ -263,7 +264,7 @@ def _try_lock(handle: int, kind: int) -> bool:
 
 @contextmanager
 def _open_lock(home: Path, name: str) -> Iterator[int]:
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     handle = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield handle

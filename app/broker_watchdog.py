@@ -58,6 +58,7 @@ def main() -> None:
     """Become the server; leave a child that watches it."""
     home = Path(os.environ.pop(HOME_VARIABLE))
     server = os.getpid()
+    os.umask(0o077)  # nats-server's files are the owner's, whatever the umask of the command
     if os.fork() != 0:
         os.execv(sys.argv[1], sys.argv[1:])
     for number in IGNORED:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from app.broker import plan_broker
 from app.broker_disk import BrokerDisk
+from app.private_home import make_home
 from app.processes import others_working, report, report_failure, write_json
 from app.selection import choose_run
 from app.supervisor import Supervisor, home_folder
@@ -31,7 +32,7 @@ POLL_S = 0.05
 def run_bus(name: str, folder: Path) -> int:
     """Run the broker until a stop; returns the exit status for honcho."""
     home = home_folder()
-    home.mkdir(parents=True, exist_ok=True)
+    make_home(home)
     with (home / BUS_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

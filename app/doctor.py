@@ -28,6 +28,7 @@ from core.scratch import scratch_folder
 from core.settings import LogSettings, Settings
 from events.codec import decode_envelope
 from events.connection import connect
+from events.disk import PRIVATE_FOLDER
 from events.envelope import Record
 from events.jetstream import NEEDED_VERSION, JetStreamLog
 from events.subjects import family_wildcard
@@ -166,7 +167,7 @@ def _tested() -> dict[str, str]:
 
 
 async def _home(home: Path) -> str:
-    home.mkdir(parents=True, exist_ok=True)
+    home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
         return str(home)
 

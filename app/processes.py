@@ -14,6 +14,8 @@ from typing import Any
 
 import msgspec
 
+from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
+
 
 class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
     """What one process last said about itself."""
@@ -66,9 +68,10 @@ def process_began(pid: int) -> float | None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write atomically: a reader sees the old content or the new one, never half."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(content))
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:
+        file.write(json.dumps(content))
     temporary.replace(path)
 
 

@@ -20,6 +20,7 @@ from threading import Thread
 from typing import IO, Protocol
 
 from app.logs import style_of, tell
+from app.private_home import restrict_new_files
 from app.processes import pid_alive, read_json, report
 from core.errors import SettingsError
 
@@ -264,14 +265,16 @@ def main() -> int:
     role = sys.argv[1]
     named = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
     name = instance_name(named, machine=os.environ.get(MACHINE, ""))
-    folder = home_folder() / "processes"
+    home = home_folder()
+    restrict_new_files(home)
+    folder = home / "processes"
     if role == "bus":
         from app.bus import run_bus  # only this role needs the broker's code; the others stay small
 
         return run_bus(name, folder)
     supervisor = Supervisor(name, lambda: (sys.executable, "-m", "app.worker", role, name), folder=folder)
     supervisor.catch_signals()
-    if role in OPTIONAL and not _has_work(supervisor, folder.parent, role):
+    if role in OPTIONAL and not _has_work(supervisor, home, role):
         supervisor.idle()
         return 0
     return supervisor.run()

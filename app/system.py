@@ -17,6 +17,7 @@ from pathlib import Path
 from app.bus import BUS_LOCK, READY
 from app.logs import style_of
 from app.output import KeptOutput, keep_output
+from app.private_home import make_home
 from app.processes import FAILURE, list_processes, pid_alive, read_json
 from app.supervisor import MACHINE, STARTER, instance_name, stop_with_parent
 from core.errors import HindcastError
@@ -59,7 +60,7 @@ def holding(home: Path) -> Iterator[None]:
         StartFailed: somebody does already.
 
     """
-    home.mkdir(parents=True, exist_ok=True)
+    make_home(home)
     with (home / BUS_LOCK).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,6 +18,7 @@ import structlog
 import uvloop
 
 from app.logs import configure_logging, current_run, style_of, tell
+from app.private_home import restrict_new_files
 from app.processes import pid_alive, read_json, report, report_failure
 from app.revision import is_code_newer_than
 from app.supervisor import HOPELESS, RESTARTS, STOPPED, home_folder
@@ -162,6 +163,7 @@ def main() -> int:
     """Run the role and name on the command line; returns the exit status."""
     role, name = sys.argv[1:3]
     home = home_folder()
+    restrict_new_files(home)
     configure_logging(style_of(home), process=name, role=role, run=current_run(home))
     stop = asyncio.Event()
     of_the_bus = role == "prepare"  # its child, which hears the same signals and decides itself

@@ -27,6 +27,7 @@ from app.processes import process_began, read_json, write_json
 from app.runs import RunHandle
 from core.errors import HindcastError, SettingsError
 from events.consumer import Retries, consume
+from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 from events.log import EventLog, LogIdentity
 from storage.sqlite_address import sqlite_address
 
@@ -299,8 +300,9 @@ def detached(handle: RunHandle, name: str) -> Iterator[None]:
 
     """
     folder = consumers_folder(handle.folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"{name}.lock").open("w") as lock:
+    folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    file = os.open(folder / f"{name}.lock", os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
+    with os.fdopen(file, "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

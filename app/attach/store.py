@@ -29,6 +29,7 @@ from sqlalchemy import (
 from sqlalchemy.exc import DBAPIError
 
 from core.errors import HindcastError
+from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 from events.reader import Bookmark
 from storage.readmodel.address import open_engine, parse, shown
 
@@ -151,7 +152,8 @@ class Store:
     def prepare(self) -> None:
         """Make the tables where there are none."""
         if self.file is not None:
-            self.file.parent.mkdir(parents=True, exist_ok=True)
+            self.file.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            self.file.touch(PRIVATE_FILE)
         with self.asking() as db:
             metadata.create_all(db)
 

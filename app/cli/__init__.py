@@ -9,6 +9,7 @@ stderr; a traceback is a fault of ours.
 import errno
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, NamedTuple
 
@@ -18,7 +19,9 @@ from typer.core import TyperGroup
 
 from app.cli.options import with_run_option
 from app.interrupts import ending_in_order
-from core.errors import HindcastError
+from app.private_home import close_home, is_open, restrict_new_files
+from app.supervisor import home_folder
+from core.errors import HindcastError, SettingsError
 from core.loading import loading
 from core.printable import printable
 
@@ -146,6 +149,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         logger_factory=factory,
         wrapper_class=structlog.make_filtering_bound_logger("warning"),
     )
+    with suppress(SettingsError):  # the command says what is wrong with its home
+        home = home_folder()
+        restrict_new_files(home)
+        if is_open(home):
+            close_home(home)
     with ending_in_order():
         _run(arguments)
 

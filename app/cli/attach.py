@@ -6,6 +6,7 @@ import signal
 import sys
 import traceback
 from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import msgspec
@@ -17,6 +18,7 @@ from app.attach.target import Attached
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
+from app.private_home import users_umask
 from app.runs import RUN_NAME, RunHandle, open_run
 from core.errors import SettingsError
 from events.consumer import ConsumerStopped
@@ -74,7 +76,8 @@ def attach_consumer(
         set_aside=set_aside,
     )
     try:
-        report = asyncio.run(_attach(handle, attachment, as_json=as_json))
+        with users_umask(Path.cwd(), handle.home):  # a consumer's own files are its user's
+            report = asyncio.run(_attach(handle, attachment, as_json=as_json))
     except NeverBegun as error:
         _leave_stuck(f"{error}.")
     if as_json:

@@ -25,8 +25,10 @@ from app.cli.output import print_fields, print_json, print_table, print_text, sh
 from app.cli.reading import asking, position_at
 from app.cli.screenshots import in_words, write_out
 from app.disputing import dispute
+from app.private_home import users_umask
 from app.runs import open_run
 from app.sources import open_source
+from app.supervisor import home_folder
 from storage.readmodel.answers import EpisodeDetail
 from storage.readmodel.matching import EpisodeFilter
 from storage.readmodel.queries import list_episodes, show_episode
@@ -123,11 +125,11 @@ def show_one(
     """
     with asking(run) as connection:
         detail = show_episode(connection, episode, as_of=position_at(connection, as_of))
-    files, without = (
-        ([], [])
-        if screenshots is None
-        else write_out(detail.screenshots, open_source(run).blobs, screenshots, marked=marks)
-    )
+    files: list[Path] = []
+    without: list[str] = []
+    if screenshots is not None:
+        with users_umask(screenshots, home_folder()):
+            files, without = write_out(detail.screenshots, open_source(run).blobs, screenshots, marked=marks)
     if as_json:
         print_json({**msgspec.to_builtins(detail), "files": [str(file) for file in files]})
         return

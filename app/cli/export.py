@@ -22,7 +22,9 @@ from app.cli.options import (
 from app.cli.output import print_json, print_text
 from app.cli.reading import asking, position_at
 from app.exports.running import Format, export
+from app.private_home import users_umask
 from app.sources import open_source
+from app.supervisor import home_folder
 from storage.readmodel.matching import EpisodeFilter, matching_episodes
 from storage.readmodel.unknown import refuse_unknown
 
@@ -75,17 +77,18 @@ def export_run(
             if position % BAR_EVENTS == 0:
                 bar.update(writing, completed=position, total=last)
 
-        done = asyncio.run(
-            export(
-                open_source(run),
-                connection,
-                to,
-                format_name=format_name,
-                wanted=wanted,
-                as_of=position,
-                on_event=moved,
+        with users_umask(to, home_folder()):
+            done = asyncio.run(
+                export(
+                    open_source(run),
+                    connection,
+                    to,
+                    format_name=format_name,
+                    wanted=wanted,
+                    as_of=position,
+                    on_event=moved,
+                )
             )
-        )
     if as_json:
         print_json(msgspec.to_builtins(done) | {"folder": str(to)})
         return

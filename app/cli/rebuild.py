@@ -10,8 +10,10 @@ import typer
 from app.cli.bars import progress_bar, watched
 from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text
+from app.private_home import users_umask
 from app.runs import RunHandle
 from app.sources import Source, open_source
+from app.supervisor import home_folder
 from core.errors import ReplayDiverged
 from core.scratch import scratch_folder
 from storage.readmodel.rebuild import RebuildReport, rebuild
@@ -43,7 +45,8 @@ def rebuild_run(
     Example: hindcast rebuild run-1 --json
     """
     source = open_source(run)
-    with scratch_folder() as scratch:
+    home = home_folder()
+    with scratch_folder() as scratch, users_umask(into or home, home):
         url = _database(source, into, scratch)
         report = asyncio.run(_rebuild(source, url, replace=replace, as_json=as_json))
     if as_json:

@@ -16,6 +16,7 @@ from actors.environments.web.writing import append_task, name_for
 from app.cli.options import Json
 from app.cli.output import print_json, print_text, say
 from app.configuration import resolve
+from app.private_home import users_umask
 from app.runs import RunHandle, list_runs, open_run
 from app.screen import require_screen, type_done
 from app.selection import select_run
@@ -135,7 +136,8 @@ def record(
             )
         )
         if task is None and tasks is not None:
-            append_task(tasks, recorded.definition)
+            with users_umask(tasks, home):
+                append_task(tasks, recorded.definition)
         if handle is None:
             chosen = [*overrides_for(tasks), *(overrides or [])]
             handle = select_run(home, name=run, recipe=recipe, overrides=chosen)

@@ -15,6 +15,8 @@ from app.cli.options import AsOf, Environment, Family, Json, Limit, OfTaskState,
 from app.cli.output import print_json, print_table, print_text, rate, shorten
 from app.cli.reading import asking, position_at
 from app.configuration import resolve
+from app.private_home import users_umask
+from app.supervisor import home_folder
 from storage.readmodel.matching import EpisodeFilter
 from storage.readmodel.queries import list_tasks
 from storage.readmodel.unknown import refuse_unknown
@@ -128,9 +130,10 @@ def select(
             f"none of {len(tasks)} tasks was solved in {attempts} attempts: nothing can be learned from them. Try other "
             "families (--set curriculum.families=…), more attempts, or a policy that was cloned on them first"
         )
-    out.write_text(settings_file(inside, recipe=recipe))
-    if outside:
-        held_out_file(out).write_text(settings_file(outside, recipe=recipe))
+    with users_umask(out, home_folder()):
+        out.write_text(settings_file(inside, recipe=recipe))
+        if outside:
+            held_out_file(out).write_text(settings_file(outside, recipe=recipe))
     if as_json:
         print_json(msgspec.to_builtins(found))
         return

@@ -11,6 +11,8 @@ from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.configuration import resolve
+from app.private_home import users_umask
+from app.supervisor import home_folder
 
 app = typer.Typer(name="train", help="Offline training.", no_args_is_help=True)
 
@@ -49,12 +51,14 @@ def base(
 
     with progress_bar(as_json=as_json) as bar:
         bar.add_task("recording demonstrations", total=None)
-        recorded = asyncio.run(record_all(folder, settings=resolve().settings))
+        with users_umask(folder, home_folder()):
+            recorded = asyncio.run(record_all(folder, settings=resolve().settings))
     if not as_json:
         print_text(f"{recorded} steps of demonstrations recorded in {folder}")
     with progress_bar(as_json=as_json) as bar:
         bar.add_task(f"training for {minutes:g} minutes", total=None)
-        train_base(folder, minutes=minutes, seed=seed)
+        with users_umask(folder, home_folder()):
+            train_base(folder, minutes=minutes, seed=seed)
     if as_json:
         print_json(Trained(folder=str(folder), demonstrations=recorded))
     else:

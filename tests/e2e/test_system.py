@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import shutil
 import signal
+import stat
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from run_witness import Witness
 from system import Home, settings
 
+from app.private_home import is_named_by_us
 from app.runs import open_run
 from events.catalogue import (
     EpisodeAbandoned,
@@ -202,6 +205,20 @@ def test_a_second_system_in_a_home_is_refused_and_ctrl_c_stops_the_first_and_lea
     assert left.status == 0
     assert left.workers == []
     assert left.processes == ""
+
+
+def test_nothing_in_the_home_can_be_read_by_others(home: Home) -> None:
+    """Of SQLite, nats-server and our own, while it ran and after commands."""
+    places = (home.folder, *home.folder.rglob("*"))
+    wrong = {
+        str(place): oct(place.lstat().st_mode)
+        for place in places
+        if not place.is_symlink()
+        and stat.S_IMODE(place.lstat().st_mode) != (0o700 if place.is_dir() else 0o600)
+    }
+    assert wrong == {}
+    assert any(place.suffix == ".blk" for place in places), "the broker's store is among them"
+    assert all(map(is_named_by_us, os.listdir(home.folder)))
 
 
 def test_settings_given_for_a_run_that_exists_are_refused(home: Home) -> None:

@@ -11,6 +11,8 @@ from app.bench.memory_run import EVERY_S, watch_memory
 from app.cli.bench.printing import machine
 from app.cli.options import Json
 from app.cli.output import print_json, print_table, print_text, say
+from app.private_home import users_umask
+from app.supervisor import home_folder
 from core.errors import SettingsError
 from core.scratch import scratch_folder
 
@@ -44,7 +46,8 @@ def memory(
     with scratch_folder() as home:
         samples = watch_memory(home, minutes=minutes, overrides=overrides or [], said=say)
     if csv is not None:
-        csv.write_text(to_csv(samples))
+        with users_umask(csv, home_folder()):
+            csv.write_text(to_csv(samples))
     found = growths(samples, warm_up_s=warm_up_s)
     if as_json:
         print_json(
