@@ -14,7 +14,7 @@ from actors.environments.base import TaskSource
 from app.evolving import asking, valuer_of
 from app.launch import read_launch
 from app.logs import LogStyle, configure_logging
-from app.places import PAGE_FILE, SITE_FILE, serve_again
+from app.places import PAGE_FILE, SITE_FILE, page_token, serve_again
 from app.runs import RunHandle, open_run
 from app.stopping import outlast_others, until_stopped
 from app.store_site import control_token, store_address, watch_store
@@ -257,7 +257,7 @@ async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
     handle = open_run(home=home)
 
     async def serve_at(port: int, listening: Ready) -> None:
-        await serve_page(home, host=HOST, port=port, ready=listening)
+        await serve_page(home, host=HOST, port=port, token=page_token(home), ready=listening)
 
     with metrics_served(handle, handle.settings.telemetry):
         await until_stopped(serve_again(home / PAGE_FILE, serve_at, ready=ready), stop)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import structlog
 
+from app.private_home import lasting_token
 from app.processes import read_json, write_json
 from core.errors import EnvironmentFailed
 
@@ -26,6 +27,22 @@ def base_url_in(file: Path) -> str | None:
     """Where it listened last; None: nowhere yet."""
     told = read_json(file)
     return None if told is None else str(told["base_url"])
+
+
+def page_token(home: Path) -> str:
+    """What the page of this home asks its visitors for; the same after every restart."""
+    return lasting_token(home, "page")
+
+
+def page_address(home: Path) -> str | None:
+    """The address that lets a visitor in to the page of a running system; None: it has not said yet where it listens."""
+    base = base_url_in(home / PAGE_FILE)
+    return None if base is None else with_token(base, page_token(home))
+
+
+def with_token(base: str, token: str) -> str:
+    """The address that shows a page its token once."""
+    return f"{base}/?token={token}"
 
 
 async def serve_again(file: Path, serve: Serve, *, ready: Ready, port: int = 0) -> None:

@@ -10,10 +10,13 @@ it is the group's, too, but for secrets and blobs, which stay the owner's.
 
 import os
 import re
+import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from events.disk import Disk
 
 UMASK = "HINDCAST_UMASK"
 """Environment variable with the umask of whoever ran the command, in octal digits."""
@@ -87,6 +90,20 @@ def close_home(home: Path) -> None:
                     _restrict(Path(folder, inner), withheld)
                 folders[:] = [inner for inner in folders if inner != BLOBS]
             _restrict((home / name).resolve(), withheld)
+
+
+def lasting_token(home: Path, name: str) -> str:
+    """A secret of the home, never empty: made once, however many ask for it at once, readable by the owner alone."""
+    path = home / "secrets" / name
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    mine = secrets.token_hex(4)
+    if not path.exists():
+        Disk().create(path, secrets.token_urlsafe(32).encode(), mine=mine)
+    token = path.read_text().strip()
+    if not token:  # somebody emptied it
+        token = secrets.token_urlsafe(32)
+        Disk().replace(path, token.encode(), mine=mine)
+    return token
 
 
 def _restrict(place: Path, withheld: int) -> None:

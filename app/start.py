@@ -20,7 +20,7 @@ from app.alerts.processes import Alerts
 from app.bus import READY
 from app.interrupts import heed_interrupts
 from app.launch import Launch, write_launch
-from app.places import PAGE_FILE, base_url_in
+from app.places import page_address
 from app.processes import list_processes, read_json
 from app.progress import Narrator, Progress
 from app.progress_note import ProgressNote
@@ -163,7 +163,7 @@ async def run_system(
         await wait_until_ready(system, say, stop)
         if not stop.is_set():
             ready = read_json(home / READY) or {}
-            page = base_url_in(home / PAGE_FILE)
+            page = page_address(home)
             if as_json:
                 sys.stdout.write(
                     json.dumps({"ready": True, "run": launch.run, "home": str(home), "page": page, **ready})

@@ -1,13 +1,11 @@
 """The embedded store as this home's actors find it: its control token, where it listens, whether it has moved."""
 
 import asyncio
-import os
-import secrets
 import time
-from contextlib import suppress
 from pathlib import Path
 
 from app.places import SITE_FILE, base_url_in
+from app.private_home import lasting_token
 from core.errors import EnvironmentFailed
 
 SITE_WAIT_S = 60.0
@@ -18,17 +16,8 @@ POLL_S = 0.1
 
 
 def control_token(home: Path) -> str:
-    """The store's control token: made once, readable by the owner alone."""
-    path = home / "secrets" / "store-control"
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    mine = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    with os.fdopen(os.open(mine, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_urlsafe(32))
-    # a link appears whole, and the first one stays: nobody reads half a token
-    with suppress(FileExistsError):
-        path.hardlink_to(mine)
-    mine.unlink()
-    return path.read_text().strip()
+    """The store's control token."""
+    return lasting_token(home, "store-control")
 
 
 async def store_address(home: Path) -> str:

@@ -7,6 +7,7 @@ The log itself is never made: no page but an opened step reads it. `consumers` a
 """
 
 import asyncio
+import secrets
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -134,25 +135,30 @@ async def paints(home: Path, *, repeats: int) -> list[Figure]:
     """Seconds from the request to the first content in Chromium, for every page."""
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     async with asyncio.TaskGroup() as group:
-        serving = group.create_task(serve_page(home, host="127.0.0.1", port=0, ready=address.set_result))
+        token = secrets.token_urlsafe(32)
+        serving = group.create_task(
+            serve_page(home, host="127.0.0.1", port=0, token=token, ready=address.set_result)
+        )
         try:
             base = await address
             async with async_playwright() as playwright:
                 browser = await playwright.chromium.launch(executable_path=find_browser(""))
                 pages = await asyncio.to_thread(addresses, home)
                 return [
-                    await _paint(browser, name, f"{base}/{RUN}/{path}", query, repeats)
+                    await _paint(browser, name, f"{base}/{RUN}/{path}", query, repeats, token=token)
                     for name, (_, path, _, query) in pages.items()
                 ]
         finally:
             serving.cancel()
 
 
-async def _paint(browser: Browser, name: str, address: str, query: dict[str, str], repeats: int) -> Figure:
+async def _paint(
+    browser: Browser, name: str, address: str, query: dict[str, str], repeats: int, *, token: str
+) -> Figure:
     asked = "&".join(f"{key}={value}" for key, value in query.items())
     took = []
     for number in range(WARM_UP + repeats):
-        context = await browser.new_context()
+        context = await browser.new_context(extra_http_headers={"Authorization": f"Bearer {token}"})
         page = await context.new_page()
         await page.goto(f"{address}?{asked}" if asked else address)
         painted_ms = float(await page.evaluate(PAINT))

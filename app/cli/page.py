@@ -2,32 +2,42 @@
 
 import asyncio
 import secrets
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
+from app.places import page_address, page_token, with_token
+from app.processes import list_processes
 from app.supervisor import home_folder
+from core.errors import HindcastError
 
 app = typer.Typer()
+
+
+class NoPageServed(HindcastError):
+    """There is no page whose address could be printed."""
 
 
 @app.command("page")
 def show_page(
     host: Annotated[
-        str, typer.Option(help="Address to listen on; any but this machine's own asks visitors for a token.")
+        str, typer.Option(help="Address to listen on; other machines reach any but this machine's own.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 takes a free one.")] = 0,
-    ask_token: Annotated[
+    only_address: Annotated[
         bool,
-        typer.Option("--token", help="Ask for a token on this machine, too, where others have accounts."),
+        typer.Option(
+            "--address", help="Print the address of the page that `hindcast start` serves, and leave."
+        ),
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Serve the page of this home's runs until Ctrl-C: overview, episodes step by step, timeline, lineage, settings.
 
-    `hindcast start` serves it, too, and prints its address. Every page has a `.json` twin.
+    `hindcast start` serves it, too, and prints its address, whose token lets a browser in. Every page has a `.json` twin.
 
     Example: hindcast page --port 8080
     """
@@ -35,14 +45,41 @@ def show_page(
     from app.page.serving import serve_page
     from app.runs import open_run
 
-    open_run(home=home_folder())
-    token = "" if is_loopback(host) and not ask_token else secrets.token_urlsafe(16)
+    home = home_folder()
+    if only_address:
+        _print_address(running_page(home), as_json=as_json)
+        return
+    open_run(home=home)
+    # what goes over a network can be overheard: such a token ends with its server
+    token = page_token(home) if is_loopback(host) else secrets.token_urlsafe(32)
 
     def ready(base: str) -> None:
-        address = f"{base}/?token={token}" if token else f"{base}/"
-        if as_json:
-            print_json({"address": address})
-        else:
-            print_text(f"{address}   (Ctrl-C ends it)")
+        _print_address(with_token(base, token), as_json=as_json, more="   (Ctrl-C ends it)")
 
-    asyncio.run(serve_page(home_folder(), host=host, port=port, token=token, ready=ready))
+    asyncio.run(serve_page(home, host=host, port=port, token=token, ready=ready))
+
+
+def running_page(home: Path) -> str:
+    """Address of the page of the system that runs in a home, with its token.
+
+    Raises:
+        NoPageServed: none runs, or it has no page.
+
+    """
+    serving = any(
+        entry.name.startswith("page.") and entry.alive and entry.state == "ready"
+        for entry in list_processes(home / "processes")
+    )
+    address = page_address(home) if serving else None
+    if address is None:
+        raise NoPageServed(
+            f"no system in {home} serves a page now. Run: hindcast start, or hindcast page without a run going on."
+        )
+    return address
+
+
+def _print_address(address: str, *, as_json: bool, more: str = "") -> None:
+    if as_json:
+        print_json({"address": address})
+    else:
+        print_text(f"{address}{more}")

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -11,6 +12,7 @@ from playwright.async_api import Page, async_playwright
 
 from actors.environments.chromium import FLAGS, find_browser
 from app.page.serving import serve_page
+from app.places import with_token
 from core.errors import HindcastError
 
 RUN = "first"
@@ -54,7 +56,10 @@ async def take_pictures(home: Path, folder: Path) -> dict[str, Path]:
     """Each page of the home's newest run as a PNG in the folder, by the page's name."""
     folder.mkdir(parents=True, exist_ok=True)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve_page(home, host="127.0.0.1", port=0, ready=address.set_result))
+    token = secrets.token_urlsafe(32)
+    serving = asyncio.create_task(
+        serve_page(home, host="127.0.0.1", port=0, token=token, ready=address.set_result)
+    )
     try:
         server = await asyncio.wait_for(address, SERVED_S)
         async with async_playwright() as playwright:
@@ -62,7 +67,7 @@ async def take_pictures(home: Path, folder: Path) -> dict[str, Path]:
                 executable_path=find_browser(""), args=list(FLAGS), chromium_sandbox=os.geteuid() != 0
             )
             tab = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-            await tab.goto(server)  # leads to the newest run
+            await tab.goto(with_token(server, token))  # leads to the newest run
             base, found = tab.url.rstrip("/"), {}
             for name, path in (await _addresses(tab, base)).items():
                 await tab.goto(f"{base}/{path}")

@@ -237,7 +237,7 @@ class Pages:
         return HTMLResponse(text, status_code=status)
 
 
-def create_app(runs: OpenRuns, *, host: str, token: str = "") -> Starlette:
+def create_app(runs: OpenRuns, *, host: str, token: str) -> Starlette:
     """The whole page as an ASGI application. `token`: see `Guard`."""
     pages = Pages(runs)
     return Starlette(

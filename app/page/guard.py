@@ -1,4 +1,7 @@
-"""Who may see the page: this machine, or whoever has the token; and what a browser may do with what it got.
+"""Who may see the page: visitors who have shown its token; and what a browser may do with what it got.
+
+A browser shows the token once, in the address that is printed, and gets a cookie; a program sends it with each request
+(`Authorization: Bearer TOKEN`). Loopback alone keeps nobody out who has an account on the machine.
 
 Everything that a page of a site or a model wrote is shown as text. The policy below allows nothing but our own style sheet
 and script, so that even a mistake in a template runs nothing.
@@ -14,7 +17,13 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 COOKIE = "hindcast"
+"""With the port behind it: a browser sends the cookies of all ports of a machine to each of them."""
 QUERY = "token"
+REFUSED = """This page asks for its token.
+
+Open the address that `hindcast start` or `hindcast page` printed; `hindcast page --address` prints it again for a system that
+runs. A program sends `Authorization: Bearer TOKEN`, with the token from the file secrets/page of the home.
+"""
 HEADERS = {
     "content-security-policy": (
         "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -41,8 +50,9 @@ class Guard:
     """Lets requests in to an application, or answers them itself."""
 
     def __init__(self, app: ASGIApp, *, host: str, token: str) -> None:
-        """`token`: what a visitor must have shown once; empty: nobody is asked, for a loopback `host` alone."""
-        self._app, self._host, self._token = app, host, token
+        """`token`: what a visitor must show."""
+        assert token, "an empty token would let everybody in"
+        self._app, self._host, self._token = app, host, token.encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; every answer has `HEADERS`."""
@@ -64,21 +74,21 @@ class Guard:
             name = urlsplit(f"//{request.headers.get('host', '')}").hostname or ""
         except ValueError:  # an unclosed bracket
             name = ""
-        if not (is_loopback(name) or name == self._host or self._token):
+        if is_loopback(self._host) and not is_loopback(name):
             return PlainTextResponse(
                 f"This page answers under its own address only, not as {name!r}.\n", status_code=421
             )
-        if not self._token:
-            return None
-        shown = request.query_params.get(QUERY)
-        if shown is not None and secrets.compare_digest(shown.encode(), self._token.encode()):
+        cookie = f"{COOKIE}-{request.scope['server'][1]}"
+        if self._is_token(request.query_params.get(QUERY, "")):
             answer = RedirectResponse(str(request.url.remove_query_params(QUERY)), status_code=303)
-            answer.set_cookie(COOKIE, self._token, httponly=True, samesite="strict")
+            answer.set_cookie(cookie, self._token.decode(), httponly=True, samesite="strict")
             return answer
-        known = request.cookies.get(COOKIE, "")
-        if secrets.compare_digest(known.encode(), self._token.encode()):
+        scheme, _, sent = request.headers.get("authorization", "").partition(" ")
+        if self._is_token(request.cookies.get(cookie, "")) or (
+            scheme.lower() == "bearer" and self._is_token(sent.strip())
+        ):
             return None
-        return PlainTextResponse(
-            "This page wants its token once: open the address that `hindcast page` printed.\n",
-            status_code=401,
-        )
+        return PlainTextResponse(REFUSED, status_code=401, headers={"www-authenticate": "Bearer"})
+
+    def _is_token(self, shown: str) -> bool:
+        return secrets.compare_digest(shown.encode(), self._token)

@@ -6,23 +6,18 @@ from pathlib import Path
 
 from actors.serving import serve_app
 from app.page.application import create_app
-from app.page.guard import is_loopback
 from app.page.runs import OpenRuns
-from core.errors import SettingsError
 
 
 async def serve_page(
-    home: Path, *, host: str, port: int, token: str = "", ready: Callable[[str], None] | None = None
+    home: Path, *, host: str, port: int, token: str, ready: Callable[[str], None] | None = None
 ) -> None:
-    """Serve until cancellation. `ready` gets the base address; port 0 takes a free one.
+    """Serve until cancellation, to visitors who have shown the token. `ready` gets the base address; port 0 takes a free one.
 
     Raises:
-        SettingsError: others than this machine could reach it, and there is no token.
         EnvironmentFailed: the port is taken.
 
     """
-    if not token and not is_loopback(host):
-        raise SettingsError(f"a page on {host} can be reached from elsewhere: it needs a token")
     spare_what_is_loaded()
     runs = OpenRuns(home)
     try:

@@ -21,7 +21,6 @@ from system import ROOT, START_S, Home, settings
 
 from app.attach.running import store_url
 from app.attach.store import Store
-from app.places import PAGE_FILE, base_url_in
 from app.runs import open_run
 from events.catalogue import ControlApplied, ControlRequested, EpisodeCancelled, EpisodeStarted
 from events.envelope import Recorded
@@ -82,21 +81,26 @@ class LivePage:
     """The page of the run, as a visitor without a browser has it."""
 
     def __init__(self, home: Home) -> None:
-        self._base = base_url_in(home.folder / PAGE_FILE)
+        self._base, _, token = home.json("page", "--address")["address"].partition("/?token=")
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def overview(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self._base}/{RUN}/overview.json", timeout=120) as answer:
+        with self._get(f"/{RUN}/overview.json") as answer:
             return dict(json.load(answer)["summary"])
+
+    def _get(self, path: str) -> Any:
+        request = urllib.request.Request(f"{self._base}{path}", headers=self._headers)
+        return urllib.request.urlopen(request, timeout=120)
 
     def send(self, **said: str) -> None:
         """The form for it; raises unless the page shows the run afterwards."""
-        with urllib.request.urlopen(f"{self._base}/{RUN}/", timeout=120) as answer:
+        with self._get(f"/{RUN}/") as answer:
             shown = answer.read().decode()
         assert f'value="{said["command"]}"' in shown, "there is no such button"
         word = shown.split('name="form" value="')[1].split('"')[0]
         data = urlencode({"form": word, **said}).encode()
         request = urllib.request.Request(
-            f"{self._base}/{RUN}/control", data=data, headers={"Origin": str(self._base)}
+            f"{self._base}/{RUN}/control", data=data, headers={"Origin": self._base, **self._headers}
         )
         with urllib.request.urlopen(request, timeout=120) as answer:
             assert answer.status == 200

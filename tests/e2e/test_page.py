@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import re
+import stat
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator
@@ -23,8 +26,8 @@ from typer.testing import CliRunner
 from actors.environments.chromium import find_browser
 from app.cli import app
 from app.page.serving import serve_page
+from app.places import with_token
 from app.runs import RunHandle, open_run
-from core.errors import SettingsError
 from core.ids import digest_hex
 from core.screen import Box
 from events.catalogue import (
@@ -49,6 +52,7 @@ PAGES = ("", "episodes", "timeline", "curriculum", "policies", "compare", "consu
 OTHER = "static"
 """A name that addresses of our own could hide."""
 WAIT_MS = 60_000
+TOKEN = "sesame"
 
 
 IMAGE = b"not quite a picture"
@@ -81,19 +85,32 @@ EARLIER = len(FACTS) - 40
 EPISODE = next(told.fact.episode for told in FACTS if isinstance(told.fact, StepTaken))
 
 
+class _Unmoved(urllib.request.HTTPRedirectHandler):
+    def redirect_request(self, *_arguments: Any, **_named: Any) -> None:
+        return None
+
+
+_opener = urllib.request.build_opener(_Unmoved)
+
+
 class Shown:
     """A page that is served, and its run."""
 
     def __init__(self, handle: RunHandle, base: str) -> None:
         self.handle = handle
         self.base = f"{base}/{handle.name}"
+        self.port = int(base.rpartition(":")[2])
 
     def fetch(self, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+        return self.ask(path, Authorization=f"Bearer {TOKEN}", **headers)
+
+    def ask(self, path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+        """As a visitor who has not shown the token; no redirect is followed."""
         request = urllib.request.Request(
             self.base + path, headers={k.replace("_", "-"): v for k, v in headers.items()}
         )
         try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
+            with _opener.open(request, timeout=60) as answer:
                 return (
                     answer.status,
                     {k.lower(): v for k, v in answer.headers.items()},
@@ -132,7 +149,9 @@ async def shown(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Shown
     handle.blobs.put(IMAGE)
     await asyncio.to_thread(fold, home)
     address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(serve_page(home, host="127.0.0.1", port=0, ready=address.set_result))
+    serving = asyncio.create_task(
+        serve_page(home, host="127.0.0.1", port=0, token=TOKEN, ready=address.set_result)
+    )
     yield Shown(handle, await asyncio.wait_for(address, 60))
     serving.cancel()
     await asyncio.gather(serving, return_exceptions=True)
@@ -146,11 +165,13 @@ async def browser() -> AsyncIterator[Browser]:
 
 
 @pytest_asyncio.fixture(loop_scope="module")
-async def page(browser: Browser) -> AsyncIterator[Page]:
-    """A tab in which every error of a page fails the test."""
+async def page(browser: Browser, shown: Shown) -> AsyncIterator[Page]:
+    """A tab in which every error of a page fails the test; it has shown the token."""
     context = await browser.new_context()
     tab = await context.new_page()
     tab.set_default_timeout(WAIT_MS)
+    await tab.goto(with_token(f"http://127.0.0.1:{shown.port}", TOKEN))
+    assert tab.url == f"{shown.base}/", "nothing of it stays in the address"
     errors: list[str] = []
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
@@ -420,25 +441,76 @@ async def test_a_link_keeps_the_position_and_the_filters(shown: Shown, page: Pag
     assert now == f"/{shown.handle.name}/episodes?outcome=success"
 
 
-async def test_only_this_machines_names_open_it_and_others_need_the_token(shown: Shown) -> None:
+async def test_only_this_machines_names_open_it(shown: Shown) -> None:
     for host in ("evil.example", "[::1", "localhost.evil.example", "127.0.0.1@evil.example", ""):
-        status, headers, _ = await shown.get("/", Host=host)
-        assert status == 421, host
+        for path in ("/", f"/?token={TOKEN}"):
+            status, headers, _ = await shown.get(path, Host=host)
+            assert status == 421, host
     assert "content-security-policy" in headers
-    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-    serving = asyncio.create_task(
-        serve_page(shown.handle.home, host="127.0.0.1", port=0, token="sesame", ready=address.set_result)
+
+
+async def test_other_users_of_the_machine_need_the_token(shown: Shown) -> None:
+    async def ask(path: str, **headers: str) -> tuple[int, dict[str, str], str]:
+        return await asyncio.to_thread(shown.ask, path, **headers)
+
+    cookie = f"hindcast-{shown.port}"
+    for path in ("/", "/overview.json", "/live", f"/episodes/{EPISODE}", "/steps/9.json", "/no/such"):
+        assert (await ask(path))[0] == 401, path
+    for given in (
+        {"Cookie": f"{cookie}=wrong"},
+        {"Cookie": f"{cookie}="},
+        {"Cookie": f"hindcast-1={TOKEN}"},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": f"Basic {TOKEN}"},
+        {"Authorization": "Bearer"},
+    ):
+        assert (await ask("/", **given))[0] == 401, given
+    for token in ("wrong", "", "%C3%A9", TOKEN[:-1]):
+        status, headers, text = await ask(f"/?token={token}")
+        assert status == 401
+        assert "set-cookie" not in headers
+    assert "`hindcast page --address` prints it" in text
+    assert headers["content-type"].startswith("text/plain")
+    status, headers, _ = await ask(f"/episodes?outcome=success&token={TOKEN}")
+    assert (status, headers["location"]) == (303, f"{shown.base}/episodes?outcome=success")
+    assert headers["set-cookie"] == f"{cookie}={TOKEN}; HttpOnly; Path=/; SameSite=strict"
+    assert (await ask("/overview.json", Cookie=f"{cookie}={TOKEN}"))[0] == 200
+    assert (await ask("/overview.json", Authorization=f"Bearer {TOKEN}"))[0] == 200
+
+
+async def test_the_token_of_a_home_outlives_its_page(shown: Shown) -> None:
+    tokens = set()
+    for _ in range(2):
+        served = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-c",
+            "from app.cli import main; main()",
+            "page",
+            "--json",
+            env={**os.environ, "HINDCAST_HOME": str(shown.handle.home)},
+            stdout=asyncio.subprocess.PIPE,
+        )
+        try:
+            assert served.stdout is not None
+            address = json.loads(await asyncio.wait_for(served.stdout.readline(), 60))["address"]
+            base, _, token = address.partition("/?token=")
+            again = Shown(shown.handle, base)
+            assert (await asyncio.to_thread(again.ask, "/"))[0] == 401
+            assert (await asyncio.to_thread(again.ask, "/", Cookie=f"hindcast-{again.port}={token}"))[
+                0
+            ] == 200
+        finally:
+            served.terminate()
+            await served.communicate()
+        tokens.add(token)
+    assert len(tokens) == 1
+    assert len(token) >= 43
+    assert stat.S_IMODE((shown.handle.home / "secrets" / "page").stat().st_mode) == 0o600
+    none = await asyncio.to_thread(
+        CliRunner().invoke, app, ["page", "--address"], env={"HINDCAST_HOME": str(shown.handle.home)}
     )
-    guarded = Shown(shown.handle, await asyncio.wait_for(address, 60))
-    try:
-        assert (await guarded.get("/"))[0] == 401
-        assert (await guarded.get("/?token=wrong"))[0] == 401
-        assert (await guarded.get("/", Cookie="hindcast=sesame"))[0] == 200
-    finally:
-        serving.cancel()
-        await asyncio.gather(serving, return_exceptions=True)
-    with pytest.raises(SettingsError, match="needs a token"):
-        await serve_page(shown.handle.home, host="0.0.0.0", port=0)
+    assert none.exit_code == 1
+    assert "serves a page now" in str(none.exception)
 
 
 async def test_a_page_that_is_open_follows_the_run_and_keeps_what_was_opened(
@@ -528,7 +600,8 @@ async def test_nobody_elses_form_is_taken(shown: Shown) -> None:
 
     def send(origin: str, word: str) -> int:
         data = urlencode({"form": word, "command": "pause", "reason": "theirs"}).encode()
-        request = urllib.request.Request(f"{shown.base}/control", data=data, headers={"Origin": origin})
+        headers = {"Origin": origin, "Authorization": f"Bearer {TOKEN}"}
+        request = urllib.request.Request(f"{shown.base}/control", data=data, headers=headers)
         try:
             return int(urllib.request.urlopen(request, timeout=60).status)
         except urllib.error.HTTPError as error:
