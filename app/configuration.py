@@ -20,6 +20,7 @@ from app import web_tasks
 from app.conflicts import find_conflicts
 from core.errors import SettingsError
 from core.nearest import nearest
+from core.printable import one_line
 from core.settings import Settings
 from core.toml import as_toml
 from learner.recipes import DEFAULT, load_recipe
@@ -180,7 +181,7 @@ def to_toml(resolved: Resolved) -> str:
         lines += ["", f"[{section}]"]
         for name, value in content.items():
             source = resolved.sources.get(f"{section}.{name}", DEFAULT_SOURCE)
-            comment = "" if source == DEFAULT_SOURCE else f"  # {source}"
+            comment = "" if source == DEFAULT_SOURCE else f"  # {one_line(source)}"
             lines.append(f"{name} = {as_toml(value)}{comment}")
     return "\n".join(lines) + "\n"
 

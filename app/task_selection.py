@@ -4,7 +4,6 @@ Where nobody ever succeeds no group differs and no success can be replayed. What
 tasks to train on (in-domain) and tasks held out (out-of-domain); each part is a settings file that names its tasks.
 """
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from app.evaluation import FamilyResult, Tally, plan_attempts, play
 from core.seeds import derive_seed
 from core.settings import Settings
 from core.task import Task
+from core.toml import as_toml
 
 
 class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,8 +89,8 @@ def divide(tasks: Sequence[Task], tally: Tally, *, held_out: float, run_seed: in
 
 def settings_file(names: Sequence[str], *, recipe: str) -> str:
     """A settings file that a run, or `hindcast eval --tasks`, takes these tasks from."""
-    listed = "".join(f"    {json.dumps(name)},\n" for name in names)
-    return f"recipe = {json.dumps(recipe)}\n\n[curriculum]\ntasks = [\n{listed}]\n"
+    listed = "".join(f"    {as_toml(name)},\n" for name in names)
+    return f"recipe = {as_toml(recipe)}\n\n[curriculum]\ntasks = [\n{listed}]\n"
 
 
 def held_out_file(path: Path) -> Path:
