@@ -110,6 +110,10 @@ class Chromium:
             _kill_groups(_group_leaders(token))
             await _quietly(resources.aclose())
             raise BrowserUnavailable(_why_not_started(path, error)) from error
+        except asyncio.CancelledError:
+            _kill_groups(_group_leaders(token))
+            await _quietly(resources.aclose())
+            raise
         except BaseException:
             _kill_groups(_group_leaders(token))
             raise

@@ -41,6 +41,23 @@ async def browse():
 
 asyncio.run(browse())
 """
+GIVING_UP = """
+import asyncio, os, tempfile
+from actors.environments.chromium import Chromium
+
+async def give_up():
+    starting = asyncio.create_task(Chromium.start(""))
+    while not os.listdir(tempfile.gettempdir()):
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.3)
+    starting.cancel()
+    await asyncio.wait([starting])
+    assert starting.cancelled()
+    print("given up, left:", os.listdir(tempfile.gettempdir()), flush=True)
+    os._exit(0)  # as a worker leaves
+
+asyncio.run(give_up())
+"""
 GONE_S = 30.0
 
 
@@ -146,6 +163,18 @@ def browsing(temporary: Path) -> "subprocess.Popen[str]":
     assert process.stdout is not None
     assert any(line == "up\n" for line in process.stdout)
     return process
+
+
+def test_a_start_that_is_given_up_leaves_nothing(tmp_path: Path) -> None:
+    given_up = subprocess.run(  # apart: Playwright leaves a transport open whose start is cancelled
+        [sys.executable, "-c", GIVING_UP],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        timeout=2 * GONE_S,
+    )
+    assert "given up, left: []" in given_up.stdout, given_up.stderr
 
 
 def test_what_the_browser_of_a_killed_actor_leaves_is_removed_by_the_next_one(tmp_path: Path) -> None:
