@@ -2,7 +2,7 @@
 
 Before anybody else may work it lets a short-lived child open the run's stream and record `run.started` or
 `run.resumed`; then `ready.json` says where the broker listens, and which roles have no work. On a stop it
-stays until the others have said what they had to say. After a full disk it starts the broker again (`broker_disk`).
+stays until the others have said what they had to say. It also watches the work queues (`queues`). After a full disk it starts the broker again (`broker_disk`).
 """
 
 import fcntl
@@ -16,6 +16,8 @@ from app.broker import plan_broker
 from app.broker_disk import BrokerDisk
 from app.private_home import make_home
 from app.processes import others_working, report, report_failure, write_json
+from app.queues import QueueWatch
+from app.runs import RunHandle
 from app.selection import choose_run
 from app.supervisor import Supervisor, home_folder
 from core.errors import HindcastError
@@ -53,7 +55,8 @@ def _run(name: str, folder: Path, home: Path) -> int:
     run = choose_run(home)
     idle = run.idle_roles
     if run.settings.log.url:
-        return _use_foreign(name, folder, home, idle=idle)
+        return _use_foreign(name, folder, home, run=run)
+    queues = QueueWatch(run)
     plan = plan_broker(home, port=run.settings.log.port)
 
     def say(state: str, detail: str) -> None:
@@ -72,11 +75,13 @@ def _run(name: str, folder: Path, home: Path) -> int:
         if status == 0:
             if not prepared:  # once: a broker started again on a full disk must not fail for want of a file
                 write_json(home / READY, {"bus_pid": os.getpid(), "port": plan.port, "idle": idle})
+                queues.start()
             prepared = True
             report(folder, name=name, pid=pid, state="ready", restarts=supervisor.restarts)
         return status
 
     def before_stop() -> None:
+        queues.stop()
         until = time.monotonic() + OTHERS_S
         while time.monotonic() < until and others_working(folder, besides=("bus",)):
             time.sleep(POLL_S)
@@ -84,14 +89,17 @@ def _run(name: str, folder: Path, home: Path) -> int:
     return supervisor.run(on_started=on_started, before_stop=before_stop)
 
 
-def _use_foreign(name: str, folder: Path, home: Path, *, idle: list[str]) -> int:
+def _use_foreign(name: str, folder: Path, home: Path, *, run: RunHandle) -> int:
     """The broker is somebody else's (`log.url`): only open the run there."""
     supervisor = Supervisor(name, lambda: (), folder=folder)
     supervisor.catch_signals()
     status = prepare(name)
     if status == 0:
-        write_json(home / READY, {"bus_pid": os.getpid(), "idle": idle})
+        write_json(home / READY, {"bus_pid": os.getpid(), "idle": run.idle_roles})
+        queues = QueueWatch(run)
+        queues.start()
         supervisor.idle()
+        queues.stop()
     return status
 
 

@@ -22,8 +22,8 @@ from app.system import ROLES
 from core.errors import HindcastError, SettingsError
 from core.models.folders import policy_folder
 from core.operation import is_operational
+from events.accounts import PUBLISHES
 from events.beginning import beginning
-from events.broker import PUBLISHES
 from events.catalogue import RunForked
 from events.codec import decode_envelope
 from events.connection import connect
@@ -61,7 +61,6 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     counts: Mapping[str, int]
     """Processes of each role."""
     machine: str
-    domain: str = ""
     overrides: Sequence[str] = ()
     other_code: bool = False
     """Whether another revision of the code may join."""
@@ -115,8 +114,8 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
             stack.push_async_callback(connection.close)
             connections[role] = connection
         reader = connections["reader"]
-        run = _choose(asked, await runs_on(reader, domain=asked.domain))
-        _require_same_clock(await clock_ahead_s(reader, run, domain=asked.domain), asked.url)
+        run = _choose(asked, await runs_on(reader))
+        _require_same_clock(await clock_ahead_s(reader, run), asked.url)
     if run in list_runs(home) and read_json(run_folder(home, run) / JOINED) is None:
         raise JoinRefused(
             f"{home} has a run {run!r} of its own. Set HINDCAST_HOME to another folder, which then is this machine's part of "
@@ -151,7 +150,7 @@ def _here(asked: Asked) -> Layer:
         )
     return Layer(
         source="hindcast join",
-        values={"storage.archive": "", **values, "log.url": asked.url, "log.domain": asked.domain},
+        values={"storage.archive": "", **values, "log.url": asked.url, "log.domain": ""},
     )
 
 

@@ -10,6 +10,7 @@ import importlib.metadata
 import structlog
 
 from app.launch import Launch
+from app.queues import make_queues
 from app.runs import RunHandle
 from app.stream_repair import renew_lost_queues
 from app.witnesses import known_witnesses, note, require_witnessed, witness_of
@@ -79,6 +80,8 @@ async def open_log(handle: RunHandle, launch: Launch | None) -> None:
                 until=until,
             )
             await publisher.decide(resumed, entity=handle.name)
+        async with handle.connect_stream("admin") as stream:
+            await make_queues(handle, stream)
         seen = await witness_of(log, (await log.identity()).last)
         await asyncio.to_thread(note, handle, "start", seen)
 

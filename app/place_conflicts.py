@@ -1,14 +1,10 @@
 """Settings of where a run's log and blobs are that do not go together, in words."""
 
-import re
-
 from core.errors import SettingsError
 from core.settings import Settings
 from events.addresses import servers_in
 from storage.bucket import check_address, is_bucket
 from storage.remote_blobs import KEEPS_PAGES
-
-DOMAIN = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def place_conflicts(settings: Settings) -> list[str]:
@@ -26,12 +22,6 @@ def place_conflicts(settings: Settings) -> list[str]:
         found.append(
             f"log.replicas = {log.replicas} needs a cluster of as many servers, and log.url is empty, which means one server of "
             "our own: set log.url, or leave replicas at 1"
-        )
-    if log.domain and not log.url:
-        found.append(f"log.domain = {log.domain!r} is of a leaf node that others run: set log.url to it, too")
-    if log.domain and not DOMAIN.fullmatch(log.domain):
-        found.append(
-            f"log.domain = {log.domain!r} cannot be a JetStream domain: letters, digits, `-` and `_`"
         )
     if is_bucket(storage.blobs) and storage.keep_page_episodes:
         found.append(KEEPS_PAGES)

@@ -15,7 +15,7 @@ class LogSettings(Section):
     url: str = ""
     """Address of a NATS server that others run, or of several of its cluster with commas; empty: the run's own on loopback."""
     domain: str = ""
-    """JetStream domain that the log is in, where the server at `log.url` is a leaf node with another one; empty: its own."""
+    """Not used: roles reach the log under one name, also through a leaf node. It stands in the settings of older runs."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
     max_bytes: Count = 8 * 1024**3
@@ -30,6 +30,9 @@ class LogSettings(Section):
     """Events that may wait in a process for the writer; beyond it publishers wait."""
     append_timeout_s: Seconds = 60.0
     """How long one append may stay without a known outcome before the process gives up."""
+    queue_check_s: Seconds = 10.0
+    """How often the work queues in the broker are compared with what they should be. One that was changed or has vanished is
+    made anew, and `queue.repaired` says so."""
     connect_timeout_s: Seconds = 30.0
     """How long a process waits for the broker at its start."""
 

@@ -1,4 +1,4 @@
-"""Our own nats-server: its configuration, users per role with generated secrets, and what each may do.
+"""Our own nats-server: its configuration, and a user per role with a generated secret. What each may do: `accounts`.
 
 Loopback only, no monitoring port. The same users serve a broker that others run (`users`, `hindcast broker users`).
 Every acknowledged write is on disk (`sync_interval: always`). Passwords are made at the first start and lie in files
@@ -17,51 +17,18 @@ from typing import Any
 
 import msgspec
 
-import events.catalogue  # noqa: F401  # fills the registry
 from core.errors import BrokerUnreachable, HindcastError
+from events.accounts import LOG_ACCOUNT, PUBLISHES, log_accounts, permissions
 from events.broker_store import store_of
 from events.disk import Disk
-from events.registry import BY_NAME
 
 HOST = "127.0.0.1"
 MAX_PAYLOAD_BYTES = 1024 * 1024
 STORE_LIMIT_BYTES = 1 << 42
 """The server's own limit is out of the way: every stream has a budget (`log.max_bytes`)."""
 CONFIG_NAME = "nats-server.conf"
-
-PUBLISHES: dict[str, tuple[str, ...]] = {
-    "admin": ("run",),
-    "curriculum": ("curriculum", "request", "episode_end", "notice", "control", "snapshot"),
-    "actor": ("episode", "episode_end", "step", "adoption", "notice"),
-    "policy_server": ("notice",),
-    "judge": ("verdict", "notice"),
-    "relabeler": ("relabel", "notice"),
-    "learner": ("learner", "storage", "notice", "snapshot"),
-    "control": ("control", "dispute"),
-    "projector": (),
-    "archiver": ("storage", "notice", "snapshot"),
-    "reader": (),
-    "importer": tuple(sorted({entry.family for entry in BY_NAME.values()})),
-    "repairer": ("storage",),
-}
-"""Role -> the families whose facts it appends. `importer` puts an archive's events back: those of every role."""
-
-READING = (
-    "$JS.API.INFO",
-    "$JS.API.STREAM.INFO.*",
-    "$JS.API.STREAM.NAMES",
-    "$JS.API.CONSUMER.LIST.*",
-    "$JS.API.DIRECT.GET.*",
-    "$JS.API.CONSUMER.CREATE.>",
-    "$JS.API.CONSUMER.MSG.NEXT.>",
-)
-"""Enough to pull, and to see who else does. Nobody may delete a message or a consumer, and a stream only who makes it
-anew from its archive."""
-QUEUEING = ("$JS.API.CONSUMER.INFO.>", "$JS.ACK.>")
-ADMINISTERING = ("$JS.API.STREAM.CREATE.*", "$JS.API.STREAM.UPDATE.*", "$JS.API.STREAM.LIST")
-PURGING = ("$JS.API.STREAM.PURGE.*",)
-"""For the archiver alone: the beginning of a stream whose events stand verified in the archive."""
-QUEUE_ROLES = ("actor", "judge", "relabeler")
+NO_ACCOUNT = "$G"
+"""Account of a server whose configuration names none."""
 
 
 class PortTaken(BrokerUnreachable):
@@ -104,58 +71,37 @@ def secret_path(home: Path, role: str) -> Path:
     return home / "secrets" / role
 
 
-def inbox_prefix(role: str) -> str:
-    """Replies to a role arrive under this subject, and nobody else may listen there."""
-    return f"_INBOX_{role}"
+def users(
+    home: Path, *, roles: Collection[str] = tuple(PUBLISHES), leaf: str = ""
+) -> dict[str, list[dict[str, Any]]]:
+    """Role -> its user of a server, with the password under `home`, made where there is none yet.
 
-
-def permissions(role: str, *, domain: str = "") -> dict[str, Any]:
-    """What a role may publish and listen to. `domain`: of JetStream, where its server is a leaf node with another one."""
-    publish = [f"run.*.{family}.>" for family in PUBLISHES[role]]
-    publish += READING
-    if role in QUEUE_ROLES:
-        publish += QUEUEING
-    if role == "admin":
-        publish += ADMINISTERING
-    if role == "archiver":
-        publish += PURGING
-    if role == "repairer":
-        publish.append("$JS.API.STREAM.DELETE.*")
-    if domain:
-        publish = [subject.replace("$JS.API.", f"$JS.{domain}.API.", 1) for subject in publish]
-    return {"publish": {"allow": publish}, "subscribe": {"allow": [f"{inbox_prefix(role)}.>"]}}
-
-
-def users(home: Path, *, roles: Collection[str] = tuple(PUBLISHES), domain: str = "") -> list[dict[str, Any]]:
-    """The roles as users of a server, with the passwords under `home`, made where there are none yet."""
+    `leaf`: also, for each of `LEAF_ROLES`, a user for the link of a leaf
+    node of that name.
+    """
     make_private(home / "secrets")
-    return [
-        {
-            "user": role,
-            "password": _secret(secret_path(home, role)),
-            "permissions": permissions(role, domain=domain),
-        }
+
+    def user(name: str, role: str) -> dict[str, Any]:
+        password = _secret(secret_path(home, name))
+        return {"user": name, "password": password, "permissions": permissions(role)}
+
+    return {
+        role: [
+            user(role, role),
+            *([user(link_name(leaf, role), role)] if leaf and role in LEAF_ROLES else []),
+        ]
         for role in PUBLISHES
         if role in roles
-    ]
+    }
 
 
 LEAF_ROLES = ("actor", "reader")
 """Roles that a site behind a leaf node has."""
 
 
-def leaf_user(home: Path, name: str, *, domain: str) -> dict[str, Any]:
-    """A user of the hub for a leaf node: what it lets through is what actors and readers may do, whoever asks there."""
-    make_private(home / "secrets")
-    let: dict[str, dict[str, list[str]]] = {"publish": {"allow": []}, "subscribe": {"allow": []}}
-    for role in LEAF_ROLES:
-        # here the hub's own domain goes by both names: requests arrive under the one and are mapped to the other
-        for named in ("", domain):
-            for way, allowed in permissions(role, domain=named).items():
-                let[way]["allow"] += [
-                    subject for subject in allowed["allow"] if subject not in let[way]["allow"]
-                ]
-    return {"user": name, "password": _secret(secret_path(home, name)), "permissions": let}
+def link_name(leaf: str, role: str) -> str:
+    """User at the hub for a leaf node's link of one role."""
+    return f"{leaf}-{role}"
 
 
 def make_private(folder: Path) -> None:
@@ -175,7 +121,7 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
     folder = home / "secrets"
     store = store_of(home)
     make_private(store)
-    named = users(home)
+    adopt_streams(store)
     config = {
         "server_name": "hindcast",
         "host": HOST,
@@ -186,11 +132,20 @@ def prepare(home: Path, *, port: int) -> BrokerPlan:
             "sync_interval": "always",
             "max_file_store": STORE_LIMIT_BYTES,
         },
-        "authorization": {"users": named},
+        "accounts": log_accounts(users(home)),
     }
     path = folder / CONFIG_NAME
     write_private(path, config_text(config))
     return BrokerPlan(home=home, port=chosen, url=f"nats://{HOST}:{chosen}", config=path, store=store)
+
+
+def adopt_streams(store: Path) -> None:
+    """Move the streams that a server without accounts kept into the account of the log. No server may run meanwhile."""
+    target = store / "jetstream" / LOG_ACCOUNT / "streams"
+    for stream in sorted((store / "jetstream" / NO_ACCOUNT / "streams").glob("*")):
+        if not (target / stream.name).exists():
+            target.mkdir(parents=True, exist_ok=True)
+            stream.rename(target / stream.name)
 
 
 def config_text(value: Any) -> str:

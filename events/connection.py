@@ -25,8 +25,9 @@ from nats.errors import (
 from nats.errors import Error as NatsError
 
 from core.errors import BrokerDenied, BrokerUnreachable
+from events.accounts import inbox_prefix
 from events.addresses import is_encrypted, servers_in, tls_context
-from events.broker import inbox_prefix, secret_path
+from events.broker import secret_path
 from events.wire import Receiver, StreamParser
 
 RECONNECT_WAIT_S = 0.25

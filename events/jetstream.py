@@ -22,12 +22,12 @@ from events.connection import Connection, Outgoing, Unanswered
 from events.envelope import Record, Stored
 from events.headers import format_headers
 from events.jetstream_api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
-from events.jetstream_consumers import Served, list_served
-from events.jetstream_queue import JetStreamQueue
-from events.jetstream_tail import pull
+from events.jetstream_consumers import Served, list_served, make_positions
+from events.jetstream_queue import JetStreamQueue, ensure_queue
+from events.jetstream_tail import follow
 from events.log import Ancestor, Expectation, LogIdentity
 from events.publisher import Publisher
-from events.subjects import everything, family_wildcard, stream_name
+from events.subjects import everything, stream_name
 
 MAX_BATCH = 1000
 """Most messages JetStream takes in one atomic batch."""
@@ -70,9 +70,7 @@ class JetStreamLog:
         self._run = run
         self._settings = settings
         self._connection = connection
-        self._api = StreamApi(
-            connection, stream_name(run), bound_s=settings.append_timeout_s, domain=settings.domain
-        )
+        self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
         self._first_digest = b""
         self._first = 0
         """Position of the event whose digest that is."""
@@ -233,7 +231,7 @@ class JetStreamLog:
                 await self._check_reach(position)
                 patience = None
                 started = position
-                async with aclosing(pull(self._api, after=position)) as batches:
+                async with aclosing(follow(self._api, self._run, after=position)) as batches:
                     async for batch in batches:
                         position = batch[-1].position
                         yield batch
@@ -262,7 +260,7 @@ class JetStreamLog:
 
     async def served(self) -> list[Served]:
         """Who else reads this log, as the broker sees it."""
-        return await list_served(self._api)
+        return await list_served(self._api, self._run)
 
     async def fill(self) -> Fill:
         """How much of its size limit the log takes up."""
@@ -273,10 +271,16 @@ class JetStreamLog:
         self, name: str, *, family: str, dead_letters: Publisher | None = None
     ) -> JetStreamQueue:
         """See `events.queue.QueueSource`."""
-        subject = family_wildcard(self._run, family)
-        return await JetStreamQueue.open(
-            self._api, self._run, name, subject=subject, dead_letters=dead_letters
-        )
+        del family  # the queue's consumer, which `admin` made, has it
+        return await JetStreamQueue.open(self._api, name, dead_letters=dead_letters)
+
+    async def ensure_queue(self, name: str, *, family: str) -> str:
+        """Make a work queue, or make it anew where it is not as it should be (role `admin`); see `jetstream_queue`."""
+        return await ensure_queue(self._api, self._run, name, family=family)
+
+    async def make_positions(self) -> None:
+        """Make the stream in which followers say how far they have read (role `admin`)."""
+        await make_positions(self._api)
 
     async def _info(self) -> dict[str, Any]:
         try:

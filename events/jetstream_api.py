@@ -1,7 +1,7 @@
 """JetStream's request protocol: the few calls the adapters need, each bounded in time.
 
-Requests are JSON under `$JS.API`, or from a leaf node `$JS.<domain>.API`; `DIRECT.GET` answers with the stored messages
-themselves. See the JetStream wire API reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
+Requests are JSON under `$JS.log.API`, the name of the log's API in a role's account (`events.accounts`); `DIRECT.GET`
+answers with the stored messages themselves. See the JetStream wire API reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
 """
 
 import asyncio
@@ -13,6 +13,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from core.errors import BrokerUnreachable, HindcastError
+from events.accounts import ROLE_API
 from events.connection import Connection, Unanswered
 from events.envelope import Stored
 from events.headers import parse_headers, status_in
@@ -52,11 +53,6 @@ class TooManySubjects(HindcastError):
     """More subjects fall under a wildcard than the broker gives the last events of at once."""
 
 
-def api_prefix(domain: str) -> str:
-    """Under which requests to JetStream stand; `domain` is empty for the connected server's own."""
-    return f"$JS.{domain}.API" if domain else "$JS.API"
-
-
 class DeliveryNumbers(NamedTuple):
     """What the reply subject of a delivered message says."""
 
@@ -69,12 +65,6 @@ def delivery_numbers(reply: str) -> DeliveryNumbers:
     tokens = reply.split(".")
     start = 4 if len(tokens) == 9 else 6
     return DeliveryNumbers(int(tokens[start]), int(tokens[start + 1]))
-
-
-def position_in(reply: bytes) -> int:
-    """Only the position of a delivered message, from the subject as it came over the wire."""
-    tokens = reply.split(b".")
-    return int(tokens[5 if len(tokens) == 9 else 7])
 
 
 def status_of(message: Msg) -> str | None:
@@ -121,11 +111,11 @@ class _Answers:
 class StreamApi:
     """Calls about one stream."""
 
-    def __init__(self, connection: Connection, stream: str, *, bound_s: float, domain: str = "") -> None:
+    def __init__(self, connection: Connection, stream: str, *, bound_s: float) -> None:
         """`stream` is empty for calls about none of them. `bound_s`: how long a call may be repeated while the broker
-        does not answer. `domain`: of JetStream, if not the connected server's own."""
+        does not answer."""
         self.connection = connection
-        self.prefix = api_prefix(domain)
+        self.prefix = ROLE_API
         self.stream = stream
         self.bound_s = bound_s
 
@@ -202,6 +192,21 @@ class StreamApi:
             request["next_by_subj"] = subject
         return await self._several(request)
 
+    async def ranged_once(self, *, start: int, limit: int) -> list[Stored]:
+        """Like `ranged`, one try.
+
+        Raises:
+            Unanswered, BrokerDenied.
+
+        """
+        return await self._several_once(
+            json.dumps({"seq": start, "batch": limit, "max_bytes": READ_BYTES}).encode()
+        )
+
+    async def last_under_each(self, subject: str) -> list[Stored]:
+        """The last stored message of every subject under a wildcard."""
+        return await self._several({"multi_last": [subject]})
+
     async def last_up_to(self, subject: str, *, until: int) -> Stored | None:
         """The last stored message under a subject or wildcard up to a position; the stream goes on behind it."""
         if until < 1:
@@ -232,11 +237,11 @@ class StreamApi:
         patience = self.patience()
         while True:
             try:
-                return await self._ranged_once(json.dumps(request).encode())
+                return await self._several_once(json.dumps(request).encode())
             except Unanswered as error:
                 await self.pause(patience, error)
 
-    async def _ranged_once(self, request: bytes) -> list[Stored]:
+    async def _several_once(self, request: bytes) -> list[Stored]:
         connection = self.connection
         answers = _Answers()
         try:

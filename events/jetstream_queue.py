@@ -10,12 +10,14 @@ from nats.errors import Error as NatsError
 
 from events.connection import Unanswered
 from events.envelope import Stored
-from events.jetstream_api import CALL_S, TRACEPARENT, StreamApi, delivery_numbers, status_of
+from events.jetstream_api import CALL_S, TRACEPARENT, ApiError, StreamApi, delivery_numbers, status_of
 from events.publisher import Publisher
 from events.queue import ACK_WAIT_S, Delivery, Handed, admit
+from events.subjects import family_wildcard
 
 NANOSECONDS = 1_000_000_000
 MAX_UNACKED = 10_000
+CONSUMER_NOT_FOUND = 10014
 GRACE_S = 2.0
 """How much later than asked the broker's answer may arrive."""
 
@@ -52,41 +54,42 @@ class _Handle:
 class JetStreamQueue:
     """A `WorkQueue` on a durable consumer."""
 
-    def __init__(
-        self, api: StreamApi, name: str, config: dict[str, Any], dead_letters: Publisher | None
-    ) -> None:
+    def __init__(self, api: StreamApi, name: str, dead_letters: Publisher | None) -> None:
         """Use `open`."""
         self._api = api
         self._name = name
-        self._config = config
         self._dead_letters = dead_letters
         self._next = f"{api.prefix}.CONSUMER.MSG.NEXT.{api.stream}.{name}"
         self._patience: Callable[[], bool] | None = None
 
     @classmethod
-    async def open(
-        cls, api: StreamApi, run: str, name: str, *, subject: str, dead_letters: Publisher | None
-    ) -> Self:
-        """Make the durable consumer unless it exists."""
-        config = {
-            "name": name,
-            "durable_name": name,
-            "deliver_policy": "all",
-            "ack_policy": "explicit",
-            "ack_wait": int(ACK_WAIT_S * NANOSECONDS),
-            "max_deliver": -1,
-            "max_ack_pending": MAX_UNACKED,
-            "filter_subject": subject,
-            "metadata": {"hindcast_run": run},
-        }
-        queue = cls(api, name, config, dead_letters)
-        await queue._ensure()
+    async def open(cls, api: StreamApi, name: str, *, dead_letters: Publisher | None) -> Self:
+        """Begin to work on a queue that `admin` has made (`ensure_queue`).
+
+        Raises:
+            BrokerUnreachable: the broker is away, or has no such queue, for `log.append_timeout_s`.
+
+        """
+        queue = cls(api, name, dead_letters)
+        await queue._wait_until_made()
         return queue
 
-    async def _ensure(self) -> None:
-        body = {"stream_name": self._api.stream, "config": self._config}
-        await self._api.call(
-            "CONSUMER.CREATE", body, suffix=f".{self._name}.{self._config['filter_subject']}"
+    async def _wait_until_made(self) -> None:
+        patience = self._api.patience()
+        while True:
+            try:
+                await self._api.once("CONSUMER.INFO", suffix=f".{self._name}")
+                return
+            except ApiError as error:
+                if error.code != CONSUMER_NOT_FOUND:
+                    raise
+                await self._api.pause(patience, self._vanished())
+            except Unanswered as error:
+                await self._api.pause(patience, error)
+
+    def _vanished(self) -> Unanswered:
+        return Unanswered(
+            f"there is no work queue {self._name}: hindcast start makes it, and again within log.queue_check_s"
         )
 
     async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
@@ -123,8 +126,7 @@ class JetStreamQueue:
                     message = await _next_message(subscription)
                     status = status_of(message)
                     if status == "503":
-                        await self._ensure()
-                        break
+                        raise self._vanished()
                     if status is not None:
                         break
                     numbers = delivery_numbers(message.reply)
@@ -139,6 +141,62 @@ class JetStreamQueue:
             if not (connection.is_closed or connection.is_draining):
                 await subscription.unsubscribe()
         return taken
+
+
+def queue_config(run: str, name: str, *, family: str) -> dict[str, Any]:
+    """The durable consumer of a work queue."""
+    return {
+        "name": name,
+        "durable_name": name,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": int(ACK_WAIT_S * NANOSECONDS),
+        "max_deliver": -1,
+        "max_ack_pending": MAX_UNACKED,
+        "filter_subject": family_wildcard(run, family),
+        "metadata": {"hindcast_run": run},
+    }
+
+
+OURS_ALONE = ("deliver_subject", "filter_subjects", "pause_until", "headers_only", "inactive_threshold")
+"""What no work queue of ours has, and what would silence it."""
+
+
+async def ensure_queue(api: StreamApi, run: str, name: str, *, family: str) -> str:
+    """Make a work queue's consumer, or make it anew where it is not as it should be (role `admin`).
+
+    Returns what was wrong: empty where it was as it should be, `it was not there` where it is new. A consumer that is made
+    anew hands out every event again: results that are there already make that a no-op.
+    """
+    wanted = queue_config(run, name, family=family)
+    wrong = await _difference(api, name, wanted)
+    if wrong and wrong != NOT_THERE:
+        await api.call("CONSUMER.DELETE", suffix=f".{name}")
+    if wrong:
+        body = {"stream_name": api.stream, "config": wanted}
+        await api.call("CONSUMER.CREATE", body, suffix=f".{name}.{wanted['filter_subject']}")
+    return wrong
+
+
+NOT_THERE = "it was not there"
+
+
+async def _difference(api: StreamApi, name: str, wanted: dict[str, Any]) -> str:
+    try:
+        info = await api.call("CONSUMER.INFO", suffix=f".{name}")
+    except ApiError as error:
+        if error.code != CONSUMER_NOT_FOUND:
+            raise
+        return NOT_THERE
+    found = info["config"]
+    for key, value in wanted.items():
+        there = found.get(key)
+        if key == "metadata":
+            value, there = value["hindcast_run"], (there or {}).get("hindcast_run")
+        if there != value:
+            return f"its {key} was {there!r}, not {value!r}"
+    extra = next((key for key in OURS_ALONE if found.get(key)), None)
+    return f"it had a {extra}, {found[extra]!r}" if extra else ""
 
 
 async def _next_message(subscription: Subscription) -> Msg:

@@ -13,14 +13,14 @@ BOUND_S = 15.0
 """How long a broker may take to answer somebody who only looks."""
 
 
-async def runs_on(connection: Connection, *, domain: str = "") -> list[str]:
+async def runs_on(connection: Connection) -> list[str]:
     """Names of the runs whose logs a broker holds, sorted.
 
     Raises:
         BrokerUnreachable, BrokerDenied.
 
     """
-    api = StreamApi(connection, "", bound_s=BOUND_S, domain=domain)
+    api = StreamApi(connection, "", bound_s=BOUND_S)
     names: list[str] = []
     while True:
         answer = await api.call("STREAM.NAMES", {"offset": len(names)})
@@ -29,16 +29,14 @@ async def runs_on(connection: Connection, *, domain: str = "") -> list[str]:
             return sorted(name.removeprefix(STREAM) for name in names if name.startswith(STREAM))
 
 
-async def clock_ahead_s(
-    connection: Connection, run: str, *, domain: str = "", clock: Callable[[], float] = time.time
-) -> float:
+async def clock_ahead_s(connection: Connection, run: str, *, clock: Callable[[], float] = time.time) -> float:
     """How many seconds this machine's clock is before the broker's; below 0: behind. Exact to half the time of an answer.
 
     Raises:
         BrokerUnreachable: it does not answer, or tells no time (nats-server before 2.10).
 
     """
-    api = StreamApi(connection, stream_name(run), bound_s=BOUND_S, domain=domain)
+    api = StreamApi(connection, stream_name(run), bound_s=BOUND_S)
     asked = clock()
     answer = await api.call("STREAM.INFO")
     answered = clock()

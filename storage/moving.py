@@ -19,6 +19,7 @@ import msgspec
 import structlog
 
 from core.errors import ForeignLog
+from events.accounts import FOLLOWERS
 from events.archive.checking import check_segment
 from events.archive.errors import ArchiveDamaged
 from events.archive.log import ArchiveLog
@@ -33,8 +34,6 @@ from events.publisher import Publisher
 
 MOVE_S = 15.0
 """Between two looks at what may be moved."""
-FOLLOWERS = ("curriculum", "actor", "judge", "relabeler", "learner", "projector")
-"""Roles whose tails are waited for. Attached consumers are not: what they have not read they read from the archive."""
 REQUESTED = "episode.requested"
 TERMINAL = ("episode.ended", "episode.abandoned", "episode.cancelled")
 _log = structlog.get_logger(__name__)

@@ -13,20 +13,19 @@ from pathlib import Path
 from typing import Any
 
 from app.broker import greets
+from events.accounts import account_of, leaf_accounts, log_accounts
 from events.broker import (
     HOST,
     LEAF_ROLES,
     MAX_PAYLOAD_BYTES,
-    PUBLISHES,
     find_program,
-    leaf_user,
+    link_name,
     users,
 )
 
 GREETS_S = 60.0
 STOP_S = 30.0
 TRIES = 5
-ACCOUNT = "HINDCAST"
 SYSTEM_PASSWORD = "of-the-system-account"
 
 
@@ -110,17 +109,23 @@ def hub_and_leaf(folder: Path, *, hub_home: Path, leaf_home: Path) -> Callable[[
 
     def plan(ports: Sequence[int]) -> list[Server]:
         hub_port, link_port, leaf_port = ports
-        link = leaf_user(hub_home, "far", domain="hub")
+        hub_users = users(hub_home, leaf="far")
         hub = _server("hub", hub_port, folder / "hub", domain="hub") | {
-            "accounts": {ACCOUNT: {"jetstream": "enabled", "users": [*users(hub_home), link]}},
+            "accounts": log_accounts(hub_users),
             "leafnodes": {"host": HOST, "port": link_port},
         }
-        remote = {"url": f"nats://far:{link['password']}@{HOST}:{link_port}", "account": "ACTORS"}
+        remotes = [
+            {
+                "url": f"nats://{link['user']}:{link['password']}@{HOST}:{link_port}",
+                "account": account_of(role),
+            }
+            for role in LEAF_ROLES
+            for link in hub_users[role]
+            if link["user"] == link_name("far", role)
+        ]
         leaf = _server("leaf", leaf_port, folder / "leaf", domain="leaf") | {
-            "accounts": {
-                "ACTORS": {"jetstream": "enabled", "users": users(leaf_home, roles=LEAF_ROLES, domain="hub")}
-            },
-            "leafnodes": {"remotes": [remote], "reconnect": "1s"},
+            "accounts": leaf_accounts(users(leaf_home, roles=LEAF_ROLES)),
+            "leafnodes": {"remotes": remotes, "reconnect": "1s"},
         }
         return [Server(folder / "hub", hub), Server(folder / "leaf", leaf)]
 
@@ -138,7 +143,7 @@ def cluster_of_three(folder: Path, *, home: Path) -> Callable[[Sequence[int]], l
                 _server(f"n{number}", ports[number], folder / f"n{number}")
                 | {
                     "accounts": {
-                        ACCOUNT: {"jetstream": "enabled", "users": users(home, roles=tuple(PUBLISHES))},
+                        **log_accounts(users(home)),
                         "SYS": {"users": [{"user": "system", "password": SYSTEM_PASSWORD}]},
                     },
                     "system_account": "SYS",

@@ -10,7 +10,7 @@ from synthetic_run import Told
 from app.configuration import resolve
 from app.runs import RunHandle, create_run
 from core.settings import LogSettings
-from events.broker import PUBLISHES
+from events.accounts import PUBLISHES
 from events.publisher import Publisher
 from events.registry import BY_CLASS
 

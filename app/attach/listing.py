@@ -2,7 +2,7 @@
 
 Where each position comes from:
 - `projector`: the read model, where it moves with the rows;
-- `learner`, `curriculum`, `actor`: what the broker handed to their tail, so a few hundred events more than they have
+- `learner`, `curriculum`, `actor`: what each process says that it has read, so a few hundred events more than it has
   taken in; the learner also says in each plan up to where it had read;
 - `episodes`, `verdicts`, `relabels`: the work queues of actors, judge and relabeler; everything up to the position is done;
 - attached ones: their own store.
@@ -26,6 +26,7 @@ from app.attach.store import Standing, Store, this_host
 from app.processes import ProcessState, list_processes, process_began, read_json
 from app.runs import RunHandle
 from core.errors import HindcastError
+from events.accounts import QUEUES
 from events.codec import decode_envelope
 from events.jetstream_consumers import Served
 from events.log import EventLog
@@ -36,8 +37,6 @@ from storage.readmodel.tables import batches, notices
 STALLED_S = 30.0
 """A consumer that has been at one event for longer than this is stalled."""
 TAILS = ("learner", "curriculum", "actor")
-QUEUES = {"episodes": "actor", "verdicts": "judge", "relabels": "relabeler"}
-"""Work queue -> the role that works on it."""
 
 State = Literal["running", "stopped", "stalled", "failed", "starting", "restarting", "unknown"]
 
@@ -151,7 +150,7 @@ async def _tail(
 
 
 async def _queue(queue: Served, told: _Told, lag: Lag, processes: Sequence[ProcessState]) -> ConsumerRow:
-    state, detail = _state_of_role(QUEUES[queue.name], processes)
+    state, detail = _state_of_role(QUEUES[queue.name].role, processes)
     return ConsumerRow(
         name=queue.name,
         kind="queue",

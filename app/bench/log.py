@@ -102,12 +102,12 @@ async def measure_log(
                 reading.raw,
                 figure="read, check, fold",
                 unit="events/s",
-                peer_name="raw pulls",
+                peer_name="raw ranges",
                 goal=0.5,
                 repeats=repeats,
                 said=said,
                 detail=f"{reading.events} events, folded into the learner's replay buffer with its rolling digest; raw: "
-                "two overlapping pulls of 500 and a callback that counts",
+                "two overlapping ranges of 500 and a callback that counts",
             ),
             await compare(
                 reading.ours,

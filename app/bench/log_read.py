@@ -1,8 +1,8 @@
-"""Reading a log from its start: ours, checked and folded, beside raw pulls that only count; and how live a tail is.
+"""Reading a log from its start: ours, checked and folded, beside raw reads that only count; and how live a tail is.
 
 Ours asserts contiguity, every producer's hash chain, the run's name, sizes and ids, decodes envelope and fact, and folds
 all of it into the learner's replay buffer, whose rolling digest covers every byte. Raw is the plain client with two
-overlapping pulls of 500 and a callback.
+overlapping ranges of 500 and a callback.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ from nats.aio.msg import Msg
 
 from app.bench.log_facts import group_facts
 from app.bench.log_stage import SETTINGS, Stage
+from events.accounts import ROLE_API
 from events.publisher import Publisher
 from events.reader import tail_batches
 from events.subjects import stream_name
@@ -26,9 +27,9 @@ from learner.state import BufferState
 ROLES = ("curriculum", "actor", "judge", "learner")
 """In the order in which their facts about a group stand in the log."""
 GROUPS_AT_ONCE = 4
-PULL_EVENTS = 500
-PULL_BYTES = 4 * 1024 * 1024
-EXPIRES_NS = 5_000_000_000
+RANGE_EVENTS = 500
+RANGE_BYTES = 8 * 1024 * 1024
+RANGES_AT_ONCE = 2
 PENDING_BYTES = 64 * 1024 * 1024
 SILENCE_S = 30.0
 
@@ -80,67 +81,40 @@ class Reading:
     async def raw(self) -> float:
         """Events per second, counted as they arrive."""
         client = await self._stage.plain("learner")
-        pulls = _RawPulls(client, stream_name(self._run), wanted=self.events)
+        ranges = _RawRanges(client, stream_name(self._run), wanted=self.events)
         with self._stage.timing("read: raw", self.events) as timing:
-            await pulls.run()
+            await ranges.run()
         return timing.per_s
 
 
-class _RawPulls:
-    """The library's fastest way to read: no checks, no decoding."""
+class _RawRanges:
+    """The library's fastest way to read that a role has: ranges by position, two of them under way; no checks, no decoding."""
 
     def __init__(self, client: Client, stream: str, *, wanted: int) -> None:
         self._client = client
-        self._stream = stream
-        self._wanted = wanted
+        self._subject = f"{ROLE_API}.DIRECT.GET.{stream}"
         self._left = wanted
-        self._unasked = wanted
-        self._due = 0
-        self._done = asyncio.Event()
-        self._more = asyncio.Event()
+        self._ended = asyncio.Semaphore(0)
 
     async def run(self) -> None:
-        client = self._client
-        name = f"raw-{client.new_inbox().rsplit('.', 1)[-1]}"
-        config = {
-            "name": name,
-            "deliver_policy": "all",
-            "ack_policy": "none",
-            "inactive_threshold": EXPIRES_NS,
-            "mem_storage": True,
-            "num_replicas": 1,
-        }
-        body = json.dumps({"stream_name": self._stream, "config": config}).encode()
-        answer = json.loads(
-            (await client.request(f"$JS.API.CONSUMER.CREATE.{self._stream}.{name}", body, timeout=10)).data
-        )
-        assert "error" not in answer, answer
+        client, wanted = self._client, self._left
         inbox = client.new_inbox()
         subscription = await client.subscribe(inbox, cb=self._count, pending_bytes_limit=PENDING_BYTES)
-        request = {"batch": PULL_EVENTS, "max_bytes": PULL_BYTES, "expires": EXPIRES_NS}
-        ask = json.dumps(request).encode()
         async with asyncio.timeout(SILENCE_S):
-            while not self._done.is_set():
-                while self._due <= PULL_EVENTS and self._unasked > 0:
-                    self._due += PULL_EVENTS
-                    self._unasked -= PULL_EVENTS
-                    await client.publish(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{name}", ask, reply=inbox)
-                self._more.clear()
-                await self._more.wait()
+            for number, first in enumerate(range(1, wanted + 1, RANGE_EVENTS)):
+                if number >= RANGES_AT_ONCE:
+                    await self._ended.acquire()
+                ask = {"seq": first, "batch": min(RANGE_EVENTS, wanted + 1 - first), "max_bytes": RANGE_BYTES}
+                await client.publish(self._subject, json.dumps(ask).encode(), reply=inbox)
+            while self._left:
+                await self._ended.acquire()
         await subscription.unsubscribe()
 
     async def _count(self, message: Msg) -> None:
         if message.data:
             self._left -= 1
-            self._due -= 1
         else:
-            unfilled = int((message.headers or {}).get("Nats-Pending-Messages", 0))
-            self._due -= unfilled
-            self._unasked += unfilled
-        if self._left == 0:
-            self._done.set()
-        if self._due <= PULL_EVENTS or self._left == 0:
-            self._more.set()
+            self._ended.release()
 
 
 class Latency(msgspec.Struct, frozen=True, kw_only=True):

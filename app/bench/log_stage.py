@@ -18,7 +18,8 @@ from nats.aio.client import Client
 
 from app.broker import ensure_broker, running_broker
 from core.settings import LogSettings
-from events.broker import inbox_prefix, secret_path
+from events.accounts import inbox_prefix
+from events.broker import secret_path
 from events.connection import Connection, connect
 from events.jetstream import JetStreamLog
 

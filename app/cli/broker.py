@@ -1,6 +1,5 @@
 """`hindcast broker users`: what a broker that others run has to know of us."""
 
-import json
 import re
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +10,8 @@ from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.supervisor import home_folder
 from core.errors import SettingsError
-from events.broker import PUBLISHES, leaf_user, users, write_private
+from events.accounts import PUBLISHES, leaf_accounts, log_accounts
+from events.broker import config_text, users, write_private
 
 app = typer.Typer(name="broker", help="A broker that others run.", no_args_is_help=True)
 
@@ -22,23 +22,24 @@ LEAF_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,30}")
 @app.command("users")
 def users_of_roles(
     file: Annotated[
-        Path, typer.Argument(help="File to write, for `include` in an account of its configuration.")
+        Path, typer.Argument(help="File to write, for `include` in `accounts` of its configuration.")
     ],
     roles: Annotated[
         str | None, typer.Option(metavar="ROLE,ROLE", help="Only these, such as actor,reader; default: all.")
     ] = None,
-    domain: Annotated[
-        str, typer.Option(help="JetStream domain of the log, where leaf nodes are in use.")
-    ] = "",
     leaf: Annotated[
         str | None,
         typer.Option(
-            help="At the hub: also a user of this name for a leaf node with actors; needs --domain."
+            help="Where the log is: also users NAME-actor and NAME-reader, for the links of a leaf node.",
+            metavar="NAME",
         ),
     ] = None,
+    at_leaf: Annotated[
+        bool, typer.Option("--at-leaf", help="For the leaf node itself, which holds nothing of the log.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Write a nats-server users block: every role with its password and what it may publish and listen to.
+    """Write the accounts of a nats-server: one that holds the log, and one for every role with what it may ask of the log.
 
     Passwords are made once and lie under HINDCAST_HOME/secrets, readable by their owner alone, as the file is. Copy those that
     another machine needs (for an actor: actor and reader) into its own secrets folder.
@@ -49,19 +50,19 @@ def users_of_roles(
     unknown = [role for role in wanted if role not in PUBLISHES]
     if unknown:
         raise SettingsError(f"there is no role {', '.join(unknown)}; there are: {', '.join(PUBLISHES)}")
-    home = home_folder()
-    if leaf is None:
-        block = users(home, roles=wanted, domain=domain)
-    else:
-        if not domain or leaf in PUBLISHES or not LEAF_NAME.fullmatch(leaf):
-            raise SettingsError(
-                f"--leaf {leaf!r} needs --domain, the hub's own, and a name of small letters, digits and `-` that is no role's"
-            )
-        block = [*users(home, roles=wanted), leaf_user(home, leaf, domain=domain)]
-    write_private(file, json.dumps({"users": block}, indent=1) + "\n")
-    if as_json:
-        print_json(
-            {"file": str(file), "roles": [user["user"] for user in block], "secrets": str(home / "secrets")}
+    if leaf is not None and (at_leaf or leaf in PUBLISHES or not LEAF_NAME.fullmatch(leaf)):
+        raise SettingsError(
+            f"--leaf {leaf!r}: a name of small letters, digits and `-` that is no role's, for the server that holds the log; "
+            "--at-leaf is for the other end"
         )
+    home = home_folder()
+    block = users(home, roles=wanted, leaf=leaf or "")
+    accounts = leaf_accounts(block) if at_leaf else log_accounts(block)
+    write_private(file, config_text(accounts).removeprefix("{").removesuffix("}"))
+    names = [user["user"] for role_users in block.values() for user in role_users]
+    if as_json:
+        print_json({"file": str(file), "roles": names, "secrets": str(home / "secrets")})
     else:
-        print_text(f"{len(block)} users written to {file}; their passwords lie in {home / 'secrets'}")
+        print_text(
+            f"{len(accounts)} accounts with {len(names)} users written to {file}; their passwords lie in {home / 'secrets'}"
+        )

@@ -37,7 +37,6 @@ def join(
             help="This machine's name in the log, unlike that of any other; default: its host name."
         ),
     ] = None,
-    domain: Annotated[str, typer.Option(help="JetStream domain of the log, through a leaf node.")] = "",
     overrides: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Where and how this machine works; repeatable."),
@@ -60,7 +59,6 @@ def join(
         run=run,
         counts=parse_roles(roles),
         machine=parse_machine(name or socket.gethostname()),
-        domain=domain,
         overrides=overrides or [],
         other_code=other_code,
     )

@@ -64,6 +64,16 @@ class EventDeadLettered(Fact, frozen=True, kw_only=True):
     error: str
 
 
+@fact("queue.repaired", family="notice")
+class QueueRepaired(Fact, frozen=True, kw_only=True):
+    """A work queue's consumer in the broker was changed or had vanished, and was made anew; all its events come again."""
+
+    queue: str
+    """`episodes`, `verdicts` or `relabels`."""
+    wrong: str
+    """What was not as it should be."""
+
+
 @fact("blob.released", family="storage", version=2)
 class BlobReleased(Fact, frozen=True, kw_only=True):
     """A blob was let go of by a retention rule; audit accepts its absence."""

@@ -10,6 +10,7 @@ from certificates import certificate
 from nats_servers import Server, serving
 
 from core.errors import BrokerDenied, BrokerUnreachable
+from events.accounts import log_accounts
 from events.broker import HOST, users
 from events.connection import connect
 
@@ -39,7 +40,7 @@ def encrypted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Encrypted]:
     for name in ("server", "client"):
         certificate(folder, name, signer="authority")
     certificate(folder, "stranger")
-    named = {"authorization": {"users": users(folder / "home")}, "host": HOST}
+    named = {"accounts": log_accounts(users(folder / "home")), "host": HOST}
     tls = {
         "cert_file": str(folder / "server.pem"),
         "key_file": str(folder / "server.key"),

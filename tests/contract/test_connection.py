@@ -54,10 +54,10 @@ async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
     async def ask_for_ever() -> None:
         while True:
             with suppress(Unanswered):
-                await connection.ask("$JS.API.INFO", timeout_s=5)
+                await connection.ask("$JS.log.API.STREAM.NAMES", timeout_s=5)
             asked.append("answered")
 
-    await connection.ask("$JS.API.INFO", timeout_s=5)  # subscribes for answers
+    await connection.ask("$JS.log.API.STREAM.NAMES", timeout_s=5)  # subscribes for answers
     (subscription,) = connection._subs.values()
     answer = connection._request_sub_callback
 

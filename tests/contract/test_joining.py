@@ -95,17 +95,15 @@ def asked(url: str, roles: str = "actor", machine: str = "far", **more: object) 
 
 
 async def test_settings_come_from_the_log_through_the_leaf_and_places_from_here(shared: Hub) -> None:
-    handle = await plan_join(
-        shared.far, asked(shared.leaf.url, domain="hub", overrides=["telemetry.log_level=debug"])
-    )
+    handle = await plan_join(shared.far, asked(shared.leaf.url, overrides=["telemetry.log_level=debug"]))
     settings = open_run(RUN, home=shared.far).settings
     assert handle.name == RUN
     assert settings == handle.settings
     assert settings.curriculum.group_size == 3
     assert settings.telemetry.sample == 0.5
     assert settings.telemetry.log_level == "debug"
-    assert (settings.log.url, settings.log.domain) == (shared.leaf.url, "hub")
-    again = await plan_join(shared.far, asked(shared.leaf.url, domain="hub"))
+    assert settings.log.url == shared.leaf.url
+    again = await plan_join(shared.far, asked(shared.leaf.url))
     assert again.settings.telemetry.log_level == "info", "what is said anew holds"
 
 
@@ -113,7 +111,7 @@ async def test_what_a_role_may_do_holds_through_the_leaf(shared: Hub) -> None:
     """The leaf lets actors write steps, and nobody write verdicts, whatever its own users may."""
     assert set(LEAF_ROLES) == {"actor", "reader"}
     with pytest.raises(BrokerDenied, match="'judge' has no secret"):
-        await plan_join(shared.far, asked(shared.leaf.url, "judge", domain="hub"))
+        await plan_join(shared.far, asked(shared.leaf.url, "judge"))
 
 
 async def test_a_wrong_password_is_told_from_a_broker_that_is_away(shared: Hub, tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ from nats.aio.client import ServerVersion
 
 from core.errors import BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull, SettingsError
 from core.settings import LogSettings
-from events.broker import PUBLISHES, PortTaken, prepare
+from events.accounts import LOG_ACCOUNT, PUBLISHES, REQUESTS
+from events.broker import NO_ACCOUNT, PortTaken, prepare
 from events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -327,7 +328,7 @@ async def test_an_event_removed_inside_the_stream_is_noticed(
     own_broker: LiveBroker, log_settings: LogSettings, connect_as: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A stream made without our protections, one message deleted: no reader may pass over the hole."""
-    monkeypatch.setattr("events.broker.ADMINISTERING", ("$JS.API.>",))
+    monkeypatch.setitem(REQUESTS, "admin", ("STREAM.CREATE.*", "STREAM.MSG.DELETE.*"))
     own_broker.stop()
     own_broker.plan = prepare(own_broker.home, port=own_broker.plan.port)
     own_broker.start()
@@ -378,10 +379,11 @@ async def test_reading_and_publishing_go_on_by_themselves_after_a_restart(
 async def test_a_queue_goes_on_after_a_restart(
     own_broker: LiveBroker, connect_as: Connect, log_settings: LogSettings
 ) -> None:
-    await JetStreamLog.create_or_open(await connect_as(own_broker, "admin"), "r", log_settings)
+    made = await JetStreamLog.create_or_open(await connect_as(own_broker, "admin"), "r", log_settings)
+    await made.ensure_queue("verdicts", family="curriculum")
     log = await JetStreamLog.open(await connect_as(own_broker, "curriculum"), "r", log_settings)
     work = await JetStreamLog.open(await connect_as(own_broker, "judge"), "r", log_settings)
-    queue = await work.open_queue("work", family="curriculum")
+    queue = await work.open_queue("verdicts", family="curriculum")
     async with writer(log, "curriculum", log_settings) as publisher:
         await publisher.publish(TaskAdmitted(task_id="a", phase=0), entity="a")
         await publisher.commit()
@@ -405,8 +407,9 @@ async def test_a_broker_that_stays_away_stops_readers_and_workers_with_a_reason(
 ) -> None:
     quick = LogSettings(append_timeout_s=1)
     log = await JetStreamLog.create_or_open(await connect_as(own_broker, "admin"), "r", quick)
+    await log.ensure_queue("episodes", family="request")
     worker = await JetStreamLog.open(await connect_as(own_broker, "actor"), "r", quick)
-    queue = await worker.open_queue("work", family="request")
+    queue = await worker.open_queue("episodes", family="request")
     own_broker.kill()
 
     async def follow() -> None:
@@ -469,13 +472,37 @@ async def test_the_server_knows_only_the_calls_it_is_asked(
         await api.call("STREAM.INFO")
 
 
-async def test_only_workers_open_queues(
+async def test_only_its_workers_open_a_queue(
     broker: LiveBroker, connect_as: Connect, jetstream_log: JetStreamLog, log_settings: LogSettings
 ) -> None:
-    """A reader may pull, but not take work away by acknowledging it."""
-    await fill(jetstream_log, log_settings, 1)
-    log = await JetStreamLog.open(await connect_as(broker, "reader"), jetstream_log.run, log_settings)
-    queue = await log.open_queue("work", family="run")
-    (delivery,) = await queue.fetch(1, wait_s=5)
-    with pytest.raises(BrokerDenied, match=r"(?i)js\.ack"):
-        await delivery.ack()
+    await jetstream_log.ensure_queue("episodes", family="request")
+    for role in ("reader", "judge", "learner"):
+        log = await JetStreamLog.open(await connect_as(broker, role), jetstream_log.run, log_settings)
+        with pytest.raises(BrokerDenied, match=r"consumer\.info"):
+            await log.open_queue("episodes", family="request")
+
+
+async def test_a_queue_that_is_not_there_is_waited_for_and_named(
+    broker: LiveBroker, connect_as: Connect, jetstream_log: JetStreamLog
+) -> None:
+    quick = LogSettings(append_timeout_s=0.5)
+    log = await JetStreamLog.open(await connect_as(broker, "judge"), jetstream_log.run, quick)
+    with pytest.raises(BrokerUnreachable, match=r"no work queue verdicts.*log\.queue_check_s"):
+        await log.open_queue("verdicts", family="episode_end")
+
+
+async def test_streams_of_a_home_that_knew_no_accounts_are_adopted(
+    own_broker: LiveBroker, connect_as: Connect, log_settings: LogSettings
+) -> None:
+    """Such a home's server kept its streams for everybody who logs in; roles had permissions alone."""
+    log = await JetStreamLog.create_or_open(await connect_as(own_broker, "admin"), "r", log_settings)
+    await log.ensure_queue("verdicts", family="episode_end")
+    await fill(log, log_settings, 3)
+    own_broker.stop()
+    streams = own_broker.plan.store / "jetstream"
+    (streams / LOG_ACCOUNT).rename(streams / NO_ACCOUNT)
+    own_broker.plan = prepare(own_broker.home, port=own_broker.plan.port)
+    own_broker.start()
+    again = await JetStreamLog.open(await connect_as(own_broker, "reader"), "r", log_settings)
+    assert [recorded.position async for recorded in read(again)] == [1, 2, 3]
+    assert [one.name for one in await again.served()] == ["verdicts"]

@@ -24,6 +24,17 @@ async def log(
     return await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run_name, log_settings)
 
 
+@pytest.fixture
+async def worker(
+    log: MemoryLog | JetStreamLog, broker: LiveBroker, connect_as: Connect, log_settings: LogSettings
+) -> MemoryLog | JetStreamLog:
+    """The same log as the judge sees it, who works on a queue of it."""
+    if isinstance(log, MemoryLog):
+        return log
+    await log.ensure_queue("verdicts", family="run")
+    return await JetStreamLog.open(await connect_as(broker, "judge"), log.run, log_settings)
+
+
 async def encoded(run: str, count: int, settings: LogSettings) -> list[Record]:
     """Events as a publisher encodes them."""
     beside = MemoryLog(run)
@@ -36,7 +47,7 @@ async def encoded(run: str, count: int, settings: LogSettings) -> list[Record]:
 
 
 async def test_the_context_of_an_event_is_read_back_with_it_and_is_none_of_its_bytes(
-    log: MemoryLog | JetStreamLog, log_settings: LogSettings
+    log: MemoryLog | JetStreamLog, worker: MemoryLog | JetStreamLog, log_settings: LogSettings
 ) -> None:
     """Alone and in an atomic batch, by position, by subject and from a work queue."""
     one, two, three = await encoded(log.run, 3, log_settings)
@@ -49,6 +60,6 @@ async def test_the_context_of_an_event_is_read_back_with_it_and_is_none_of_its_b
     last = await log.last_under(one.subject)
     assert last is not None
     assert last.traceparent == ""
-    queue = await log.open_queue("work", family="run")
+    queue = await worker.open_queue("verdicts", family="run")
     deliveries = await queue.fetch(3, wait_s=5)
     assert [delivery.traceparent for delivery in deliveries] == [TRACEPARENT, TRACEPARENT, ""]

@@ -258,8 +258,9 @@ class TestNotTooEarly:
         assert first <= await made.live() <= there + 1, "nothing that came after the first look"
         assert [segment.last for segment in load(made.folder).segments][-1] > there
 
-    async def test_what_a_work_queue_has_to_do(self, made: Bench) -> None:
-        queue = await made.logs["actor"].open_queue("waits", family="notice")
+    async def test_what_a_work_queue_has_to_do(self, made: Bench, jetstream_log: JetStreamLog) -> None:
+        await jetstream_log.ensure_queue("episodes", family="notice")
+        queue = await made.logs["actor"].open_queue("episodes", family="notice")
         async with asyncio.timeout(20):
             (delivery,) = await queue.fetch(1, wait_s=10)
             assert await made.move() == 0

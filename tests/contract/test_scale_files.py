@@ -33,8 +33,8 @@ def etc(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize(
     ("name", "users"),
     [
-        ("hub.conf", ["--domain", "hub", "--leaf", "far"]),
-        ("leaf.conf", ["--roles", "actor,reader", "--domain", "hub"]),
+        ("hub.conf", ["--leaf", "far"]),
+        ("leaf.conf", ["--roles", "actor,reader", "--at-leaf"]),
     ],
 )
 def test_nats_server_takes_the_configuration(
@@ -46,7 +46,11 @@ def test_nats_server_takes_the_configuration(
     main_of(["broker", "users", str(tmp_path / "users.conf"), *users])
     changed = text.replace("/etc/nats", str(etc)).replace("/var/lib/nats", str(tmp_path / "store"))
     (tmp_path / name).write_text(changed)
-    urls = {f"FAR_URL_{n}": f"tls://far:secret@nats-{n}:7422" for n in (1, 2, 3)}
+    urls = {
+        f"{role.upper()}_URL_{n}": f"tls://far-{role}:secret@nats-{n}:7422"
+        for role in ("actor", "reader")
+        for n in (1, 2, 3)
+    }
     for key, value in {"SYSTEM_PASSWORD": "a-secret", **urls}.items():
         monkeypatch.setenv(key, value)
     done = subprocess.run(

@@ -22,13 +22,22 @@ pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
 
 
 class Bench:
-    """The family `curriculum`, written by its role; handed out to workers of the role `judge`."""
+    """The family `curriculum`, written by its role; handed out to workers of the role `judge`, and of `relabeler`."""
 
-    def __init__(self, log: EventLog, publisher: Publisher, source: QueueSource, letters: Publisher) -> None:
+    def __init__(
+        self,
+        log: EventLog,
+        publisher: Publisher,
+        source: QueueSource,
+        letters: Publisher,
+        *,
+        other_source: QueueSource,
+    ) -> None:
         self.log = log
         self.publisher = publisher
         self.source = source
         self.letters = letters
+        self.other_source = other_source
 
     async def add(self, *names: str) -> None:
         for name in names:
@@ -42,17 +51,21 @@ async def bench(
 ) -> AsyncIterator[Bench]:
     log: MemoryLog | JetStreamLog
     work: MemoryLog | JetStreamLog
+    other: MemoryLog | JetStreamLog
     if adapter == "memory":
-        log = work = MemoryLog(run_name)
+        log = work = other = MemoryLog(run_name)
     else:
-        await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run_name, log_settings)
+        made = await JetStreamLog.create_or_open(await connect_as(broker, "admin"), run_name, log_settings)
+        for name in ("verdicts", "relabels"):
+            await made.ensure_queue(name, family="curriculum")
         log = await JetStreamLog.open(await connect_as(broker, "curriculum"), run_name, log_settings)
         work = await JetStreamLog.open(await connect_as(broker, "judge"), run_name, log_settings)
+        other = await JetStreamLog.open(await connect_as(broker, "relabeler"), run_name, log_settings)
     async with (
         Publisher(log, producer="curriculum.1", code_rev="test", settings=log_settings) as publisher,
         Publisher(work, producer="judge.1", code_rev="test", settings=log_settings) as letters,
     ):
-        yield Bench(log, publisher, work, letters)
+        yield Bench(log, publisher, work, letters, other_source=other)
 
 
 def names(deliveries: list[object]) -> list[str]:
@@ -63,27 +76,27 @@ async def test_events_of_the_family_are_handed_out_in_order(bench: Bench) -> Non
     await bench.add("a", "b")
     await bench.publisher.publish(WaitExceeded(setting="s", limit_s=1, waited_for="w"), entity="other")
     await bench.add("c")
-    queue = await bench.source.open_queue("work", family="curriculum")
+    queue = await bench.source.open_queue("verdicts", family="curriculum")
     assert names(await queue.fetch(10, wait_s=5)) == ["a", "b", "c"]
 
 
 async def test_a_fetch_keeps_to_its_limit_and_the_rest_stays_for_others(bench: Bench) -> None:
     await bench.add("a", "b", "c")
-    mine = await bench.source.open_queue("work", family="curriculum")
-    others = await bench.source.open_queue("work", family="curriculum")
+    mine = await bench.source.open_queue("verdicts", family="curriculum")
+    others = await bench.source.open_queue("verdicts", family="curriculum")
     assert names(await mine.fetch(2, wait_s=5)) == ["a", "b"]
     assert names(await others.fetch(2, wait_s=5)) == ["c"]
 
 
 async def test_an_empty_queue_answers_after_the_wait(bench: Bench) -> None:
-    queue = await bench.source.open_queue("work", family="curriculum")
+    queue = await bench.source.open_queue("verdicts", family="curriculum")
     start = asyncio.get_running_loop().time()
     assert await queue.fetch(5, wait_s=0.3) == []
     assert 0.2 < asyncio.get_running_loop().time() - start < 3
 
 
 async def test_a_waiting_fetch_gets_what_comes(bench: Bench) -> None:
-    queue = await bench.source.open_queue("work", family="curriculum")
+    queue = await bench.source.open_queue("verdicts", family="curriculum")
 
     async def later() -> None:
         await asyncio.sleep(0.2)
@@ -96,16 +109,16 @@ async def test_a_waiting_fetch_gets_what_comes(bench: Bench) -> None:
 
 async def test_acknowledged_work_does_not_come_again(bench: Bench) -> None:
     await bench.add("a", "b")
-    queue = await bench.source.open_queue("work", family="curriculum")
+    queue = await bench.source.open_queue("verdicts", family="curriculum")
     for delivery in await queue.fetch(10, wait_s=5):
         await delivery.ack()
-    again = await bench.source.open_queue("work", family="curriculum")
+    again = await bench.source.open_queue("verdicts", family="curriculum")
     assert await again.fetch(10, wait_s=0.3) == []
 
 
 async def test_work_given_back_comes_again_after_its_delay_and_counts_the_tries(bench: Bench) -> None:
     await bench.add("a")
-    queue = await bench.source.open_queue("work", family="curriculum")
+    queue = await bench.source.open_queue("verdicts", family="curriculum")
     (first,) = await queue.fetch(1, wait_s=5)
     await first.in_progress()
     await first.retry(0.3)
@@ -117,14 +130,14 @@ async def test_work_given_back_comes_again_after_its_delay_and_counts_the_tries(
 
 async def test_queues_of_different_names_each_get_everything(bench: Bench) -> None:
     await bench.add("a", "b")
-    for name in ("one", "two"):
-        queue = await bench.source.open_queue(name, family="curriculum")
+    for source, name in ((bench.source, "verdicts"), (bench.other_source, "relabels")):
+        queue = await source.open_queue(name, family="curriculum")
         assert names(await queue.fetch(10, wait_s=5)) == ["a", "b"]
 
 
 async def test_work_that_nobody_finishes_is_set_aside_with_a_fact(bench: Bench) -> None:
     await bench.add("poison", "good")
-    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.letters)
+    queue = await bench.source.open_queue("verdicts", family="curriculum", dead_letters=bench.letters)
     tries = 0
     while tries < MAX_TRIES:
         for delivery in await queue.fetch(10, wait_s=5):
@@ -138,7 +151,7 @@ async def test_work_that_nobody_finishes_is_set_aside_with_a_fact(bench: Bench) 
     assert await queue.fetch(10, wait_s=0.3) == []
     facts = [recorded.fact async for recorded in read(bench.log)]
     (letter,) = [fact for fact in facts if isinstance(fact, EventDeadLettered)]
-    assert (letter.consumer, letter.position, letter.tries) == ("work", 1, MAX_TRIES)
+    assert (letter.consumer, letter.position, letter.tries) == ("verdicts", 1, MAX_TRIES)
 
 
 async def test_bytes_that_do_not_decode_are_set_aside_and_the_rest_goes_on(
@@ -146,7 +159,7 @@ async def test_bytes_that_do_not_decode_are_set_aside_and_the_rest_goes_on(
 ) -> None:
     await bench.log.append([Record(f"run.{run_name}.curriculum.x", b"\xc1 no event", "broken")])
     await bench.add("good")
-    queue = await bench.source.open_queue("work", family="curriculum", dead_letters=bench.letters)
+    queue = await bench.source.open_queue("verdicts", family="curriculum", dead_letters=bench.letters)
     assert names(await queue.fetch(10, wait_s=5) + await queue.fetch(10, wait_s=0.3)) == ["good"]
     last = await bench.log.last_under(f"run.{run_name}.notice.>")
     assert last is not None
@@ -160,6 +173,6 @@ async def test_work_of_an_unknown_newer_version_stops_the_worker(
         newer.setattr(BY_NAME["phase.started"], "version", 2)
         await bench.publisher.publish(PhaseStarted(phase=1, reference_version=0), entity="run")
         await bench.publisher.commit()
-    queue = await bench.source.open_queue("work", family="curriculum")
+    queue = await bench.source.open_queue("verdicts", family="curriculum")
     with pytest.raises(UnknownVersion, match=r"phase\.started version 2"):
         await queue.fetch(1, wait_s=5)

@@ -136,7 +136,7 @@ def test_an_actor_behind_a_leaf_node_plays_and_loses_nothing_when_the_link_is_cu
             shutil.copy2(secret_path(handle.home, role), secret_path(desk.folder, role))
         with (
             desk.joined(hub.url, "--roles", "curriculum,judge", "--name", "desk"),
-            far.joined(leaf.url, "--domain", "hub", "--roles", "actor", "--name", "far"),
+            far.joined(leaf.url, "--roles", "actor", "--name", "far"),
         ):
             asyncio.run(wait_for(handle, lambda seen: ended(seen) >= 2))
             leaf.kill()

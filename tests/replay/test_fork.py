@@ -28,6 +28,7 @@ from core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsErro
 from core.evidence import Evidence, Judgment
 from core.states import CRITIC
 from core.task import Task
+from events.accounts import LOG_ACCOUNT
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -455,7 +456,7 @@ async def test_a_fork_is_refused_where_the_parents_log_is_another_one(parent: Ru
     """The parent's run was made again under the same name."""
     async with parent.connect_log():
         await fork(parent, 12, "orphan")
-    shutil.rmtree(parent.home / "broker" / "jetstream" / "$G" / "streams" / f"RUN_{PARENT}")
+    shutil.rmtree(parent.home / "broker" / "jetstream" / LOG_ACCOUNT / "streams" / f"RUN_{PARENT}")
     async with parent.connect_log("admin"):
         story = Story(Path(parent.settings.policy.base), seed=77)
         await told(parent, story, informative(), begin=True)

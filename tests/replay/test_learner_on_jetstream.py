@@ -13,7 +13,7 @@ from tiny_policy import write_tiny_policy
 from training_story import Story, informative, settings_with, tell
 
 from core.settings import LogSettings
-from events.broker import PUBLISHES
+from events.accounts import PUBLISHES
 from events.jetstream import JetStreamLog
 from storage.blobs import BlobStore
 

@@ -200,8 +200,6 @@ def test_blobs_do_not_leave_a_machine_unencrypted(
         (["storage.blobs=s3:bucket"], "is no bucket"),
         (["storage.blobs=s3://bucket/p", "storage.keep_page_episodes=5"], "a bucket .* has none"),
         (["log.replicas=3"], "needs a cluster"),
-        (["log.domain=hub"], "leaf node"),
-        (["log.url=nats://127.0.0.1:1", "log.domain=a.b"], "cannot be a JetStream domain"),
         (["log.url=tls://a:1,nats://127.0.0.1:1"], "with and without encryption"),
         (["log.url=tls://a:1,nats://203.0.113.7:1"], "unencrypted"),
         (["log.url=nats://127.0.0.1:port"], "no broker address"),

@@ -12,6 +12,7 @@ from events.catalogue import (
     LogRepaired,
     MismatchExceeded,
     PolicyServerTroubled,
+    QueueRepaired,
     ReplayScored,
     SegmentArchived,
     SnapshotSaved,
@@ -65,6 +66,10 @@ def _dead_lettered(fact: EventDeadLettered) -> tuple[str, str]:
         fact.consumer,
         f"{fact.consumer} set position {fact.position} aside after {fact.tries} tries: {fact.error}",
     )
+
+
+def _queue_repaired(fact: QueueRepaired) -> tuple[str, str]:
+    return fact.queue, f"the work queue {fact.queue} was made anew: {fact.wrong}"
 
 
 def _blob_released(fact: BlobReleased) -> tuple[str, str]:
@@ -131,6 +136,7 @@ TOLD: dict[type, Callable[..., Iterable[Operation]]] = {
     MismatchExceeded: _told(_mismatch_exceeded),
     InjectionSeen: _told(_injection_seen),
     EventDeadLettered: _told(_dead_lettered),
+    QueueRepaired: _told(_queue_repaired),
     BlobReleased: _told(_blob_released),
     SnapshotSaved: _told(_snapshot_saved),
     SegmentArchived: _told(_segment_archived),
