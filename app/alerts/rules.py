@@ -12,17 +12,20 @@ import msgspec
 from actors.pausing import Pauses
 from core.states import POLICY
 from core.statistics import difference
+from events.accounts import may_append
 from events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeJudged,
     EpisodeRequested,
+    QueueRepaired,
     RunFinished,
     RunResumed,
     UpdateApplied,
 )
 from events.envelope import Recorded
+from events.registry import BY_CLASS
 
 KEPT = 100
 """Incidents that the state remembers, the newest: the store of incidents has all of them."""
@@ -55,7 +58,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
 
     id: str
     kind: str
-    """`success`, `mismatch`, `lag`, `still`."""
+    """`success`, `mismatch`, `queue`, `intruder`, `lag`, `still`."""
     position: int
     """Where it began."""
     text: str
@@ -90,7 +93,7 @@ class Watched(msgspec.Struct, kw_only=True):
 
 
 class AlertFold:
-    """Success that falls, and a sampler that drifts away from the learner."""
+    """Success that falls, a sampler that drifts away from the learner, a repaired queue, events that an intruder wrote."""
 
     def __init__(self, thresholds: Thresholds, *, judge: str) -> None:
         """`judge`: whose verdicts count."""
@@ -104,6 +107,10 @@ class AlertFold:
     def apply(self, state: Watched, recorded: Recorded) -> Watched:
         """The state after one more event; changes and returns the same object."""
         state.run = recorded.envelope.run
+        family, producer = BY_CLASS[type(recorded.fact)].family, recorded.envelope.producer
+        if not may_append(producer, family):
+            text = f"{producer} stands under `{family}`, which its role may not write. Run: hindcast audit {state.run}"
+            _begin(state, "intruder", recorded.position, text)
         match recorded.fact:
             case EpisodeRequested(origin="online", episode=episode):
                 state.online.append(episode)
@@ -121,6 +128,9 @@ class AlertFold:
                 pauses = Pauses(dict(state.pauses))
                 pauses.apply(recorded)
                 state.pauses = pauses.reasons
+            case QueueRepaired() as fact:
+                text = f"the work queue {fact.queue} was made anew: {fact.wrong}"
+                _begin(state, "queue", recorded.position, text, over="it hands out its events again")
             case RunFinished():
                 state.finished = True
             case RunResumed():
@@ -167,8 +177,16 @@ class AlertFold:
             _end(state, "mismatch", position, f"mismatch is down again: {told}")
 
 
-def _begin(state: Watched, kind: str, position: int, text: str) -> None:
-    incident = Incident(id=f"{kind}.{position}", kind=kind, position=position, text=text)
+def _begin(state: Watched, kind: str, position: int, text: str, *, over: str = "") -> None:
+    """Note an incident. `over`: how it has ended already."""
+    incident = Incident(
+        id=f"{kind}.{position}",
+        kind=kind,
+        position=position,
+        text=text,
+        over=over,
+        over_at=position if over else 0,
+    )
     state.incidents = [*state.incidents, incident][-KEPT:]
 
 

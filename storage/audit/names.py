@@ -4,6 +4,7 @@ A fork reads its parent's log up to the position it was forked at. So the run's 
 first event under the new name is a `run.forked` that names the old one, the position, and the digest of the log up to it.
 """
 
+from events.accounts import may_append
 from events.subjects import PER_ENTITY
 from storage.audit.decoding import Event
 from storage.audit.defects import ALTERED, Findings
@@ -11,6 +12,7 @@ from storage.audit.digests import Digests
 from storage.audit.shapes import Shape
 
 FOREIGN = "Another run's events stand in this log, or an event was altered."
+INTRUDER = "Somebody wrote into the log past the permissions of the broker, or an event was altered."
 NANOSECONDS_PER_MS = 1_000_000
 UUID_MS = (1 << 48) - 1
 
@@ -35,6 +37,16 @@ class Names:
         self._check_id(event)
         family = event.subject.split(".", 3)[2] if event.subject.count(".") >= 3 else ""
         expected_family = shape.family if shape is not None else family
+        if not may_append(event.producer, family):
+            self._findings.add(
+                "writer",
+                event.position,
+                f"{event.producer} may not write there",
+                event=event.type,
+                expected=f"a producer whose role appends `{family}`",
+                found=event.subject,
+                meaning=INTRUDER,
+            )
         key = event.entity if expected_family in PER_ENTITY else event.incarnation
         expected = f"run.{event.run}.{expected_family}.{key}"
         if event.subject != expected:

@@ -21,6 +21,7 @@ from events.catalogue import (
     BlobReleased,
     CheckpointSaved,
     ControlApplied,
+    ControlRequested,
     EpisodeAbandoned,
     EpisodeCancelled,
     EpisodeJudged,
@@ -517,6 +518,14 @@ async def test_nothing_may_follow_once_a_log_is_sealed(altered: Bench) -> None:
         altered.log, PhaseStarted(phase=0, reference_version=0), producer="curriculum.1", entity="0"
     )
     assert only(await audited(altered), "after the log was sealed").position == position
+
+
+async def test_a_fact_that_its_producer_may_not_write_is_found(altered: Bench) -> None:
+    fact = ControlRequested(command="pause", arguments={}, author="me", reason="")
+    await add(altered.log, fact, producer="actor.9", entity="run")
+    defect = only(await audited(altered), "actor.9 may not write there")
+    assert defect.check == "writer"
+    assert "`control`" in defect.expected
 
 
 async def test_a_type_from_the_future_is_counted_and_no_defect(altered: Bench) -> None:

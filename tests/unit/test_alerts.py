@@ -34,6 +34,7 @@ from events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
     EpisodeStarted,
+    QueueRepaired,
     UpdateApplied,
 )
 from events.catalogue.training import SampleReport
@@ -583,3 +584,16 @@ async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(
         await watch_alerts(handle, LIMITS, session, said, begin="start", webhook=receiver.url, look_s=0.2)
     await loop.shutdown_default_executor()  # whoever still tells has told
     assert [body["kind"] for _, body in receiver.got] == ["success"]
+
+
+def test_a_repaired_queue_and_an_event_where_its_producer_may_not_write_are_incidents() -> None:
+    fold = AlertFold(LIMITS, judge="strict")
+    state = fold.apply(fold.initial(), told(1, QueueRepaired(queue="verdicts", wrong="it was not there")))
+    pause = told(2, ControlRequested(command="pause", arguments={}, author="me", reason=""))
+    for producer in ("actor.1", "control.1"):
+        envelope = msgspec.structs.replace(pause.envelope, producer=producer)
+        state = fold.apply(state, msgspec.structs.replace(pause, envelope=envelope))
+    repaired, intruder = state.incidents
+    assert (repaired.kind, repaired.over != "") == ("queue", True)
+    assert (intruder.kind, intruder.position, intruder.over) == ("intruder", 2, "")
+    assert "actor.1 stands under `control`" in intruder.text
