@@ -12,6 +12,7 @@ import msgspec
 from app.handbook.commands import commands_page
 from app.handbook.events import events_page
 from app.handbook.markdown import relink
+from app.handbook.readmodel import readmodel_page
 from app.handbook.settings import settings_page
 from core.toml import as_toml
 
@@ -23,6 +24,7 @@ REFERENCE = {
     "reference/commands.md": commands_page,
     "reference/settings.md": settings_page,
     "reference/events.md": events_page,
+    "reference/read-model.md": readmodel_page,
 }
 _PICTURE = re.compile(r"<!-- picture: (\w+) \| (.*?) -->")
 _TITLE = re.compile(r"^# (.+)$", re.MULTILINE)

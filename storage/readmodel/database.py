@@ -21,6 +21,7 @@ from core.errors import DiskFull, ForeignLog, HindcastError
 from storage.readmodel.address import open_engine, parse, schema_name, shown
 from storage.readmodel.fold import CURSOR_NAME, Cursor, read_cursor
 from storage.readmodel.tables import SCHEMA_VERSION, cursor, metadata
+from storage.readmodel.views import create_views, drop_views
 
 SQLITE_NO_ROOM = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR)
 """Primary result codes: full is told as an I/O error where it is met beside the file itself, in its log or index of it."""
@@ -52,7 +53,7 @@ class ReadModel:
     def __init__(self, url: str, *, run: str, schema: str | None = None, scratch: bool = False) -> None:
         """`schema`: where the tables live in databases that have schemas; by default one named after the run.
 
-        `scratch`: only to be filled, compared and dropped; has no indexes, and a power cut may damage it.
+        `scratch`: only to be filled, compared and dropped; has no indexes and no views, and a power cut may damage it.
 
         Raises:
             SettingsError: the address is none, or its driver is not installed.
@@ -111,7 +112,7 @@ class ReadModel:
                 select(cursor.c.schema_version).where(cursor.c.name == CURSOR_NAME)
             )
             if written_by != SCHEMA_VERSION:
-                metadata.drop_all(connection)
+                self._drop_all(connection)
                 self._create(connection)
                 return (
                     f"the read model in {self.shown_url} was written by schema version {written_by}; this Hindcast writes "
@@ -126,13 +127,18 @@ class ReadModel:
                 connection.execute(CreateTable(table))
         else:
             metadata.create_all(connection)
+            create_views(connection, schema=self.schema)
         standing = msgspec.structs.asdict(Cursor(run=self.run))
         connection.execute(insert(cursor).values(name=CURSOR_NAME, **standing))
+
+    def _drop_all(self, connection: Connection) -> None:
+        drop_views(connection, schema=self.schema)
+        metadata.drop_all(connection)
 
     def reset(self) -> None:
         """Empty it, so that it can be folded from the start of the log again; a projector at work notices and restarts."""
         with self.writing() as connection:
-            metadata.drop_all(connection)
+            self._drop_all(connection)
             self._create(connection)
 
     def drop(self) -> None:

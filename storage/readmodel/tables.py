@@ -5,12 +5,16 @@ the position of the change) and opens another; the open row has `valid_to = OPEN
 once, at `position`, and is only ever added to. As of position N holds: `valid_from <= N < valid_to`, or `position <= N`.
 
 Only types that SQLite and PostgreSQL share. Structured values are JSON text with sorted keys, digests hexadecimal text.
+Every table has a comment and every column a description (`storage.readmodel.descriptions`); for people who ask in SQL
+there are views of what holds now (`storage.readmodel.views`).
 """
 
 from sqlalchemy import BigInteger, Boolean, Column, Double, Index, Integer, MetaData, Table
 from sqlalchemy import Text as AnyText
 
-SCHEMA_VERSION = 16
+from storage.readmodel.descriptions import description
+
+SCHEMA_VERSION = 17
 """A read model of another version is dropped and folded again: no migrations, the log has everything.
 
 To be raised with every change of a table or of a mapper: rows of one read model must all follow from the same rules.
@@ -28,7 +32,9 @@ NAMED = 3
 metadata = MetaData()
 
 
-def _versioned(name: str, *columns: Column[object], indexes: tuple[tuple[str, ...], ...] = ()) -> Table:
+def _versioned(
+    name: str, *columns: Column[object], comment: str, indexes: tuple[tuple[str, ...], ...] = ()
+) -> Table:
     """A table of things that change; the columns marked `primary_key` identify the thing."""
     return Table(
         name,
@@ -37,11 +43,14 @@ def _versioned(name: str, *columns: Column[object], indexes: tuple[tuple[str, ..
         Column("valid_from", BigInteger, primary_key=True, autoincrement=False),
         Column("valid_to", BigInteger, nullable=False),
         *(Index(f"{name}_{'_'.join(names[:NAMED])}", *names) for names in indexes),
+        comment=comment,
         info={"versioned": True, "key": tuple(column.name for column in columns if column.primary_key)},
     )
 
 
-def _recorded(name: str, *columns: Column[object], indexes: tuple[tuple[str, ...], ...] = ()) -> Table:
+def _recorded(
+    name: str, *columns: Column[object], comment: str, indexes: tuple[tuple[str, ...], ...] = ()
+) -> Table:
     """A table of things that happened once: keyed by position, and by the columns marked `primary_key` within it."""
     return Table(
         name,
@@ -49,6 +58,7 @@ def _recorded(name: str, *columns: Column[object], indexes: tuple[tuple[str, ...
         Column("position", BigInteger, primary_key=True, autoincrement=False),
         *columns,
         *(Index(f"{name}_{'_'.join(names[:NAMED])}", *names) for names in indexes),
+        comment=comment,
         info={"versioned": False},
     )
 
@@ -88,9 +98,10 @@ runs = _versioned(
     ),
     *_text("goal", "finished_reason", "parent"),
     *_integer("run_seed", "phase", "started_ns", "started_position", "forked_at"),
+    comment=(
+        "One row for each run whose events are in the log: the run itself and, of a fork, its ancestors."
+    ),
 )
-"""One row for each run whose events stand in the log: the run, and of a fork its ancestors. `state`: started, resumed,
-finished, sealed."""
 
 tasks = _versioned(
     "tasks",
@@ -99,18 +110,16 @@ tasks = _versioned(
     *_text("generator", "change", "checked"),
     *_integer("seed", "max_steps", "phase"),
     *_real("value"),
+    comment="Tasks that were proposed, or first seen in a request, with their state.",
 )
-"""`state`: proposed, admitted, rejected, or unlisted for a task first seen in a request. `phase`: for which it was
-generated or admitted; `generator` and `change`: what made it and how it differs from its parents; `checked`:
-what a model said when it was asked whether the task can be done."""
 
 task_parents = _recorded(
     "task_parents",
     _number_key("place"),
     *_text("task", "parent"),
     indexes=(("task",), ("parent",)),
+    comment="Which tasks a proposed task was derived from.",
 )
-"""Which tasks a proposed one was derived from."""
 
 episodes = _versioned(
     "episodes",
@@ -134,8 +143,8 @@ episodes = _versioned(
         ("task",),
         ("group_id",),
     ),
+    comment="Episodes, from the request to the end.",
 )
-"""`state`: requested, started, ended, abandoned, cancelled. `swept`: why it will not be trained on."""
 
 weights = _versioned(
     "weights",
@@ -144,8 +153,8 @@ weights = _versioned(
     *_text("sha256"),
     *_integer("size_bytes", "at_update", "occurred_ns"),
     indexes=(("model", "at_update"),),
+    comment="Published versions of the policy and of other models.",
 )
-"""Policy versions and versions of other models; `at_update` optimiser steps made them."""
 
 steps = _recorded(
     "steps",
@@ -172,10 +181,10 @@ steps = _recorded(
     *_real("temperature", "observe_ms", "generate_ms", "act_ms"),
     Column("prompt_truncated", Boolean),
     indexes=(("episode", "step"), ("version_high", "version_low", "episode", "position"), ("occurred_ns",)),
+    comment=(
+        "Steps of episodes. Token ids and log-probabilities are in the log and in exports, at `position`."
+    ),
 )
-"""The token ids and log-probabilities themselves stay in the log, at `position`. `code_rev`: of the actor.
-`scaffold_…`: what a scaffold made of the step (`core.scaffolded`), NULL where there was none. `touched`: the box of the
-action's element in the window, as JSON."""
 
 screenshots = _recorded(
     "screenshots",
@@ -183,9 +192,8 @@ screenshots = _recorded(
     *_integer("step", "size_bytes", "width", "height"),
     *_real("scale"),
     indexes=(("episode",),),
+    comment="Images of the window, of the page before a step, after it, or at the end of an episode.",
 )
-"""Images of windows, kept beside the log: of the page `before` a step or `after` it; `step` NULL: of the page that the
-episode ended on. `missing`: why there is none, and then no `sha256`. `marks`: boxes of the numbered elements, as JSON."""
 
 token_versions = _recorded(
     "token_versions",
@@ -193,9 +201,11 @@ token_versions = _recorded(
     *_text("episode"),
     *_integer("version", "tokens"),
     indexes=(("version", "episode", "position"),),
+    comment=(
+        "Stretches of an answer and the policy version that sampled each, of steps whose tokens come "
+        "from several versions."
+    ),
 )
-"""Stretches of an answer's tokens, in their order, and the policy version that sampled each. Only of steps whose tokens
-are of more than one version: of the others the step's own row says it all."""
 
 verdicts = _recorded(
     "verdicts",
@@ -203,18 +213,18 @@ verdicts = _recorded(
     *_integer("occurred_ns", "model_version"),
     *_real("reward", "probability"),
     indexes=(("episode", "position"),),
+    comment="Verdicts on episodes: one for each episode, judge and version of the judge.",
 )
-"""One per episode, judge and version; invariant 5. `model_version` and `probability`: of a judge that is a language
-model of the run."""
 
 consultations = _recorded(
     "consultations",
     *_text("purpose", "about", "model"),
     *_integer("prompt_tokens", "answer_tokens", "requests", "occurred_ns"),
     *_real("cost_usd"),
+    comment=(
+        "Questions to models behind endpoints that the event at `position` rests on, and what they cost."
+    ),
 )
-"""What models behind endpoints were asked for the facts at these positions, and what that cost. `purpose`: verdict,
-relabel, task, feasibility; `about`: the episode or task; `requests` 0: an equal question's answer was remembered."""
 
 judged = _versioned(
     "judged",
@@ -238,9 +248,11 @@ judged = _versioned(
         ),
         ("judge", "task", "phase", "origin", "revisits", "outcome", "valid_from"),
     ),
+    comment=(
+        "The first verdict of each judge on an episode, with what the episode was when it was given. "
+        "Rows never end."
+    ),
 )
-"""A judge's first verdict on an episode, beside what the episode was when it was given: questions about success go over
-one index and join nothing. Rows never end."""
 
 batches = _recorded(
     "batches",
@@ -248,9 +260,8 @@ batches = _recorded(
     *_integer("batch", "as_of", "seed", "version", "reference_version", "proximal_version", "critic_version"),
     *_integer("samples", "minibatches", "episodes", "rehearsed", "consumed", "occurred_ns"),
     indexes=(("batch",),),
+    comment="Plans of the learner: one for each batch.",
 )
-"""Plans. `episodes` are trained on, `rehearsed` ones only imitated, `consumed` ones used up without either, each counted
-once; `samples` counts every time that a step is gone through."""
 
 batch_episodes = _recorded(
     "batch_episodes",
@@ -261,12 +272,12 @@ batch_episodes = _recorded(
     Column("trained", Boolean, nullable=False),
     Column("rehearsed", Boolean, nullable=False),
     indexes=(("episode", "trained", "position"), ("batch",)),
+    comment=(
+        "The part of each episode in a batch: trained on, only imitated (`rehearsed`), or used up "
+        "without either. A batch that is gone through again has a row for each epoch; `trained AND epoch "
+        "= 0` is each episode once."
+    ),
 )
-"""An episode's part in a batch: `trained` on, `rehearsed` (a remembered success that is only imitated), or neither,
-used up. `group_id` is the group it is compared in; `replaces` the member of it that a replayed success stands in for;
-`kept` how many steps of an episode of an earlier phase are trained on; `relabel` which goal of its `episode.relabeled`
-it demonstrates. A batch that is gone through again has a row for each time: `epoch` 0, 1 … So `trained AND epoch = 0`
-is each once."""
 
 planned_first = _versioned(
     "planned_first",
@@ -274,9 +285,8 @@ planned_first = _versioned(
     *_text("task"),
     *_integer("batch"),
     indexes=(("task", "batch", "valid_from", "episode"), ("batch",)),
+    comment="The first batch in which the policy was to learn from an episode. Rows never end.",
 )
-"""The first batch that the policy was to learn an episode in, by training on it or by imitating it: episodes and tasks
-behind weights are counted, each once, without a look at every plan. Rows never end."""
 
 batch_samples = _recorded(
     "batch_samples",
@@ -284,8 +294,8 @@ batch_samples = _recorded(
     *_integer("batch", "minibatch", "place", "step_position"),
     *_text("episode"),
     indexes=(("step_position",), ("batch", "minibatch", "place")),
+    comment="Which step is which sample of a batch.",
 )
-"""Which step is which sample: `sample` counts within the batch, `place` within its mini-batch."""
 
 updates = _recorded(
     "updates",
@@ -297,8 +307,8 @@ updates = _recorded(
         ("batch", "minibatch"),
         ("outcome", "model", "update_number", "batch", "position"),
     ),
+    comment="Optimizer steps, applied or skipped.",
 )
-"""Optimiser steps; `outcome`: applied or skipped. The number of a skipped one may come again."""
 
 update_samples = _recorded(
     "update_samples",
@@ -307,8 +317,8 @@ update_samples = _recorded(
     *_integer("update_number", "batch", "minibatch"),
     *_real("advantage", "weight", "ratio", "mask"),
     indexes=(("batch", "minibatch", "place"),),
+    comment="What an update did with each sample of its mini-batch.",
 )
-"""What an update did with each sample of its mini-batch; joins `batch_samples` on batch, minibatch and place."""
 
 adoptions = _recorded(
     "adoptions",
@@ -316,32 +326,31 @@ adoptions = _recorded(
     *_integer("version", "occurred_ns"),
     *_real("load_ms"),
     indexes=(("version",),),
+    comment="From here on an actor samples from a policy version.",
 )
-"""Invariant 6: from here on the actor samples from the version."""
 
 checkpoints = _recorded(
     "checkpoints",
     *_integer("update_number", "batch", "version", "size_bytes", "occurred_ns"),
     *_text("state", "sha256"),
+    comment="Weights and optimizer state from which a learner can start.",
 )
-"""Weights and optimiser state that a learner can start from."""
 
 notices = _recorded(
     "notices",
     *_text("type", "about", "text", "detail", "producer"),
     *_integer("occurred_ns"),
     indexes=(("type", "about"), ("about",)),
+    comment="All other events, one line each, with the whole payload.",
 )
-"""Everything else that was recorded, one line each in words, with the whole payload in `detail`."""
 
 block_counts = _recorded(
     "block_counts",
     _text_key("counted"),
     _text_key("kind"),
     *_integer("number"),
+    comment="Counts of rows over blocks of 4096 positions, from which totals are added up.",
 )
-"""How many rows of a table (`counted`) a block of the log added, `steps` and `notices`; of notices by type. `position` of
-this table and the next two is the block's last: see `storage.readmodel.blocks`."""
 
 block_tallies = _recorded(
     "block_tallies",
@@ -349,8 +358,8 @@ block_tallies = _recorded(
     *_text("judge", "origin", "environment", "family"),
     *_integer("version_low", "success", "failure", "undecided", "mixed"),
     *_real("reward"),
+    comment="First verdicts of judges within a block of 4096 positions, by kind of episode.",
 )
-"""What the judges' first verdicts within a block came to, by kind of episode: `storage.readmodel.tallies.Tally`."""
 
 block_metrics = _recorded(
     "block_metrics",
@@ -358,8 +367,8 @@ block_metrics = _recorded(
     _number_key("first_update"),
     *_integer("last_update", "updates"),
     *_real("low", "high", "last"),
+    comment="Metrics of consecutive policy updates within a block of 4096 positions.",
 )
-"""A metric over consecutive applied updates of the policy within a block: of how many, its lowest, highest and last value."""
 
 cursor = Table(
     "cursor",
@@ -372,8 +381,12 @@ cursor = Table(
     Column("first_digest", Text, nullable=False),
     Column("last_position", BigInteger, nullable=False),
     Column("last_digest", Text, nullable=False),
+    comment="One row: how far the log is folded, written in the same transaction as the rows.",
 )
-"""One row: how far the fold is, in the same transaction as what it folded; rolling digest of the log up to there."""
 
 TABLES: dict[str, Table] = {table.name: table for table in metadata.sorted_tables if table is not cursor}
 """Every table but the cursor, by name."""
+
+for _table in metadata.sorted_tables:
+    for _column in _table.c:
+        _column.comment = description(_table.name, _column.name)

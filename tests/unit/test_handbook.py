@@ -11,9 +11,12 @@ from app.handbook.attributes import attributes_of
 from app.handbook.commands import commands, commands_page
 from app.handbook.events import events_page
 from app.handbook.markdown import code, relink, table
+from app.handbook.readmodel import readmodel_page
 from app.handbook.settings import settings_page
 from app.handbook.site import ROOT, configuration, sources, write_pages
 from events.registry import BY_NAME
+from storage.readmodel.tables import metadata
+from storage.readmodel.views import VIEWS
 
 LINK = re.compile(r"\]\(([^)\s#]+)(?:#[^)]*)?\)")
 
@@ -50,6 +53,19 @@ def test_the_reference_has_every_command_and_every_option() -> None:
                 for option in one.opts
                 if option[:2] == "--" and option != "--help"
             )
+
+
+def test_the_reference_has_every_table_every_column_with_its_description_and_every_view() -> None:
+    page = readmodel_page()
+    for table_of in metadata.sorted_tables:
+        section = page.split(f"## {table_of.name}\n")[1].split("\n## ")[0]
+        assert table_of.comment
+        assert table_of.comment in section
+        for column in table_of.c:
+            (line,) = [one for one in section.splitlines() if one.startswith(f"| `{column.name}` |")]
+            assert column.comment
+            assert column.comment.replace("|", "\\|") in line
+    assert all(f"### {view}\n" in page for view in VIEWS)
 
 
 class Described:
