@@ -1,11 +1,9 @@
 """What a person says to a run: one fact, appended in a role that may, and shown at once where no projector is at work."""
 
-from app.going_on import works_on
+from app.folding import fold_now
 from app.runs import RunHandle
 from events.envelope import Fact
-from events.log import EventLog
 from events.publisher import Publisher
-from storage.readmodel.projector import run_projector
 
 ROLE = "control"
 PRODUCER = "control.1"
@@ -23,12 +21,5 @@ async def append_fact(run: RunHandle, fact: Fact, *, entity: str) -> int:
             log, producer=PRODUCER, code_rev=run.code_rev, settings=run.settings.log
         ) as publisher:
             position = await publisher.decide(fact, entity=entity, correlation=entity)
-        await show_at_once(run, log)
+        await fold_now(run, log)
     return position
-
-
-async def show_at_once(run: RunHandle, log: EventLog) -> None:
-    """Fold what was appended into the read model, unless the run's own projector is at work and does so."""
-    if not works_on(run, "projector"):
-        until = (await log.identity()).last
-        await run_projector(log, run.database_url, run.settings.storage, until=until)

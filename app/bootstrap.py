@@ -232,12 +232,13 @@ async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Fold everything into the read model."""
+    from app.folding import sole_writer
     from storage.readmodel.projector import run_projector
 
     home = home_folder()
     await wait_for_bus(home)
     handle = open_run(home=home)
-    async with handle.connect_log(role="projector") as log:
+    async with handle.connect_log(role="projector") as log, sole_writer(handle):
         ready(handle.database_url)
         outlasted = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:

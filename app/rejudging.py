@@ -9,7 +9,7 @@ from actors.judge.base import AnyJudge
 from actors.judge.rejudging import Agreement, SecondOpinion, agreement_of, read_verdicts, save, second_opinion
 from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.working import each
-from app.appending import show_at_once
+from app.folding import fold_now
 from app.runs import RunHandle
 from app.sources import Source
 from core.errors import SettingsError
@@ -97,7 +97,7 @@ async def rejudge(
 
         found = await each(recorded_episodes(log, wanted, steps=False), work, at_once=at_once)
         if save_to is not None and any(saved):
-            await show_at_once(save_to, log)
+            await fold_now(save_to, log)
     opinions = [opinion for opinion in found if opinion is not None]
     families = sorted({opinion.family for opinion in opinions})
     return RejudgeReport(

@@ -22,7 +22,7 @@ from app.cli.options import (
     site_and_family,
 )
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
-from app.cli.reading import asking, position_at
+from app.cli.reading import asking, brought_up, position_at
 from app.cli.screenshots import in_words, write_out
 from app.disputing import dispute
 from app.private_home import users_umask
@@ -158,10 +158,10 @@ def dispute_one(
 
     Example: hindcast episode dispute ep_9f2c41d07ab3 success --reason "the order was placed"
     """
+    handle = open_run(run)
+    brought_up([handle])
     told = asyncio.run(
-        dispute(
-            open_run(run), episode, outcome=outcome, author=author or this_user(), reason=reason, judge=judge
-        )
+        dispute(handle, episode, outcome=outcome, author=author or this_user(), reason=reason, judge=judge)
     )
     if as_json:
         print_json(msgspec.to_builtins(told))

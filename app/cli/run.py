@@ -1,5 +1,6 @@
 """`hindcast run list / show / compare`."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -7,8 +8,8 @@ import typer
 
 from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, rate, weighted_rate
-from app.cli.reading import asking, position_at
-from app.runs import list_runs, open_run, run_folder
+from app.cli.reading import asking, brought_up, position_at, reading
+from app.runs import RunHandle, list_runs, open_run, run_folder
 from app.supervisor import home_folder
 from core.errors import HindcastError, SettingsError
 from storage.readmodel.answers import RunSummary, Stretch
@@ -29,7 +30,13 @@ def list_all(as_json: Json = False) -> None:
     Example: hindcast run list --json
     """
     home = home_folder()
-    found = [_overview(name) for name in list_runs(home)]
+    names = list_runs(home)
+    opened, notes = _open_all(names)
+    failed = brought_up([*opened.values()])
+    found = [
+        _overview(opened[name], failed.get(name)) if name in opened else _unread(name, notes[name])
+        for name in names
+    ]
     if as_json:
         print_json({"home": str(home), "runs": found})
         return
@@ -42,20 +49,31 @@ def _fork_of(entry: dict[str, Any]) -> str | None:
     return f"{entry['parent']} at {entry['forked_at']}" if entry.get("parent") else None
 
 
-def _overview(name: str) -> dict[str, Any]:
-    """A run in one line, as far as its read model tells."""
-    known: dict[str, Any] = {"run": name, "folder": str(run_folder(home_folder(), name))}
-    try:
-        run = open_run(name)
-        if run.fork is not None:
-            known |= {"parent": run.fork.parent, "forked_at": run.fork.at}
-        model = run.read_model()
+def _open_all(names: Sequence[str]) -> tuple[dict[str, RunHandle], dict[str, str]]:
+    """The runs that can be opened, and by name why the others cannot."""
+    opened: dict[str, RunHandle] = {}
+    notes: dict[str, str] = {}
+    for name in names:
         try:
-            with model.reading() as connection:
-                summary = run_summary(connection)
-        finally:
-            model.close()
-    except HindcastError as error:
+            opened[name] = open_run(name)
+        except HindcastError as error:
+            notes[name] = str(error)
+    return opened, notes
+
+
+def _unread(name: str, note: str) -> dict[str, Any]:
+    return {"run": name, "folder": str(run_folder(home_folder(), name)), "note": note}
+
+
+def _overview(run: RunHandle, failure: HindcastError | OSError | None) -> dict[str, Any]:
+    """A run in one line, as far as its read model tells. `failure`: why that may lack events."""
+    known: dict[str, Any] = {"run": run.name, "folder": str(run.folder)}
+    if run.fork is not None:
+        known |= {"parent": run.fork.parent, "forked_at": run.fork.at}
+    try:
+        with reading(run, failure) as connection:
+            summary = run_summary(connection)
+    except (HindcastError, OSError) as error:
         return known | {"note": str(error)}
     return known | {
         "recipe": summary.recipe,

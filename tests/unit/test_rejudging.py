@@ -165,7 +165,7 @@ async def test_saved_verdicts_stand_beside_the_old_ones_once_and_are_shown(
     )
     assert {envelope.correlation for _, envelope in said.values()} == set(said)
     monkeypatch.setenv("HINDCAST_HOME", str(tmp_path / "home"))
-    shown = CliRunner().invoke(cli, ["episode", "show", sorted(said)[0]])
+    shown = await asyncio.to_thread(CliRunner().invoke, cli, ["episode", "show", sorted(said)[0]])
     assert f"verdict by rules {RULES.version}: " in shown.output
     assert "verdict by other 1: " in shown.output
 
