@@ -142,24 +142,29 @@ class Progress(msgspec.Struct):
 
 
 class Narrator:
-    """Picks the lines that a start shows: where it began, then every line after that."""
+    """Picks the lines that a start shows: where it began, then every line after that.
+
+    What happens while the system still starts is kept back until all earlier events are read: the newest start comes last.
+    """
 
     def __init__(self, progress: Progress, *, quiet_until: int) -> None:
         """`quiet_until`: last position of the log when this start began to read it."""
         self._progress = progress
         self._quiet_until = quiet_until
-        self._beginning: str | None = None
-        """Of all starts recorded by then, the line of the newest."""
+        self._since_start: list[str] = []
+        """Lines of the newest start recorded by then and of what followed it."""
 
     def apply(self, recorded: Recorded) -> list[str]:
         """Fold one event; returns the lines to show."""
         line = self._progress.apply(recorded)
-        lines = []
-        if recorded.position <= self._quiet_until and isinstance(recorded.fact, RunStarted | RunResumed):
-            self._beginning = line or self._beginning
-        if recorded.position >= self._quiet_until and self._beginning:
-            lines.append(self._beginning)
-            self._beginning = None
-        if recorded.position > self._quiet_until and line:
-            lines.append(line)
+        if recorded.position > self._quiet_until:
+            return [*self._shown(), *([line] if line else [])]
+        if isinstance(recorded.fact, RunStarted | RunResumed):
+            self._since_start = [line] if line else self._since_start
+        elif line and self._since_start:
+            self._since_start.append(line)
+        return self._shown() if recorded.position == self._quiet_until else []
+
+    def _shown(self) -> list[str]:
+        lines, self._since_start = self._since_start, []
         return lines

@@ -4,10 +4,13 @@ It begins where the rules end: what they call a failure or cannot decide stays s
 - whole: a page's partial credit is a failure;
 - ended by the agent: a goal that was reached by chance, and left standing until the steps ran out, is a failure. A
   MiniWoB++ page ends the episode itself, so that there is nothing to ask;
+- ended at its goal: whoever was to change something in the store stops there. The page that the shop answers the last
+  change with may be seen; opening another one is a failure, such as the checkout after a task to fill the cart;
 - clean: whatever a visit to the store changed and nobody asked for is a failure (an order, a wish, a review, an address).
   What was undone again is no side effect, unless the store remembers it: a cancelled order does.
 
 So its successes are a part of the rules' successes; what it turns over is partial credit, luck and carelessness.
+Version 1 did not ask where an episode ended.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +18,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from actors.environments.store.control import Record
-from actors.environments.store.session import State
+from actors.environments.store.session import AnyFact, Listed, OrderViewed, State, Viewed, Visited, apply
 from actors.judge.rules import RuleJudge
 from core.evidence import Evidence, Judgment
 from core.task import Task
@@ -80,7 +83,10 @@ def _about_store(task: Task, evidence: Evidence, judgment: Judgment) -> str:
         return "the agent did not end the episode: its steps ran out"
     record = msgspec.convert(evidence.probes, Record)
     effects = side_effects(task.family, record.opening, record.state)
-    return f"it changed what nobody asked for: {', '.join(effects)}" if effects else ""
+    if effects:
+        return f"it changed what nobody asked for: {', '.join(effects)}"
+    further = pages_after_change(record) if CHANGES[task.family] else ()
+    return f"it went on after its goal, to {', '.join(further)}" if further else ""
 
 
 def _about_miniwob(task: Task, evidence: Evidence, judgment: Judgment) -> str:
@@ -92,6 +98,31 @@ def _about_miniwob(task: Task, evidence: Evidence, judgment: Judgment) -> str:
 Objection = Callable[[Task, Evidence, Judgment], str]
 OBJECTIONS: Mapping[str, Objection] = {"store": _about_store, "miniwob": _about_miniwob}
 """By environment: why a success is none after all, or nothing."""
+
+
+def pages_after_change(record: Record) -> tuple[str, ...]:
+    """Pages that were opened after the one that answered the last change, in words; empty where nothing was changed."""
+    state, last = record.opening, None
+    for place, fact in enumerate(record.journal):
+        following = apply(state, fact)
+        last, state = (place if following != state else last), following
+    if last is None:
+        return ()
+    return tuple(_page(fact) for fact in record.journal[last + 2 :])
+
+
+def _page(fact: AnyFact) -> str:
+    match fact:
+        case Visited(page=page):
+            return f"the page {page}"
+        case Listed(query=query, category=category):
+            return f"a list of {query or category}"
+        case Viewed(product=product):
+            return f"product {product}"
+        case OrderViewed(number=number):
+            return f"order {number}"
+        case _:
+            return "something that the shop refused"
 
 
 def side_effects(family: str, opening: State, state: State) -> list[str]:

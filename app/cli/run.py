@@ -19,6 +19,10 @@ from storage.readmodel.queries import run_summary
 WEIGHTED = (
     "success: each task family weighs its share of all judged episodes, the same for every policy version"
 )
+WEIGHTED_OF_BOTH = (
+    "success: each task family weighs its share of the judged episodes of both runs, so that a run's rate may differ from "
+    "that of `run show`"
+)
 
 app = typer.Typer(name="run", help="Runs of this home.", no_args_is_help=True)
 
@@ -222,6 +226,9 @@ def compare(
 ) -> None:
     """Show two runs side by side: where they part, settings that differ, success by version, updates after that.
 
+    The second run's column is on the right, and the difference is that of the second from the first. With one run the first
+    is its parent.
+
     Example: hindcast run compare colder
     """
     chosen = open_run(run)
@@ -233,7 +240,8 @@ def compare(
             f"run {run} is a fork of {base}, which is in the archive in {chosen.fork.archive} and no run of this home. To "
             f"compare the two: hindcast import {chosen.fork.archive}, hindcast rebuild {base}, hindcast run compare {run} {base}"
         )
-    with asking(base) as left, asking(run) as right:
+    first, second = (run, other) if other else (base, run)
+    with asking(first) as left, asking(second) as right:
         found = compare_runs(left, right)
     if as_json:
         print_json(msgspec.to_builtins(found))
@@ -267,7 +275,7 @@ def _print_comparison(found: Comparison) -> None:
     ]
     print_table(("policy", left, right, "difference"), rows, empty="No verdict yet.")
     if rows:
-        print_text(WEIGHTED)
+        print_text(WEIGHTED_OF_BOTH)
     names = [n for n in COMPARED if any(n in (s.left or {}) or n in (s.right or {}) for s in found.updates)]
     heads = ("update", *(f"{name}, {side}" for name in names for side in (left, right)))
     print_text("")

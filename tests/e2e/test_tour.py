@@ -12,7 +12,7 @@ from system import ROOT
 def test_the_tour_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)
     said = {line: reader.run(line) for _, line in parts((ROOT / "docs" / "tour.md").read_text())}
-    assert "2 updates" in said["hindcast start first --until updates=2"]
+    assert "4 updates" in said["hindcast start first --until updates=4"]
     assert "identical" in said["hindcast verify first"]
     assert "update 2" in said["hindcast lineage update 2 first"]
     assert "success_watcher" in said["hindcast consumer list first"]

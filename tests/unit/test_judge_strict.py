@@ -102,3 +102,31 @@ def test_judges_are_told_apart_by_their_names() -> None:
         SettingsError, match="no judge 'oracle'; there are: endpoint, fuzzy, orm, rules, strict"
     ):
         judge_named("oracle")
+
+
+@pytest.mark.parametrize(
+    ("family", "further", "named"),
+    [
+        ("add_to_cart", {"fact": "visited", "page": "checkout"}, "the page checkout"),
+        ("cancel_order", {"fact": "viewed", "product": 7}, "product 7"),
+        ("change_address", {"fact": "listed", "query": "lamp", "shown": []}, "a list of lamp"),
+    ],
+)
+def test_who_goes_on_after_the_goal_has_not_ended_there(
+    store: str, family: str, further: dict[str, Any], named: str
+) -> None:
+    task = TASKS.task(family, 1)
+    evidence = demonstrate(store, task)[0]
+    journal = [*evidence.probes["journal"], further]
+    went_on = msgspec.structs.replace(evidence, probes={**evidence.probes, "journal": journal})
+    assert RULES.judge(task, went_on).outcome == "success"
+    assert STRICT.judge(task, went_on).outcome == "failure"
+    assert STRICT.judge(task, went_on).reason.endswith(f"but it went on after its goal, to {named}")
+
+
+def test_where_nothing_is_to_be_changed_any_page_may_be_opened(store: str) -> None:
+    task = TASKS.task("find_price", 1)
+    evidence = demonstrate(store, task)[0]
+    journal = [*evidence.probes["journal"], {"fact": "visited", "page": "orders"}]
+    looked = msgspec.structs.replace(evidence, probes={**evidence.probes, "journal": journal})
+    assert STRICT.judge(task, looked) == RULES.judge(task, looked)

@@ -102,6 +102,28 @@ async def test_a_start_says_once_where_it_continues_though_the_run_was_started_o
     ]
 
 
+async def test_what_happens_while_the_system_still_starts_is_shown_once_it_is_up() -> None:
+    """The learner of a fork may apply updates before its actors are ready."""
+    _, history = await recorded_run(3)
+    update = next(r for r in history if isinstance(r.fact, UpdateApplied) and r.fact.model == "policy")
+
+    def resumed(position: int) -> Recorded:
+        fact = RunResumed(after_position=position - 1, fingerprint=FINGERPRINT, until={})
+        return msgspec.structs.replace(update, fact=fact, position=position)
+
+    def updated(position: int) -> Recorded:
+        return msgspec.structs.replace(update, position=position)
+
+    narrator = Narrator(Progress(), quiet_until=43)
+    events = [resumed(10), updated(11), resumed(40), updated(41), updated(42)]
+    assert [narrator.apply(one) for one in events] == [[]] * 5
+    begun, *lines, last = narrator.apply(updated(44))
+    assert begun == "run tale continues after position 39"
+    assert len(lines) == 2
+    assert all(line.startswith("update ") for line in (*lines, last))
+    assert len(narrator.apply(updated(45))) == 1
+
+
 async def test_a_start_that_clones_counts_its_demonstrations(capsys: pytest.CaptureFixture[str]) -> None:
     """It plays no episode of its own, and 0 alone reads as if nothing had happened."""
     _, history = await recorded_run(3)
