@@ -6,6 +6,7 @@ Whatever is wrong shows here, before anything starts: an unknown key, a bad valu
 """
 
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -227,6 +228,9 @@ def _say(error: Any, sources: Mapping[str, str]) -> str:
     key = ".".join(str(part) for part in error["loc"] if not isinstance(part, int))
     source = sources.get(key, "the settings")
     allowed = str(error["msg"]).removeprefix("Input ").replace("should be", "must be")
+    if error["type"] == "literal_error" and isinstance(error["input"], str):
+        near = nearest(error["input"], re.findall(r"'([^']+)'", error["ctx"]["expected"]))
+        allowed += f"; the nearest is {near[0]!r}" if near else ""
     field = fields().get(key)
     meaning = f" ({field.description.rstrip('.')})" if field is not None and field.description else ""
     return f"{source}: {key} = {as_toml(error['input'])} {allowed}{meaning}"

@@ -21,6 +21,7 @@ from app.supervisor import instance_name
 from app.system import ROLES
 from core.errors import HindcastError, SettingsError
 from core.models.folders import policy_folder
+from core.nearest import advice
 from core.operation import is_operational
 from events.accounts import PUBLISHES
 from events.beginning import beginning
@@ -76,8 +77,10 @@ def parse_roles(text: str) -> dict[str, int]:
     counts: dict[str, int] = {}
     for role in (part.strip() for part in text.split(",")):
         if role not in ROLES or role == "bus":
-            there_are = ", ".join(name for name in ROLES if name != "bus")
-            raise SettingsError(f"--roles {text!r} names {role!r}: a machine can join as {there_are}")
+            joinable = [name for name in ROLES if name != "bus"]
+            raise SettingsError(
+                f"--roles {text!r} names {role!r}, and no machine joins so; {advice(role, joinable)}"
+            )
         counts[role] = counts.get(role, 0) + 1
     if "actor" in counts:
         counts["site"] = 1

@@ -7,6 +7,7 @@ import msgspec
 
 from app.processes import read_json, write_json
 from core.errors import SettingsError
+from core.nearest import advice
 from core.settings import Settings
 
 CURRENT = "current.json"
@@ -78,7 +79,8 @@ def elsewhere(roles: Sequence[str], settings: Settings) -> tuple[str, ...]:
     unknown = [role for role in roles if role not in LEAVABLE]
     if unknown:
         raise SettingsError(
-            f"--without {unknown[0]} cannot be: another machine may have {', '.join(LEAVABLE)}; actors are left out with --actors 0"
+            f"--without {unknown[0]}: another machine cannot have this role; {advice(unknown[0], LEAVABLE)}; actors are left "
+            "out with --actors 0"
         )
     if roles and not settings.log.url:
         raise SettingsError(

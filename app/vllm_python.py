@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from core.errors import SettingsError
-from core.models.folders import policy_folder
+from core.models.folders import policy_folder, require_folder
 from core.settings import Settings
 from core.vllm import VLLM
 
@@ -37,6 +37,7 @@ def require_policy_servers(settings: Settings) -> None:
     server_python(settings)
     if settings.vllm.python or settings.learner.lora_rank:  # with adapters the weights below never change
         return
+    require_folder(policy_folder(settings.policy.base))
     path = policy_folder(settings.policy.base) / "config.json"
     try:
         tied = bool(json.loads(path.read_text()).get("tie_word_embeddings", False))

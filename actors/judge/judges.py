@@ -7,6 +7,7 @@ from actors.judge.rules import RuleJudge
 from actors.judge.strict import StrictJudge
 from core.endpoint import ENDPOINT, FUZZY
 from core.errors import SettingsError
+from core.nearest import advice
 from core.states import ORM
 from core.webrl_verdict_prompt import WEBRL_ORM
 
@@ -22,5 +23,5 @@ def judge_names() -> tuple[str, ...]:
 def judge_named(name: str, judges: Mapping[str, AnyJudge] = JUDGES) -> AnyJudge:
     """A judge that is the same in every run. Raises SettingsError, with the names there are."""
     if name not in judges:
-        raise SettingsError(f"there is no judge {name!r}; there are: {', '.join(judge_names())}")
+        raise SettingsError(f"there is no judge {name!r}; {advice(name, judge_names())}")
     return judges[name]

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 import structlog
 import typer
-from typer.core import TyperGroup
 
 from app.cli.options import with_run_option
+from app.cli.suggestions import SuggestingGroup, suggest_in
 from app.interrupts import ending_in_order
 from app.private_home import close_home, is_open, restrict_new_files
 from app.supervisor import home_folder
@@ -96,6 +96,7 @@ class _Loading(Mapping[str, Any]):
             module = import_module(f"app.cli.{COMMANDS[name].module}")
         for command in module.app.registered_commands:
             command.callback = with_run_option(command.callback)
+        suggest_in(module.app)
         whole.add_typer(module.app)
         return typer.main.get_group(whole).commands[name]
 
@@ -109,7 +110,7 @@ class _Loading(Mapping[str, Any]):
         return len(COMMANDS)
 
 
-class _Commands(TyperGroup):
+class _Commands(SuggestingGroup):
     """All of `COMMANDS`."""
 
     def __init__(self, **attributes: Any) -> None:

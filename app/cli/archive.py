@@ -7,12 +7,12 @@ from typing import Annotated, Any
 import msgspec
 import typer
 from rich.progress import Progress
-from typer.core import TyperGroup
 
 from app.archiving import archive_source
 from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_table, print_text
+from app.cli.suggestions import SuggestingGroup
 from app.sources import open_source
 from events.archive.manifest import load, segment_path
 from events.archive.reading import ArchiveReader
@@ -25,7 +25,7 @@ DESCRIBED = 5
 """Blobs that are named one by one."""
 
 
-class _Group(TyperGroup):
+class _Group(SuggestingGroup):
     """`archive RUN DIR` is short for `archive write RUN DIR`, as it is by far the most common."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

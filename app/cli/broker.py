@@ -10,6 +10,7 @@ from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.supervisor import home_folder
 from core.errors import SettingsError
+from core.nearest import advice
 from events.accounts import PUBLISHES, leaf_accounts, log_accounts
 from events.broker import config_text, users, write_private
 
@@ -49,7 +50,7 @@ def users_of_roles(
     wanted = [role.strip() for role in roles.split(",")] if roles else list(PUBLISHES)
     unknown = [role for role in wanted if role not in PUBLISHES]
     if unknown:
-        raise SettingsError(f"there is no role {', '.join(unknown)}; there are: {', '.join(PUBLISHES)}")
+        raise SettingsError(f"there is no role {unknown[0]!r}; {advice(unknown[0], PUBLISHES)}")
     if leaf is not None and (at_leaf or leaf in PUBLISHES or not LEAF_NAME.fullmatch(leaf)):
         raise SettingsError(
             f"--leaf {leaf!r}: a name of small letters, digits and `-` that is no role's, for the server that holds the log; "

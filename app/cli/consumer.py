@@ -15,6 +15,7 @@ from app.processes import read_json
 from app.runs import RunHandle, open_run
 from app.watch.rendering import seconds
 from core.errors import HindcastError
+from core.nearest import advice
 
 app = typer.Typer(
     name="consumer", help="Who reads a run's log, and how far each has come.", no_args_is_help=True
@@ -155,6 +156,6 @@ def _store(handle: RunHandle, name: str, url: str) -> Store:
 def _unknown(handle: RunHandle, name: str, store: Store) -> NoSuchConsumer:
     names = sorted(path.stem for path in consumers_folder(handle.folder).glob("*.json"))
     return NoSuchConsumer(
-        f"no consumer called {name!r} keeps its position for run {handle.name} in {store.shown_url}; attached here were: "
-        f"{', '.join(names) or 'none'}. Run: hindcast consumer list"
+        f"no consumer called {name!r} keeps its position for run {handle.name} in {store.shown_url}; of those attached "
+        f"here {advice(name, names)}. Run: hindcast consumer list"
     )

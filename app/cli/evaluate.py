@@ -23,6 +23,7 @@ from app.sources import Source, open_source
 from app.web_tasks import overrides_for, require_task_secrets
 from app.webarena_conflicts import require_accounts
 from core.errors import SettingsError
+from core.nearest import advice
 from core.settings import Settings
 from core.task import Task
 
@@ -216,7 +217,7 @@ def _own_file(suite: str) -> Path | None:
     if path.suffix in (".toml", ".jsonl") or path.is_file():
         return path
     raise SettingsError(
-        f"--suite {suite!r} is unknown; there are: {', '.join(SUITES)}, and task files, .toml or .jsonl"
+        f"--suite {suite!r} is unknown; {advice(suite, SUITES)}; or a task file, .toml or .jsonl"
     )
 
 

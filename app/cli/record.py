@@ -24,6 +24,7 @@ from app.supervisor import home_folder
 from app.system import holding
 from app.web_tasks import overrides_for, require_sound_groups, require_task_secrets, with_task
 from core.errors import SettingsError
+from core.nearest import advice
 
 if TYPE_CHECKING:
     from app.recorder import Recording
@@ -156,8 +157,7 @@ def _existing(home: Path, run: str | None, *, making: bool) -> RunHandle | None:
 def _named(name: str, entries: Sequence[WebTask]) -> WebTask:
     found = next((one for one in entries if one.name == name), None)
     if found is None:
-        known = ", ".join(one.name for one in entries) or "none"
-        raise SettingsError(f"--task {name!r} is unknown; there are: {known}")
+        raise SettingsError(f"--task {name!r} is unknown; {advice(name, [one.name for one in entries])}")
     return found
 
 

@@ -20,6 +20,7 @@ from app.relabelers import LEARNED, open_relabeler
 from app.sources import Source, open_source
 from core.endpoint import ENDPOINT
 from core.errors import SettingsError
+from core.nearest import advice
 from core.settings import Settings
 
 app = typer.Typer(
@@ -62,7 +63,7 @@ def accuracy(
     settings = asked_settings(source.settings, overrides or [])
     kind = relabeler or settings.relabeler.kind
     if kind not in KINDS:
-        raise SettingsError(f"there is no relabeler {kind!r}: name one of {', '.join(KINDS)} by --relabeler")
+        raise SettingsError(f"there is no relabeler {kind!r}; {advice(kind, KINDS)}. Name one by --relabeler")
     named = settings.model_copy(update={"relabeler": settings.relabeler.model_copy(update={"kind": kind})})
     with progress_bar(as_json=as_json) as bar:
         task = bar.add_task("relabelling", total=None)

@@ -14,6 +14,7 @@ from app.exports.place import file_name
 from app.exports.running import origin_of
 from app.exports.writing import Sources, Verdict
 from app.sources import Source
+from core.nearest import advice
 from events.reader import read
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.matching import EpisodeFilter
@@ -43,7 +44,7 @@ def episode_as_file(
     """
     if format_name not in FORMATS:
         raise NotInReadModel(
-            f"an episode is no file of format {format_name!r}; there are: {', '.join(FORMATS)}"
+            f"an episode is no file of format {format_name!r}; {advice(format_name, FORMATS)}"
         )
     row = show_episode(connection, episode, as_of=position).episode
     played = None

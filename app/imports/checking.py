@@ -8,6 +8,7 @@ from app.exports.document import DocumentStep, EpisodeDocument
 from app.imports.reading import Wrong
 from core.action import ACTIONS, Action
 from core.errors import SettingsError
+from core.nearest import advice
 from core.settings import Settings
 from core.task import Task
 
@@ -54,7 +55,7 @@ def _check_step(step: DocumentStep, key: str, settings: Settings, *, last: bool)
     action, takes = step.action, ACTIONS.get(step.action.name)
     if takes is None:
         raise Wrong(
-            f"{key}.action.name", f"there is no action {action.name!r}; there are: {', '.join(ACTIONS)}"
+            f"{key}.action.name", f"there is no action {action.name!r}; {advice(action.name, ACTIONS)}"
         )
     for name, wanted in (("element", takes.element), ("argument", takes.argument)):
         given = getattr(action, name) is not None

@@ -12,6 +12,7 @@ from typing import Any
 from transformers import CONFIG_MAPPING
 
 from core.errors import ModelFileError
+from core.models.folders import require_folder
 
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
@@ -27,6 +28,7 @@ PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 
 def require_files(folder: Path) -> None:
     """Raise ModelFileError naming the first file that is missing, or of a form that is not read."""
+    require_folder(folder)
     for name in REQUIRED:
         if (folder / name).is_file():
             continue

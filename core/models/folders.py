@@ -1,6 +1,9 @@
 """Where model folders lie. Apart from `policy`, for those who need no torch."""
 
+import re
 from pathlib import Path
+
+from core.errors import ModelFileError
 
 SHIPPED = "base"
 """Value of `policy.base` that means the small policy that ships with Hindcast."""
@@ -14,3 +17,30 @@ def base_policy_folder() -> Path:
 def policy_folder(name: str) -> Path:
     """The folder that `policy.base` names: `base`, or a path."""
     return base_policy_folder() if name == SHIPPED else Path(name)
+
+
+_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+"""Owner and name of a model on the Hugging Face Hub; also a relative path of two parts."""
+
+
+def require_folder(folder: Path) -> None:
+    """Assert that there is such a folder. Models are never downloaded in passing: a run would depend on what a hub has.
+
+    Raises:
+        ModelFileError: saying how to download the model, if the path may be the id of one on the Hugging Face Hub.
+
+    """
+    if not folder.is_dir():
+        raise ModelFileError(f"there is no model folder {folder}: {folder_advice(folder)}")
+
+
+def folder_advice(folder: Path) -> str:
+    """What to do where a model's folder is missing, as the end of a sentence."""
+    name = str(folder)
+    if not _HUB_ID.fullmatch(name):
+        return "give the path of a Hugging Face causal model's folder, or `base`"
+    local = f"models/{folder.name}"
+    return (
+        "models are read from folders and never fetched from a hub. To download it: "
+        f"hf download {name} --local-dir {local}    Then give {local} instead"
+    )

@@ -18,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from transformers import AutoConfig
 
 from core.errors import ModelFileError, PictureUnreadable
+from core.models.folders import require_folder
 
 KINDS = ("qwen2_5_vl",)
 """`model_type` of those that are known here."""
@@ -44,6 +45,7 @@ class Eyes:
 
     def __init__(self, folder: Path) -> None:
         """Raises ModelFileError where its model reads no pictures, or does not say how."""
+        require_folder(folder)
         config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
         if config.model_type not in KINDS:
             raise ModelFileError(

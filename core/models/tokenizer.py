@@ -6,11 +6,12 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast
 
 from core.errors import ModelFileError
-from core.models.folders import base_policy_folder
+from core.models.folders import base_policy_folder, require_folder
 
 
 def load_tokenizer(folder: Path) -> Any:
     """A policy's tokenizer alone. Raises ModelFileError."""
+    require_folder(folder)
     try:
         tokenizer = _class_for(folder).from_pretrained(folder, trust_remote_code=False, local_files_only=True)
     except Exception as error:  # tokenizers raises bare Exception on a damaged file

@@ -256,7 +256,7 @@ def test_roles_are_counted_and_actors_bring_their_store() -> None:
     assert parse_roles("actor, actor,judge") == {"site": 1, "actor": 2, "judge": 1}
     assert parse_roles("learner") == {"learner": 1}
     for wrong in ("bus", "player", "actor,"):
-        with pytest.raises(SettingsError, match="a machine can join as"):
+        with pytest.raises(SettingsError, match="no machine joins so"):
             parse_roles(wrong)
 
 

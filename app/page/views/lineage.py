@@ -4,6 +4,7 @@ import msgspec
 
 from app.page.asking import Ask, whole_number
 from core.errors import SettingsError
+from core.nearest import advice
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.lineage.answers import Lineage
 from storage.readmodel.lineage.walking import lineage
@@ -24,7 +25,7 @@ def lineage_of(ask: Ask) -> LineagePage:
     """The tree around what the address names. Raises NotInReadModel, SettingsError for an unknown kind."""
     kind, name = ask.parts["kind"], ask.parts["name"]
     if kind not in KINDS:
-        raise SettingsError(f"there is no lineage of a {kind!r}; there is one of: {', '.join(KINDS)}")
+        raise SettingsError(f"there is no lineage of a {kind!r}; {advice(kind, KINDS)}")
     number = name.rpartition("/")[2]
     if number.isdigit() and whole_number(number) is None:
         raise NotInReadModel(f"there is no {kind} {name[:40]!r}")

@@ -1,0 +1,56 @@
+"""Command groups that name the nearest command or value where an unknown one is given."""
+
+import re
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from core.nearest import advice, nearest
+
+CHOICE = re.compile(r"^(?:Value error, )?'(?P<given>.*)' is not one of (?P<known>'.*')\.?$", re.DOTALL)
+"""What the parser says of a value that an option does not take."""
+QUOTED = re.compile(r"'([^']*)'")
+
+
+class SuggestingGroup(TyperGroup):
+    """A group of commands. Unknown commands and values are refused with the nearest that there is."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """See the base class; refuses a command that is not there."""
+        word = args[0] if args else ""
+        if word and not word.startswith("-") and self.get_command(ctx, word) is None:
+            ctx.fail(f"No such command {word!r}; {advice(word, self.commands)}.")
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: Any) -> Any:
+        """See the base class; adds the nearest value to what is said of an unknown one."""
+        try:
+            return super().invoke(ctx)
+        except typer.BadParameter as error:
+            error.message = with_nearest(error.message)
+            raise
+
+
+def with_nearest(message: str) -> str:
+    """The parser's message about a value, with the nearest of those that there are.
+
+    >>> with_nearest("'csv' is not one of 'parquet', 'jsonl'.")
+    "'csv' is not one of 'parquet', 'jsonl'; the nearest is parquet."
+    """
+    found = CHOICE.match(message)
+    if found is None:
+        return message
+    near = nearest(found["given"], QUOTED.findall(found["known"]))
+    said = f"{found['given']!r} is not one of {found['known']}"
+    return f"{said}; the nearest is {near[0]}." if near else f"{said}."
+
+
+def suggest_in(app: typer.Typer) -> None:
+    """Make the groups of an application, itself included, suggest. A group of its own kind must be a `SuggestingGroup`."""
+    own = app.info.cls
+    if not (isinstance(own, type) and issubclass(own, SuggestingGroup)):
+        app.info.cls = SuggestingGroup
+    for inner in app.registered_groups:
+        if inner.typer_instance is not None:
+            suggest_in(inner.typer_instance)
