@@ -255,8 +255,8 @@ def _find_policy(
             raise SettingsError(f"--as-of is about a run's own versions; --policy {policy} is none of them")
         if run is not None:
             raise SettingsError(
-                f"--run {run} names the run whose versions are meant, and --policy {policy} is none of them: say --policy "
-                "latest or the number of a version, or leave out --run"
+                f"{run} is the run whose versions are meant, and --policy {policy} is none of them: say --policy latest or the "
+                "number of a version, or leave out the run"
             )
         return policy_folder(policy), None, policy
     handle = open_source(run)

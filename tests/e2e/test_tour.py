@@ -12,9 +12,11 @@ from system import ROOT
 def test_the_tour_works_as_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     reader = Reader(tmp_path, monkeypatch)
     said = {line: reader.run(line) for _, line in parts((ROOT / "docs" / "tour.md").read_text())}
-    assert "4 updates" in said["hindcast start first --until updates=4"]
+    assert "8 updates" in said["hindcast start first --until updates=8"]
     assert "identical" in said["hindcast verify first"]
     assert "update 2" in said["hindcast lineage update 2 first"]
+    assert "policy 1" in said["hindcast lineage update 2 first"]
+    assert "strict 2 judged" in said["hindcast rejudge first --judge strict"]
     assert "success_watcher" in said["hindcast consumer list first"]
     assert "lies inside batch 0" in next(text for line, text in said.items() if " fork " in line)
     compared = said["hindcast run compare first faster"]
