@@ -26,6 +26,7 @@ from app.attach.target import Attached, load
 from app.processes import process_began, read_json, write_json
 from app.runs import RunHandle
 from core.errors import HindcastError, SettingsError
+from core.plain_values import read_count
 from events.consumer import Retries, consume
 from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 from events.log import EventLog, LogIdentity
@@ -207,10 +208,10 @@ async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
 async def _beginning(log: EventLog, identity: LogIdentity, attachment: Attachment) -> Standing:
     """Where a consumer begins that has no position yet."""
     begin = attachment.begin
-    if begin not in ("start", "live") and not begin.isdigit():
+    named = {"start": 0, "live": identity.last}
+    position = named[begin] if begin in named else read_count(begin)
+    if position is None:
         raise SettingsError(f"--from {begin!r} is no place to begin: give start, live or a position")
-    position = {"start": 0, "live": identity.last}.get(begin, -1)
-    position = int(begin) if position < 0 else position
     if position > identity.last:
         raise SettingsError(
             f"--from {position}: the log of run {log.run} ends at position {identity.last}. Give `live` to begin there."
@@ -234,8 +235,9 @@ def _until(attachment: Attachment, identity: LogIdentity) -> int | None:
         return None
     if attachment.until == "end":
         return identity.last
-    if attachment.until.isdigit():
-        return int(attachment.until)
+    until = read_count(attachment.until)
+    if until is not None:
+        return until
     raise SettingsError(f"--until {attachment.until!r} is neither a position nor `end`")
 
 

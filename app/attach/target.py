@@ -13,10 +13,15 @@ from typing import Any, Protocol, get_type_hints, runtime_checkable
 import msgspec
 from sqlalchemy import Connection
 
-from core.errors import SettingsError
+from core.errors import HindcastError, SettingsError
 from core.nearest import advice
+from core.printable import one_line
 from events.envelope import Recorded
 from events.projection import Projection
+
+
+class TargetFailed(HindcastError):
+    """The module of a consumer fails when it is imported, or its class when it is made."""
 
 
 class WritingConsumer(Protocol):
@@ -112,17 +117,30 @@ def load(target: str) -> Attached:
 
     Raises:
         SettingsError: there is no such module or name, or it is no consumer.
+        TargetFailed: the module's own code failed; its error is the cause.
 
     """
     module_name, _, name = target.partition(":")
-    if not module_name or not name:
+    if not name or not all(part.isidentifier() for part in module_name.split(".")):
         raise SettingsError(f"{target!r} names no consumer: give MODULE:NAME, such as watch:consumer")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
+        return _made(target, module_name, name)
+    except HindcastError:
+        raise
+    except (Exception, SystemExit) as error:  # the module's own code
+        raise TargetFailed(
+            f"{target} cannot be attached: its own code fails before the first event, with {one_line(_said(error))} Try: "
+            f"python -c 'import {module_name}'"
+        ) from error
+
+
+def _made(target: str, module_name: str, name: str) -> Attached:
+    try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
-        if error.name is None or not module_name.startswith(error.name):
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise
         raise SettingsError(
             f"there is no module {error.name!r}, neither installed nor in {os.getcwd()}. Start from the folder that "
@@ -135,6 +153,12 @@ def load(target: str) -> Attached:
     consumer = found() if inspect.isclass(found) else found
     beside = module if inspect.isfunction(consumer) else consumer
     return Attached(target, consumer, prepare=getattr(beside, "prepare", None))
+
+
+def _said(error: BaseException) -> str:
+    """An error's kind and its message, ended by a full stop."""
+    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return text if text.endswith(".") else f"{text}."
 
 
 def _check_callable(target: str, consumer: Any) -> None:

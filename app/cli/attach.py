@@ -14,7 +14,7 @@ import typer
 
 from app.attach.running import Attachment, NeverBegun, Report, Session, attach
 from app.attach.store import Standing
-from app.attach.target import Attached
+from app.attach.target import Attached, TargetFailed
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
@@ -136,7 +136,7 @@ async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -
         session.on_start = on_start
         try:
             return await attach(handle, attachment, session)
-        except ConsumerStopped as error:
+        except (ConsumerStopped, TargetFailed) as error:
             if error.__cause__ is not None:
                 traceback.print_exception(error.__cause__)
             raise
