@@ -1,10 +1,10 @@
 """The Python that a vLLM server is started with: of an environment of its own, never ours."""
 
-import json
 from pathlib import Path
 
 from core.errors import SettingsError
 from core.models.folders import policy_folder, require_folder
+from core.plain_values import parse_json
 from core.settings import Settings
 from core.vllm import VLLM
 
@@ -40,7 +40,7 @@ def require_policy_servers(settings: Settings) -> None:
     require_folder(policy_folder(settings.policy.base))
     path = policy_folder(settings.policy.base) / "config.json"
     try:
-        tied = bool(json.loads(path.read_text()).get("tie_word_embeddings", False))
+        tied = bool(parse_json(path.read_text(encoding="utf-8")).get("tie_word_embeddings", False))
     except (OSError, ValueError, AttributeError) as error:
         raise SettingsError(
             f"policy.base = {settings.policy.base!r}: {path} cannot be read: {error}"

@@ -1,11 +1,11 @@
 """How a vLLM server is started here: its command line and its environment."""
 
-import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from core.errors import ModelFileError
+from core.plain_values import parse_json
 from core.settings import Settings
 
 HOST = "127.0.0.1"
@@ -81,7 +81,7 @@ def for_adapters(rank: int) -> list[str]:
 def dtype_of(folder: Path) -> str:
     """What a model's config.json says of its numbers; `auto`: nothing."""
     try:
-        config = json.loads((folder / "config.json").read_text())
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
         return str(config.get("dtype") or config.get("torch_dtype") or "auto")
     except (OSError, ValueError, AttributeError) as error:
         raise ModelFileError(f"{folder / 'config.json'} cannot be read: {error}") from error

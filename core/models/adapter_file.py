@@ -11,6 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from core.errors import ModelFileError
+from core.plain_values import parse_json
 
 CONFIG = "adapter_config"
 """The one key of an adapter file's metadata."""
@@ -29,7 +30,7 @@ def adapter_config(path: Path) -> dict[str, Any] | None:
     if written is None:
         return None
     try:
-        config: dict[str, Any] = json.loads(written)
+        config: dict[str, Any] = parse_json(written)
         if float(config["lora_alpha"]) < 0 or int(config["r"]) < 1:
             raise ValueError(f"lora_alpha = {config['lora_alpha']}, r = {config['r']}")
     except (ValueError, KeyError, TypeError) as error:

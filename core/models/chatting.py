@@ -1,11 +1,11 @@
 """What a model's folder says of generation: which tokens end an answer, and how long prompt and answer may be together."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from core.errors import ModelFileError
 from core.framing import end_of_answer
+from core.plain_values import parse_json
 
 GENERATION = "generation_config.json"
 
@@ -16,8 +16,13 @@ def stop_tokens(folder: Path, config: Any, tokenizer: Any) -> tuple[int, ...]:
 
     Raises ModelFileError when generation_config.json cannot be read.
     """
-    named = _ids(_read(folder / GENERATION).get("eos_token_id"))
-    named = named or _ids(getattr(text_config(config), "eos_token_id", None))
+    try:
+        named = _ids(_read(folder / GENERATION).get("eos_token_id"))
+        named = named or _ids(getattr(text_config(config), "eos_token_id", None))
+    except (TypeError, ValueError) as error:
+        raise ModelFileError(
+            f"eos_token_id in {folder} is no token id: {error}. Fetch the model again."
+        ) from error
     return tuple(sorted({*named, int(tokenizer.eos_token_id), end_of_answer(tokenizer)}))
 
 
@@ -42,7 +47,7 @@ def _read(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}. Fetch it again.") from error
     return content if isinstance(content, dict) else {}

@@ -15,6 +15,7 @@ from transformers import AutoConfig
 
 from core.errors import HindcastError, ModelFileError
 from core.framing import STAND_IN, chat_frame, encode_text, render_chat, turns_of
+from core.models.bounded_use import bounded_use
 from core.models.chatting import GENERATION, context_length, stop_tokens, text_config
 from core.models.checking_pictures import check_pictures
 from core.models.files import CONFIG, misfits, read_config_file, require_files, weight_files
@@ -22,6 +23,7 @@ from core.models.policy import model_class, weights_of
 from core.models.sample_page import EXAMPLE, PAGE
 from core.models.seeing import KINDS, name_in_model
 from core.models.tokenizer import load_tokenizer
+from core.printable import one_line
 from core.prompt import build_prompt
 from core.rendering import RENDERERS
 from core.settings import Settings
@@ -31,6 +33,14 @@ FLOAT32 = 4
 ADAM = 16
 """Bytes per trained weight: itself, its gradient, AdamW's two moments, float32 each."""
 MIB = 2**20
+GROUNDS = ("files", "model", "tokenizer", "template")
+"""Parts that all later ones rest on."""
+LOOK_S = (60.0, 5.0)
+"""Seconds that one part may take: the slowest, a large tokenizer, takes a few; and a chat template, which takes milliseconds."""
+TEMPLATE_BYTES = 1024**3
+"""Memory that a chat template may take beyond what there is."""
+LONGEST_SAID = 400
+"""Characters of a library's message that are passed on."""
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +87,35 @@ def check_folder(path: Path, settings: Settings) -> list[Finding]:
         if part == "pictures" and not shown:
             continue
         try:
-            found.append(look(folder, settings))
+            most = TEMPLATE_BYTES if part == "template" else None
+            with bounded_use(
+                what=f"the {part} of {path}", seconds=LOOK_S[part == "template"], most_bytes=most
+            ):
+                found.append(look(folder, settings))
         except HindcastError as error:
-            found.append(Finding(part=part, verdict="failed", result=str(error)))
-            if part in ("files", "model", "tokenizer", "template"):
+            found.append(Finding(part=part, verdict="failed", result=one_line(str(error))))
+            if part in GROUNDS:
+                return found
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except (
+            BaseException
+        ) as error:  # transformers and tokenizers on what anyone wrote; a panic of Rust is no Exception
+            found.append(_fault(folder.path, part, error))
+            if part in GROUNDS:
                 return found
     return found
+
+
+def _fault(path: Path, part: str, error: BaseException) -> Finding:
+    """What a library said of a folder that it cannot work with, on one line."""
+    said = one_line(f"{type(error).__name__}: {error}")
+    return Finding(
+        part=part,
+        verdict="failed",
+        result=said if len(said) <= LONGEST_SAID else f"{said[:LONGEST_SAID]}…",
+        fix=f"A file in {path} holds a value that cannot be worked with. Fetch the model's files again.",
+    )
 
 
 def _files(folder: Folder, settings: Settings) -> Finding:
@@ -96,6 +129,10 @@ def stored(path: Path) -> tuple[dict[str, list[int]], int]:
     shapes: dict[str, list[int]] = {}
     files = weight_files(path)
     for file in files:
+        if file.exists() and not file.is_file():
+            raise ModelFileError(
+                f"{file} is no regular file: only safetensors files are read. Fetch it again."
+            )
         try:
             with safe_open(file, "pt") as opened:
                 for name in opened.keys():  # noqa: SIM118  # it is no mapping

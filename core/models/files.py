@@ -4,16 +4,19 @@ Read are a configuration, a fast tokenizer and safetensors. Pickled weights and 
 either could do anything that this process can.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from transformers import CONFIG_MAPPING
 
+from core.bounded_read import read_file_bounded
 from core.errors import ModelFileError
 from core.models.folders import require_folder
+from core.plain_values import parse_json
 
+MOST_JSON_BYTES = 64 * 1024 * 1024
+"""Of a configuration or an index of weight files."""
 CONFIG = "config.json"
 TOKENIZER = "tokenizer.json"
 WEIGHTS = "model.safetensors"
@@ -29,6 +32,7 @@ PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt")
 def require_files(folder: Path) -> None:
     """Raise ModelFileError naming the first file that is missing, or of a form that is not read."""
     require_folder(folder)
+    _require_regular_files(folder)
     for name in REQUIRED:
         if (folder / name).is_file():
             continue
@@ -60,11 +64,11 @@ def weight_files(folder: Path) -> list[Path]:
     if not index.is_file():
         return [folder / WEIGHTS]
     try:
-        shards = sorted(set(json.loads(index.read_text())["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+        shards = sorted(set(parse_json(_text_of(index))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise ModelFileError(f"{index} is no index of weight files: {error}") from error
     for shard in shards:
-        if Path(shard).name != shard:
+        if not isinstance(shard, str) or Path(shard).name != shard or "\0" in shard:
             raise ModelFileError(f"{index} names a weight file outside its folder: {shard}")
     return [folder / shard for shard in shards]
 
@@ -85,7 +89,7 @@ def read_config_file(folder: Path) -> dict[str, Any]:
     """config.json as it stands. Raises ModelFileError."""
     path = folder / CONFIG
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(_text_of(path))
     except (OSError, ValueError) as error:
         raise ModelFileError(f"{path} cannot be read: {error}. Fetch it again.") from error
     if not isinstance(content, dict):
@@ -96,16 +100,36 @@ def read_config_file(folder: Path) -> dict[str, Any]:
 def _require_known_kind(folder: Path) -> None:
     config = read_config_file(folder)
     kind = config.get("model_type")
-    if config.get("auto_map") and kind not in CONFIG_MAPPING:
+    if config.get("auto_map") and (not isinstance(kind, str) or kind not in CONFIG_MAPPING):
         raise ModelFileError(
             f"{folder / CONFIG}: model_type {kind!r} is code of the model's own (auto_map), and code in a model's folder is "
             "never run. Fetch the form of the model that transformers knows: of GLM-4, glm-4-9b-chat-hf (model_type glm)."
         )
-    if config.get("quantization_config"):
+    quantization = config.get("quantization_config")
+    if quantization:
+        method = quantization.get("quant_method", "unknown") if isinstance(quantization, dict) else "unknown"
         raise ModelFileError(
-            f"{folder / CONFIG}: its weights are quantised ({config['quantization_config'].get('quant_method', 'unknown')}), "
+            f"{folder / CONFIG}: its weights are quantised ({method}), "
             "and a policy is trained in floating point. Use the model as it was before."
         )
+
+
+def _require_regular_files(folder: Path) -> None:
+    """Raise ModelFileError for a pipe or a device, which a reader could wait for without end."""
+    try:
+        odd = [path for path in folder.iterdir() if path.exists() and not (path.is_file() or path.is_dir())]
+    except OSError as error:
+        raise ModelFileError(
+            f"{folder} is no folder that can be read: {error.strerror}. Set policy.base to the folder of a Hugging Face causal "
+            "model, or to `base`."
+        ) from error
+    if odd:
+        raise ModelFileError(f"{odd[0]} is no regular file: a model's folder holds files alone. Remove it.")
+
+
+def _text_of(path: Path) -> str:
+    """A JSON file's text. Raises OSError, and ValueError where it is too long or not UTF-8."""
+    return read_file_bounded(path, most_bytes=MOST_JSON_BYTES).decode()
 
 
 def _first(folder: Path, patterns: tuple[str, ...]) -> str:
