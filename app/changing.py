@@ -16,7 +16,7 @@ from actors.curriculum.means import pools, require_demonstrations
 from actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
 from actors.environments.demonstrator import DEMONSTRATORS
 from app.bootstrap import task_sources
-from app.configuration import Layer, Resolved, flatten, from_override, merge
+from app.configuration import Layer, Resolved, flatten, from_override, merge_recorded
 from app.runs import RunHandle
 from core.errors import ExpectationFailed, ForeignLog, SettingsError
 from core.settings import Settings
@@ -196,8 +196,8 @@ def resolve_change(
 
     """
     before = Layer(source="the run", values=dict(values))
-    held = _plain(merge([before], recipe=recipe))
-    holding = _plain(merge([before, *layers], recipe=recipe))
+    held = _plain(merge_recorded([before], recipe=recipe))
+    holding = _plain(merge_recorded([before, *layers], recipe=recipe))
     changes = {key: (held[key], holding[key]) for key in holding if held[key] != holding[key]}
     if not changes:
         same = ", ".join(sorted(key for layer in layers for key in layer.values))

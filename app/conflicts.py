@@ -35,7 +35,6 @@ def find_conflicts(settings: Settings) -> list[str]:
         *webarena_conflicts(settings),
         *webshop_conflicts(settings),
         *computing_conflicts(settings.learner),
-        *_named_task_conflicts(settings),
     ]
 
 
@@ -124,27 +123,6 @@ def _evolution_conflicts(settings: Settings) -> list[str]:
             f"evolution.value_low = {evolution.value_low:g} is above evolution.value_high = {evolution.value_high:g}: no "
             "task would be admitted"
         )
-    return found
-
-
-def _named_task_conflicts(settings: Settings) -> list[str]:
-    """Tasks and families whose environment the curriculum does not have."""
-    curriculum = settings.curriculum
-    found = []
-    for task in curriculum.tasks:
-        family, _, seed = task.rpartition(":")
-        if family.partition("/")[0] not in curriculum.environments or not seed.isdecimal():
-            found.append(
-                f"curriculum.tasks names {task!r}: a task is written environment/family:seed, with an environment of "
-                f"curriculum.environments ({', '.join(curriculum.environments)})"
-            )
-    for family in curriculum.families:
-        environment, slash, name = family.partition("/")
-        if not (slash and name and environment in curriculum.environments):
-            found.append(
-                f"curriculum.families names {family!r}: a family is written environment/name, with an environment of "
-                f"curriculum.environments ({', '.join(curriculum.environments)})"
-            )
     return found
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from app.configuration import Layer, flatten, merge
+from app.configuration import Layer, flatten, merge_recorded
 from app.runs import Fork, RunHandle, list_runs, open_run, plan_run
 from app.supervisor import home_folder
 from core.errors import SettingsError
@@ -147,12 +147,12 @@ def _handle(
     forked = fact.fact if fact is not None and isinstance(fact.fact, RunForked) else None
     fork = None if forked is None else Fork(parent=forked.parent, at=forked.at_position)
     values = flatten(started.settings, f"the archive of run {run}")
-    there = merge([Layer(source="the archive", values=values)], recipe=started.recipe).settings
+    there = merge_recorded([Layer(source="the archive", values=values)], recipe=started.recipe).settings
     changed: dict[str, Any] = {
         key: value for key, value in HERE.items() if key in values and values[key] != value
     }
     if there.log.max_bytes < SLACK * size_bytes:
         changed["log.max_bytes"] = SLACK * size_bytes
     layers = [Layer(source="run.started", values=values), Layer(source="hindcast import", values=changed)]
-    resolved = merge(layers, recipe=started.recipe)
+    resolved = merge_recorded(layers, recipe=started.recipe)
     return plan_run(resolved, name=run, home=home, fork=fork), changed

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.configuration import Layer, flatten, from_override, merge
+from app.configuration import Layer, flatten, from_override, merge_recorded
 from app.processes import read_json, write_json
 from app.runs import RunHandle, list_runs, run_folder, write_down
 from app.supervisor import instance_name
@@ -107,7 +107,7 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
 
     """
     here = _here(asked)
-    provisional = merge([here], recipe=DEFAULT).settings.log
+    provisional = merge_recorded([here], recipe=DEFAULT).settings.log
     async with AsyncExitStack() as stack:
         connections = {}
         for role in _users(asked.counts):
@@ -124,14 +124,14 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
             f"{home} has a run {run!r} of its own. Set HINDCAST_HOME to another folder, which then is this machine's part of "
             "the run that it joins."
         )
-    looking = RunHandle(home, run, merge([here], recipe=DEFAULT))
+    looking = RunHandle(home, run, merge_recorded([here], recipe=DEFAULT))
     async with looking.connect_stream("reader") as stream:
         await _require_no_fork(stream)
         await _require_own_name(stream, asked, _joined_as(looking, asked))
     async with looking.connect_log() as log:
         started = await beginning(log)
         recorded = Layer(source="run.started", values=flatten(started.settings, f"the log of run {run}"))
-        handle = RunHandle(home, run, merge([recorded, here], recipe=started.recipe))
+        handle = RunHandle(home, run, merge_recorded([recorded, here], recipe=started.recipe))
         await _require_same_code(log, handle.code_rev, other_code=asked.other_code)
     _require_reachable(handle, asked.counts)
     await asyncio.to_thread(_require_same_blobs, handle, started.base_policy, asked)

@@ -1,5 +1,6 @@
 """Which run the processes of a home work on, and until when: one small file that `honcho start` and we both read."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -7,11 +8,15 @@ import msgspec
 
 from app.processes import read_json, write_json
 from core.errors import SettingsError
-from core.nearest import advice
+from core.nearest import advice, nearest
 from core.settings import Settings
 
 CURRENT = "current.json"
-GOALS = ("updates", "episodes", "minutes")
+MINUTES = "minutes"
+GOALS = ("updates", "episodes", MINUTES)
+MOST = 1_000_000_000
+"""No run gets so far."""
+ALLOWED = f"Give updates=N or episodes=N with a whole number N from 1 to {MOST}, or minutes=N with N above 0, up to {MOST}"
 
 
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,10 +46,16 @@ def parse_until(texts: list[str]) -> dict[str, float]:
         try:
             value = float(number)
         except ValueError:
-            value = -1.0
-        if name not in GOALS or value <= 0:
-            allowed = ", ".join(f"{goal}=N" for goal in GOALS)
-            raise SettingsError(f"--until {text!r} is not a goal. Give one of {allowed}, with N above 0.")
+            value = math.nan
+        if name not in GOALS:
+            near = nearest(name, GOALS)
+            raise SettingsError(
+                f"--until {text!r} is not a goal{f'; the nearest is {near[0]}=N' if near else ''}. {ALLOWED}"
+            )
+        if not 0 < value <= MOST or (name != MINUTES and value != int(value)):
+            raise SettingsError(f"--until {text!r} is not a goal. {ALLOWED}")
+        if name in goals:
+            raise SettingsError(f"--until {name}=N is given twice: leave one out")
         goals[name] = value
     return goals
 
@@ -66,7 +77,12 @@ def write_launch(home: Path, launch: Launch) -> None:
 def read_launch(home: Path) -> Launch | None:
     """What was launched last, or None in a new home."""
     content = read_json(home / CURRENT)
-    return None if content is None else msgspec.convert(content, Launch)
+    try:
+        return None if content is None else msgspec.convert(content, Launch)
+    except msgspec.ValidationError as error:
+        raise SettingsError(
+            f"{home / CURRENT} does not say which run this home works on: {error}. Delete it, and name the run at the next start."
+        ) from error
 
 
 LEAVABLE = ("curriculum", "judge", "relabeler", "learner", "projector", "page")

@@ -8,11 +8,11 @@ import json
 import logging
 import sys
 import time
-import tomllib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from app.processes import read_json
+from core.plain_values import parse_toml
 
 LEVELS = ("debug", "info", "warning", "error")
 QUIET_LIBRARIES = "warning"
@@ -43,7 +43,7 @@ def style_of(home: Path) -> LogStyle:
     What is wrong in its settings is said by whoever opens the run.
     """
     try:
-        content = tomllib.loads((home / "runs" / current_run(home) / "settings.toml").read_text())
+        content = parse_toml((home / "runs" / current_run(home) / "settings.toml").read_text())
     except (OSError, ValueError):
         return LogStyle()
     section = content.get("telemetry")

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from core.plain_values import parse_json
 from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
 
 
@@ -78,7 +79,7 @@ def write_json(path: Path, content: Any) -> None:
 def read_json(path: Path) -> Any | None:
     """The content, or None where there is no such file or it is not JSON."""
     try:
-        return json.loads(path.read_text())
+        return parse_json(path.read_text())
     except (OSError, ValueError):
         return None
 
@@ -96,7 +97,10 @@ def list_processes(folder: Path) -> list[ProcessState]:
     for path in sorted(folder.glob("*.json")):
         content = read_json(path)
         if content is not None:
-            found.append(msgspec.convert(content, ProcessState))
+            with suppress(
+                msgspec.ValidationError
+            ):  # damaged: it says nothing, and its process writes it anew
+                found.append(msgspec.convert(content, ProcessState))
     return found
 
 

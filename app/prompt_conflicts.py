@@ -1,5 +1,6 @@
 """Settings of prompts that are each allowed but do not go together, in words."""
 
+from core.nearest import advice
 from core.phases import PHASED
 from core.rendering import RENDERERS
 from core.settings import Settings
@@ -9,7 +10,7 @@ def prompt_conflicts(settings: Settings) -> list[str]:
     """What is wrong with how pages come into prompts."""
     renderer = settings.actors.renderer
     if renderer not in RENDERERS:
-        return [f"actors.renderer = {renderer!r} is no renderer; known are {', '.join(RENDERERS)}"]
+        return [f"actors.renderer = {renderer!r} is no renderer; {advice(renderer, RENDERERS)}"]
     framing = settings.actors.framing
     if framing.startswith("webrl/") and not renderer.startswith("webrl/"):
         return [

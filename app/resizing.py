@@ -2,11 +2,14 @@
 
 import re
 
-from app.configuration import Layer, merge, read_file, to_toml
-from app.runs import SETTINGS_FILE, RunHandle
+from app.configuration import Layer, merge_recorded, read_file
+from app.runs import SETTINGS_FILE, RunHandle, write_settings
 from core.errors import SettingsError
+from core.plain_values import GREATEST_INTEGER
 
 UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+LONGEST = 32
+"""Characters of a number."""
 SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]iB)?")
 
 
@@ -20,7 +23,14 @@ def parse_size(text: str) -> int:
     found = SIZE.fullmatch(text.strip())
     if found is None:
         raise SettingsError(f"{text!r} is no size. Give bytes, or a number with KiB, MiB, GiB or TiB: 16GiB")
-    return int(float(found[1]) * UNITS[found[2] or ""])
+    # whole bytes are read as an integer: a float has 53 bits
+    number = float(found[1]) if "." in found[1] else int(found[1][:LONGEST])
+    size = int(number * UNITS[found[2] or ""])
+    if not 0 < size <= GREATEST_INTEGER or len(found[1]) > LONGEST:
+        raise SettingsError(
+            f"{text[:LONGEST]!r} is no size that a log can have: 1 byte to {GREATEST_INTEGER}"
+        )
+    return size
 
 
 async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
@@ -38,14 +48,11 @@ async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
             f"the log of run {handle.name} holds {fill.used_bytes} bytes already: log.max_bytes = {max_bytes} would stop "
             "it. Give more than that."
         )
-    place = handle.folder / SETTINGS_FILE
-    layer, _ = read_file(place)
+    layer, _ = read_file(handle.folder / SETTINGS_FILE)
     change = Layer(source="hindcast log resize", values={"log.max_bytes": max_bytes})
-    resolved = merge([layer, change], recipe=handle.recipe)
+    resolved = merge_recorded([layer, change], recipe=handle.recipe)
     resized = RunHandle(handle.home, handle.name, resolved)
     async with resized.connect_log("admin"):  # opening it as its administrator makes the limit hold
         # only now: a limit that the broker refuses would keep the run from ever starting again
-        temporary = place.with_name(f".{SETTINGS_FILE}")
-        temporary.write_text(to_toml(resolved))
-        temporary.rename(place)
+        write_settings(handle.folder, resolved)
     return resized

@@ -17,8 +17,9 @@ import msgspec
 
 from app.archives import ArchiveSource
 from app.broker import ensure_broker
-from app.configuration import Resolved, merge, read_file, to_toml
+from app.configuration import Layer, Resolved, merge_recorded, read_file, to_toml
 from app.launch import read_launch
+from app.place_conflicts import require_places
 from app.processes import read_json, write_json
 from app.revision import code_revision
 from app.supervisor import home_folder
@@ -308,10 +309,17 @@ def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
     if chosen not in names:
         raise NoSuchRun(f"there is no run {chosen!r} in {home}; {advice(chosen, names)}")
     folder = run_folder(home, chosen)
-    layer, recipe = read_file(folder / SETTINGS_FILE)
-    forked = read_json(folder / FORK_FILE)
-    fork = None if forked is None else msgspec.convert(forked, Fork)
-    return RunHandle(home, chosen, merge([layer], recipe=recipe or DEFAULT), fork=fork)
+    try:
+        layer, recipe = read_file(folder / SETTINGS_FILE)
+        resolved = merge_recorded([layer], recipe=recipe or DEFAULT)
+        forked = read_json(folder / FORK_FILE)
+        fork = None if forked is None else msgspec.convert(forked, Fork)
+    except (SettingsError, msgspec.ValidationError) as error:
+        raise SettingsError(
+            f"run {chosen} cannot be opened: {error}\nIts log is untouched. Put the file right in {folder}, or move that folder "
+            "away; other runs of the home are started by their name."
+        ) from error
+    return RunHandle(home, chosen, resolved, fork=fork)
 
 
 def current_run(home: Path | None = None) -> RunHandle:
@@ -355,6 +363,7 @@ def plan_run(
     require_sound_shared_groups(resolved.settings)
     require_webshop_data(resolved.settings)
     home = home or home_folder()
+    require_places(resolved.settings, home)
     taken = set(list_runs(home))
     if name is None:
         used = taken | set(ancestors)
@@ -381,6 +390,28 @@ def write_down(handle: RunHandle) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if handle.fork is not None:
         write_json(folder / FORK_FILE, msgspec.to_builtins(handle.fork))
+    write_settings(folder, handle.resolved)
+
+
+def write_settings(folder: Path, resolved: Resolved) -> None:
+    """Make these the settings in a run's folder: written to a temporary file, read back, then renamed.
+
+    Raises:
+        SettingsError: what was written does not read back to the same settings; the file before it is untouched.
+
+    """
     temporary = folder / f".{SETTINGS_FILE}"
-    temporary.write_text(to_toml(handle.resolved))
-    temporary.rename(folder / SETTINGS_FILE)
+    temporary.write_text(to_toml(resolved), encoding="utf-8")
+    try:
+        layer, recipe = read_file(temporary)
+        back = merge_recorded([Layer(source=layer.source, values=layer.values)], recipe=recipe or DEFAULT)
+        same = back.settings == resolved.settings and not layer.mistakes
+    except SettingsError as error:
+        temporary.unlink()
+        raise SettingsError(f"the settings cannot be kept in {folder / SETTINGS_FILE}: {error}") from error
+    if not same:
+        temporary.unlink()
+        raise SettingsError(
+            f"the settings cannot be kept in {folder / SETTINGS_FILE}: they read back as others. Nothing was changed."
+        )
+    temporary.replace(folder / SETTINGS_FILE)

@@ -42,6 +42,8 @@ HOPELESS = 2
 """Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
 STOPPED = 3
 """Exit status of a worker that was told to stop. By somebody else than its supervisor, it is started again."""
+SHOWN = 200
+"""Characters of an impossible path that a message repeats."""
 OPTIONAL = ("archiver", "relabeler")
 """Roles that not every run has work for."""
 RENEWED = 256
@@ -239,18 +241,29 @@ def home_folder() -> Path:
     """`HINDCAST_HOME`, by default `.hindcast` in the current folder.
 
     Raises:
-        SettingsError: that is a file, or its path is not valid UTF-8, which SQLite needs.
+        SettingsError: that is no folder, or its path is not valid UTF-8, which SQLite needs.
 
     """
     home = Path(os.environ.get("HINDCAST_HOME") or ".hindcast").absolute()
+    if "\0" in str(home):
+        raise SettingsError("HINDCAST_HOME holds a null character, which no path can")
     try:
         str(home).encode()
     except UnicodeEncodeError:
         raise SettingsError(
             f"the path {str(home)!a} is not valid UTF-8. Set HINDCAST_HOME to a folder whose path is."
         ) from None
-    if home.is_file():
-        raise SettingsError(f"{home} is a file: HINDCAST_HOME names the folder that runs are kept in")
+    try:
+        there = home.is_dir()
+    except OSError as error:
+        raise SettingsError(
+            f"{str(home)[:SHOWN]} cannot be a folder: {error.strerror}. Set HINDCAST_HOME to one that can be made."
+        ) from error
+    if there:
+        return home
+    if os.path.lexists(home):
+        what = "a link that leads nowhere" if home.is_symlink() else "a file"
+        raise SettingsError(f"{home} is {what}: HINDCAST_HOME names the folder that runs are kept in")
     return home
 
 

@@ -35,9 +35,13 @@ def with_tasks(values: dict[str, Any]) -> dict[str, Any]:
 def narrow_contexts(values: dict[str, Any], sources: dict[str, str]) -> None:
     """Tasks whose reset wipes the whole site are played one at a time, unless the user has chosen otherwise by hand."""
     by_hand = sources[CONTEXTS] != "default" and not sources[CONTEXTS].startswith("recipe")
-    if by_hand or not values.get(TASKS):
+    given = values.get(TASKS)
+    if by_hand or not isinstance(given, list | tuple) or not all(isinstance(one, dict) for one in given):
         return
-    alone = [task.name for task in tasks_of(tuple(values[TASKS])) if task.exclusive]
+    try:
+        alone = [task.name for task in tasks_of(tuple(given)) if task.exclusive]
+    except SettingsError:  # `conflicts` says it
+        return
     if alone:
         values[CONTEXTS] = 1
         sources[CONTEXTS] = f"{FILE}: the reset of {alone[0]} wipes the whole site"
@@ -46,7 +50,10 @@ def narrow_contexts(values: dict[str, Any], sources: dict[str, str]) -> None:
 def conflicts(settings: Settings) -> list[str]:
     """What does not go together with the tasks, in words."""
     used = ENVIRONMENT in settings.curriculum.environments
-    tasks = tasks_of(settings.web.tasks)
+    try:
+        tasks = tasks_of(settings.web.tasks)
+    except SettingsError as error:
+        return [str(error)]
     if used and not tasks:
         return [
             f"curriculum.environments names {ENVIRONMENT!r}, and there is no task of it: name a task file with --tasks or {FILE}"

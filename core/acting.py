@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.section import Count, NetworkName, Seconds, Section
+from core.section import Count, NetworkName, Seconds, Section, Tokens
 
 
 class ScreenshotSettings(Section):
@@ -29,7 +29,7 @@ class ScreenshotSettings(Section):
 class ActorSettings(ScreenshotSettings):
     """Browsers and episodes."""
 
-    contexts: Count = 8
+    contexts: Annotated[int, Field(ge=1, le=1024)] = 8
     """Episodes that one actor drives at the same time."""
     renderer: str = "lines/2"
     """How a page becomes text (`core.rendering`): `lines/2` for small models, `webrl/3` for WebRL's published checkpoints."""
@@ -64,9 +64,9 @@ class ActorSettings(ScreenshotSettings):
     """Part of the window's height that one scroll moves: 0.6667 in the released WebRL, 1 in WebArena."""
     temperature: Annotated[float, Field(ge=0)] = 1.0
     """Sampling temperature of training episodes."""
-    max_prompt_tokens: Count = 1024
+    max_prompt_tokens: Tokens = 1024
     """Prompt length; the page is truncated to fit, never the instruction."""
-    max_answer_tokens: Count = 64
+    max_answer_tokens: Tokens = 64
     """Answer length."""
     page_timeout_s: Seconds = 15.0
     """Loading a page, taking a snapshot."""

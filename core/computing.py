@@ -24,7 +24,7 @@ class ComputingSettings(Section):
     """Whether activations inside a layer are computed again when its gradient is, instead of being kept."""
     offload_optimizer: bool = False
     """Whether AdamW's state lies in the computer's memory between steps, where the learner computes on a GPU."""
-    lora_rank: Annotated[int, Field(ge=0)] = 0
+    lora_rank: Annotated[int, Field(ge=0, le=65_536)] = 0
     """Rank of a low-rank adapter (LoRA) that is trained in the weights' place, which stay frozen; 0: the weights are."""
     lora_alpha: Count = 16
     """What the adapter counts, times its rank."""
@@ -39,5 +39,5 @@ class ComputingSettings(Section):
     mismatch_alarm: Annotated[float, Field(ge=0)] = 0.0
     """KL per token between what the sampler and the learner say under equal weights (`mismatch_kl`) from which on an alarm is
     recorded; 0: never."""
-    processes: Count = 1
+    processes: Annotated[int, Field(ge=1, le=65_536)] = 1
     """Processes that compute each update together, each on a GPU of its own where there are GPUs."""

@@ -33,11 +33,11 @@ class EndpointSettings(Section):
     """How the server is told the form of an answer, where it has one; it is checked in any case."""
     timeout_s: Seconds = 20.0
     """One request."""
-    retries: Annotated[int, Field(ge=0)] = 4
+    retries: Annotated[int, Field(ge=0, le=100)] = 4
     """Further requests where the server is out of reach, overloaded or broken."""
     backoff_s: Seconds = 0.5
     """Wait before the first of them, twice as long before each that follows; the server may ask for longer."""
-    at_once: Count = 4
+    at_once: Annotated[int, Field(ge=1, le=65_536)] = 4
     """Requests of one process under way at the same time."""
     requests_per_minute: Annotated[float, Field(ge=0)] = 0.0
     """Requests of one process, at most; 0: no limit."""

@@ -4,7 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from core.section import Count, Seconds, Section
+from core.section import Bytes, Count, Seconds, Section
 
 OPERATIONAL = ("sites.port", "actors.contexts", "policy.threads", "policy.max_batch")
 
@@ -18,7 +18,7 @@ class LogSettings(Section):
     """Not used: roles reach the log under one name, also through a leaf node. It stands in the settings of older runs."""
     port: Annotated[int, Field(ge=0, le=65535)] = 0
     """Port of the run's own broker on loopback; 0: any free one, kept across restarts."""
-    max_bytes: Count = 8 * 1024**3
+    max_bytes: Bytes = 8 * 1024**3
     """Size of the stream at which appending stops (back-pressure, nothing is lost)."""
     replicas: Literal[1, 3, 5] = 1
     """Copies in a NATS cluster."""
@@ -58,7 +58,7 @@ class StorageSettings(Section):
     """Free space on the disks of log, blobs and read model below which no new episode is begun."""
     full_wait_s: Seconds = 30.0
     """How long a process waits for room on a full disk before it gives up what it wanted to store, and tries anew."""
-    segment_bytes: Count = 32 * 1024**2
+    segment_bytes: Bytes = 32 * 1024**2
     """Size at which a segment of an archive is closed."""
     archive: str = ""
     """Folder that the log is moved to while the run goes on, into one of the run's name; empty: it stays in the broker."""

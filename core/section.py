@@ -5,8 +5,14 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-Seconds = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(ge=1)]
+TEN_YEARS_S = 315_360_000
+Seconds = Annotated[float, Field(gt=0, le=TEN_YEARS_S)]
+"""A time limit. The bound keeps its nanoseconds within 64 bits, as the broker counts them."""
+Count = Annotated[int, Field(ge=1, le=2**31 - 1)]
+Threads = Annotated[int, Field(ge=1, le=1024)]
+Tokens = Annotated[int, Field(ge=1, le=2**24)]
+"""A length in tokens."""
+Bytes = Annotated[int, Field(ge=1, le=2**63 - 1)]
 
 
 def _network(written: str) -> str:
@@ -22,6 +28,6 @@ NetworkName = Annotated[str, AfterValidator(_network)]
 
 
 class Section(BaseModel):
-    """A section of the settings: immutable, no unknown keys, every field documented."""
+    """A section of the settings: immutable, no unknown keys, every number finite, every field documented."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=True)

@@ -17,7 +17,7 @@ from core.losses import LossMean
 from core.operation import LogSettings as LogSettings
 from core.operation import StorageSettings as StorageSettings
 from core.operation import TelemetrySettings as TelemetrySettings
-from core.section import Count, Seconds, Section
+from core.section import Count, Seconds, Section, Threads, Tokens
 from core.vllm import VllmSettings as VllmSettings
 from core.webarena import WebArenaSettings
 from core.webshop import WebshopSettings
@@ -61,17 +61,17 @@ class CurriculumSettings(Section):
     tasks: tuple[str, ...] = ()
     """Single tasks by family and seed, as `store/find_price:3`, instead of `families`; `hindcast task select` finds those
     that can be learned; empty: the families' tasks."""
-    task_pool: Count = 64
+    task_pool: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     """Distinct tasks per family that the run draws from."""
-    group_size: Count = 8
+    group_size: Annotated[int, Field(ge=1, le=65_536)] = 8
     """Episodes of one task that are compared with each other."""
-    max_running: Count = 32
+    max_running: Annotated[int, Field(ge=1, le=1_000_000)] = 32
     """Episodes requested and not yet terminal, at most."""
     lease_s: Seconds = 180.0
     """An episode that has not ended this long after it started, or was requested and not started, is abandoned."""
-    max_attempts: Count = 3
+    max_attempts: Annotated[int, Field(ge=1, le=1_000_000)] = 3
     """Tries of one group member before it is given up."""
-    demonstrations: Annotated[int, Field(ge=0)] = 0
+    demonstrations: Annotated[int, Field(ge=0, le=100_000_000)] = 0
     """Episodes by the sites' scripted demonstrators that the run begins with."""
     revisit_share: Annotated[float, Field(ge=0, lt=1)] = 0.1
     """Share of the groups of a phase with tasks of its own that draw from the tasks of earlier phases instead."""
@@ -83,7 +83,7 @@ class EvolutionSettings(Section):
     generator: Literal["", "embedded", "endpoint"] = ""
     """What makes them: `embedded` varies goals by what the site knows; `endpoint`: a model that is asked, in words, so that
     the first judge must be one that reads; empty: every phase draws from the settings' tasks."""
-    tasks_per_phase: Count = 64
+    tasks_per_phase: Annotated[int, Field(ge=1, le=1_000_000)] = 64
     """Tasks to admit in each phase after the first."""
     valued_by: Literal["critic", "orm"] = "critic"
     """Which model of the run values a task's first state, as of the phase's start: the critic, where one is trained, or the
@@ -124,9 +124,9 @@ class PolicySettings(Section):
     """Folder of a Hugging Face causal model, or `base`: the small policy that ships with Hindcast."""
     engine: Literal["in_process", "vllm"] = "in_process"
     """Where training episodes are sampled: in each actor, or on vLLM servers (`vllm`, docs/vllm.md)."""
-    threads: Count = 1
+    threads: Threads = 1
     """Threads of an actor's engine."""
-    max_batch: Count = 32
+    max_batch: Annotated[int, Field(ge=1, le=65_536)] = 32
     """Requests in one forward pass."""
 
 
@@ -139,7 +139,7 @@ class JudgeSettings(Section):
     """One verdict; beyond it the episode is undecided."""
     orm_threshold: Annotated[float, Field(gt=0, lt=1)] = 0.5
     """P(YES) from which on the judges `orm` and `webrl_orm` call an episode a success."""
-    orm_prompt_tokens: Count = 1024
+    orm_prompt_tokens: Tokens = 1024
     """Length of what the judge `orm` reads; the page is cut to fit, never the question."""
     webrl_orm: str = ""
     """Folder of WebRL's published outcome reward model, for the judge `webrl_orm` (docs/planners/orm.md)."""
@@ -163,9 +163,9 @@ class RelabelerSettings(Section):
     teacher: Literal["", "rules"] = ""
     """Whose goals `learned` learns to name: those that `rules` finds in any episode; empty: of each success the goal that it
     was asked for."""
-    prompt_tokens: Count = 1024
+    prompt_tokens: Tokens = 1024
     """Length of what `learned` reads; the page is cut to fit."""
-    answer_tokens: Count = 192
+    answer_tokens: Tokens = 192
     """Length of what `learned` writes, at most."""
 
 
@@ -359,7 +359,7 @@ class LearnerSettings(ComputingSettings):
     """Share of the tasks that it never learns from, so that its accuracy can be measured on them."""
     tokens_per_forward: Count = 8192
     """Padded tokens in one forward pass; samples are packed to fit."""
-    threads: Count = 1
+    threads: Threads = 1
     """Threads the learner computes with; part of what makes results bit-equal."""
     batch_wait_s: Seconds = 600.0
     """Time without a batch after which the learner records that it is waiting."""

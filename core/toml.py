@@ -1,7 +1,9 @@
 """Values as they stand in a TOML file."""
 
 import json
+import math
 import re
+from datetime import date, time
 from typing import Any
 
 _BARE = re.compile(r"[A-Za-z0-9_-]+")
@@ -20,6 +22,10 @@ def as_toml(value: Any) -> str:
         return f"{{{', '.join(f'{_key(key)} = {as_toml(one)}' for key, one in value.items())}}}"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, date | time):
+        return value.isoformat()
     return json.dumps(value)
 
 

@@ -1,7 +1,6 @@
 """State files: read, checked to the last rule, and refused in words before anything starts."""
 
 import re
-import tomllib
 from collections.abc import Iterator
 from functools import lru_cache
 from hashlib import sha256
@@ -13,6 +12,7 @@ import msgspec
 from actors.scaffold.states import ActionRule, SiteStates, State
 from core.action import ACTIONS
 from core.errors import SettingsError
+from core.plain_values import parse_toml
 
 SHIPPED = "laser"
 """Value of `scaffold.states` that means the files here, one per environment that has one."""
@@ -45,7 +45,7 @@ def check_states(states: str) -> None:
 def read_states(path: Path) -> SiteStates:
     """The states in a file of the user's. Raises SettingsError."""
     try:
-        return parse_states(path.read_text(), source=str(path))
+        return parse_states(path.read_text(encoding="utf-8"), source=str(path))
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"scaffold.states: the state file {path} cannot be read ({error}). It is the path of a file, or "
@@ -62,11 +62,11 @@ def _shipped(environment: str) -> SiteStates | None:
 def parse_states(text: str, *, source: str) -> SiteStates:
     """States from TOML. Raises SettingsError naming the file, the state and the rule."""
     try:
-        found = msgspec.convert(tomllib.loads(text), SiteStates)
-    except tomllib.TOMLDecodeError as error:
-        raise SettingsError(f"the state file {source} is not TOML: {error}") from error
+        found = msgspec.convert(parse_toml(text), SiteStates)
     except msgspec.ValidationError as error:
         raise SettingsError(f"the state file {source} does not fit: {error}") from error
+    except ValueError as error:
+        raise SettingsError(f"the state file {source} is not TOML: {error}") from error
     problems = list(_problems(found))
     if problems:
         raise SettingsError("\n".join(f"the state file {source}: {problem}" for problem in problems))

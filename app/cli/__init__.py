@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import structlog
 import typer
 
-from app.cli.options import with_run_option
+from app.cli.options import with_checked_values, with_run_option
 from app.cli.suggestions import SuggestingGroup, suggest_in
 from app.interrupts import ending_in_order
 from app.private_home import close_home, is_open, restrict_new_files
@@ -82,8 +82,24 @@ COMMANDS = {
 """In the order of the help, which is made from here alone: to import every module for it took seconds."""
 
 
-REFUSALS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENOSPC, errno.EDQUOT)
+REFUSALS = (
+    errno.EACCES,
+    errno.EPERM,
+    errno.EROFS,
+    errno.ENOTDIR,
+    errno.EISDIR,
+    errno.ENOENT,
+    errno.EEXIST,
+    errno.ELOOP,
+    errno.ENAMETOOLONG,
+    errno.ENOSPC,
+    errno.EDQUOT,
+)
 """What the system says of a place that a user named and that is not as it should be."""
+
+
+PREPARED = "prepared"
+"""Attribute of a command that was given what all commands have: a second look at it changes nothing."""
 
 
 class _Loading(Mapping[str, Any]):
@@ -94,8 +110,7 @@ class _Loading(Mapping[str, Any]):
         whole = typer.Typer(add_completion=False, rich_markup_mode=None)
         with loading():
             module = import_module(f"app.cli.{COMMANDS[name].module}")
-        for command in module.app.registered_commands:
-            command.callback = with_run_option(command.callback)
+        _prepare(module.app)
         suggest_in(module.app)
         whole.add_typer(module.app)
         return typer.main.get_group(whole).commands[name]
@@ -121,6 +136,17 @@ class _Commands(SuggestingGroup):
         """The list of all commands, of which none is loaded."""
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.summary) for name, command in COMMANDS.items()])
+
+
+def _prepare(group: typer.Typer) -> None:
+    """Give every command of a group, and of the groups in it, what all commands have."""
+    for command in group.registered_commands:
+        if command.callback is not None and not hasattr(command.callback, PREPARED):
+            command.callback = with_run_option(with_checked_values(command.callback))
+            setattr(command.callback, PREPARED, True)
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _prepare(inner.typer_instance)
 
 
 app = typer.Typer(
@@ -167,7 +193,7 @@ def _run(arguments: Sequence[str] | None) -> None:
     except BaseExceptionGroup as group:
         leave(first_of_ours(group) or group)
     except OSError as error:
-        if error.errno not in REFUSALS:
+        if error.errno not in REFUSALS or (error.errno == errno.ENOENT and error.filename is None):
             raise
         place = "" if error.filename is None else f" {error.filename}:"
         sys.stderr.write(f"{printable(f'cannot go on:{place} {error.strerror}')}\n")

@@ -15,6 +15,7 @@ from app.runs import RunHandle
 from app.sources import Source, open_source
 from app.witnesses import WitnessUnreadable, known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
+from core.plain_values import read_count
 from events.broker_store import StreamNotLoaded
 from events.jetstream import LogMissing
 from storage.audit.audit import Ancestor, AuditReport, audit, unopened
@@ -65,17 +66,18 @@ def audit_run(
 
 
 def _expected(text: str) -> Witness:
-    position, colon, digest = text.partition(":")
+    written, colon, digest = text.partition(":")
+    position = read_count(written)
     try:
         rolling = bytes.fromhex(digest)
-        if not colon or int(position) < 1 or len(rolling) != len(bytes(32)):
+        if not colon or not position or len(rolling) != len(bytes(32)):
             raise ValueError
     except ValueError:
         raise SettingsError(
             f"--expect {text!r} is no position and digest; it looks like 812:5f3a…, with 64 hexadecimal digits, as "
             "an audit prints it"
         ) from None
-    return Witness(name="--expect", position=int(position), rolling=rolling)
+    return Witness(name="--expect", position=position, rolling=rolling)
 
 
 async def _audit(source: Source, depth: Depth, expected: list[Witness], *, as_json: bool) -> AuditReport:

@@ -24,6 +24,7 @@ from app.web_tasks import overrides_for, require_task_secrets
 from app.webarena_conflicts import require_accounts
 from core.errors import SettingsError
 from core.nearest import advice
+from core.plain_values import read_count
 from core.settings import Settings
 from core.task import Task
 
@@ -234,14 +235,15 @@ def _tasks_of(source: TaskSource, families: Sequence[str]) -> list[Task]:
 
 def _budgets(text: str, settings: Settings) -> list[int]:
     found = [part.strip() for part in text.split(",")]
-    if not all(part.isdecimal() and int(part) > 0 for part in found):
+    budgets = [number for part in found if (number := read_count(part))]
+    if len(budgets) < len(found):
         raise SettingsError(f"--budgets {text!r} must be numbers of steps above 0, such as 2,4,8,16")
     if settings.scaffold.states:
         raise SettingsError(
             "--budgets reads several budgets off one set of episodes, and a scaffold acts by how many steps are left: set "
             "scaffold.states to nothing, or evaluate once per budget"
         )
-    return [int(part) for part in found]
+    return budgets
 
 
 def _find_policy(
@@ -250,7 +252,8 @@ def _find_policy(
     """Model folder, weights file if they are a run's, and the name to show."""
     from core.models.folders import policy_folder
 
-    if policy != "latest" and not policy.isdigit():
+    number = read_count(policy)
+    if policy != "latest" and number is None:
         if as_of is not None:
             raise SettingsError(f"--as-of is about a run's own versions; --policy {policy} is none of them")
         if run is not None:
@@ -260,7 +263,7 @@ def _find_policy(
             )
         return policy_folder(policy), None, policy
     handle = open_source(run)
-    version = None if policy == "latest" else int(policy)
+    version = number
     found = asyncio.run(_published(handle, version, as_of))
     return policy_folder(handle.settings.policy.base), found[1], f"{handle.name}/{found[0]}"
 

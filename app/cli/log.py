@@ -33,6 +33,7 @@ from app.cli.output import moment, print_fields, print_json, print_table, print_
 from app.resizing import UNITS, parse_size, resize_log
 from app.runs import open_run
 from core.errors import SettingsError
+from core.plain_values import read_count
 from events.envelope import Recorded
 from events.log import EventLog
 from events.reader import tail
@@ -128,9 +129,10 @@ def show_events(
     """
     if position is not None and run is None and (at is not None or episode is not None):
         position, run = None, position
-    if position is not None and not (position.isdecimal() and int(position) > 0):
+    given = None if position is None else read_count(position)
+    if position is not None and not given:
         raise SettingsError(f"POSITION {position!r} is no position: it must be a whole number above 0")
-    wanted = at if position is None else int(position)
+    wanted = at if position is None else given
     if (wanted is None) == (episode is None):
         raise SettingsError(
             "log show takes either a POSITION or --episode, for instance: hindcast log show 18412"

@@ -13,6 +13,7 @@ from app.cli.options import PLACES
 from app.cli.output import print_json, print_text
 from app.sources import open_source
 from core.errors import NoSuchPlace
+from core.plain_values import read_count
 from events.envelope import Recorded
 from events.log import EventLog
 from events.places import parse_place, position_of
@@ -53,9 +54,11 @@ BAR_EVENTS = 500
 
 async def after_place(log: EventLog, place: str | None) -> int:
     """The position that `--from` means; a number may lie before the log's beginning. Raises NoSuchPlace."""
-    if place is None or not place.isdecimal():
-        return 0 if place is None else await position_of(log, parse_place(place))
-    position, last = int(place), (await log.identity()).last
+    position = 0 if place is None else read_count(place)
+    if position is None:
+        assert place is not None
+        return await position_of(log, parse_place(place))
+    last = (await log.identity()).last
     if position > last:
         raise NoSuchPlace(
             f"nothing can follow position {place}: the log of run {log.run} ends at position {last}. Give a position up "

@@ -6,11 +6,14 @@ A run is the last argument of a command, `[RUN]`. `--run NAME` means the same; i
 import functools
 import inspect
 from collections.abc import Callable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
+from typer.models import OptionInfo
 
 from core.errors import SettingsError
+from core.plain_values import find_unkeepable
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunName = Annotated[
@@ -53,6 +56,37 @@ PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]
+
+
+def with_checked_values(command: Callable[..., None]) -> Callable[..., None]:
+    """The command, refusing numbers and text that nothing could keep: beyond 64 bits, not finite, not UTF-8.
+
+    Raises (when it is called):
+        SettingsError: names the option or the argument.
+
+    """
+    signature = inspect.signature(command, eval_str=True)
+
+    @functools.wraps(command)
+    def checked(**given: Any) -> None:
+        for name, value in given.items():
+            why = find_unkeepable(str(value) if isinstance(value, Path) else value)
+            if why:
+                raise SettingsError(f"{_shown_name(signature.parameters[name])} {why}")
+        command(**given)
+
+    return checked
+
+
+def _shown_name(parameter: inspect.Parameter) -> str:
+    """How a parameter is written on the command line."""
+    described = next(iter(getattr(parameter.annotation, "__metadata__", ())), None)
+    if isinstance(described, OptionInfo):
+        # in an annotation typer keeps the first name of an option as its default
+        written = [one for one in (described.default, *(described.param_decls or ())) if isinstance(one, str)]
+        return next((one for one in written if one.startswith("--")), f"--{parameter.name.replace('_', '-')}")
+    metavar = getattr(described, "metavar", None)
+    return metavar or parameter.name.upper()
 
 
 def with_run_option(command: Callable[..., None]) -> Callable[..., None]:

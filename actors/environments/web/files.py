@@ -1,12 +1,11 @@
 """Task files: TOML with `[defaults]` and `[[tasks]]`, or JSONL with a task a line, after an optional `{"defaults": …}`."""
 
-import json
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from actors.environments.web.definition import Wrong, plain, task_of
 from core.errors import SettingsError
+from core.plain_values import find_unkeepable, parse_json, parse_toml
 
 
 def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
@@ -17,6 +16,8 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
 
     """
     defaults, entries = _read(path)
+    if why := find_unkeepable(defaults):
+        raise SettingsError(f"{path}, defaults: the table {why}")
     if not entries:
         raise SettingsError(f"the task file {path} has no task. In TOML a task is a table [[tasks]]")
     found: dict[str, dict[str, Any]] = {}
@@ -24,6 +25,8 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
         if not isinstance(entry, dict):
             raise SettingsError(f"{path}, task {number}: {entry!r} is no table of keys and values")
         name = entry.get("name", f"number {number}")
+        if why := find_unkeepable(entry):
+            raise SettingsError(f"{path}, task number {number} {why}")
         try:
             task = task_of(filled(defaults, entry))
         except Wrong as wrong:
@@ -41,8 +44,8 @@ def read_defaults(path: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], list[Any]]:
     try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
         raise SettingsError(f"the task file {path} cannot be read: {error}") from error
     return _jsonl(path, text) if path.suffix == ".jsonl" else _toml(path, text)
 
@@ -58,8 +61,8 @@ def filled(defaults: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
 
 def _toml(path: Path, text: str) -> tuple[dict[str, Any], list[Any]]:
     try:
-        content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        content = parse_toml(text)
+    except ValueError as error:
         raise SettingsError(f"the task file {path} is not TOML: {error}") from error
     unknown = sorted(set(content) - {"defaults", "tasks"})
     if unknown:
@@ -77,8 +80,8 @@ def _jsonl(path: Path, text: str) -> tuple[dict[str, Any], list[Any]]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-        except json.JSONDecodeError as error:
+            entry = parse_json(line)
+        except ValueError as error:
             raise SettingsError(f"{path}, line {number} is not JSON: {error}") from error
         if isinstance(entry, dict) and set(entry) == {"defaults"} and isinstance(entry["defaults"], dict):
             if entries:

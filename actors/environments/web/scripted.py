@@ -1,7 +1,6 @@
 """A person by script: steps from a file, done with mouse and keyboard as a person does them. For rehearsals and tests."""
 
 import asyncio
-import tomllib
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -13,6 +12,7 @@ from actors.environments.web.definition import Definition, Step, Wrong, check_st
 from actors.environments.web.entering import first_line
 from actors.environments.web.person import Person
 from core.errors import SettingsError
+from core.plain_values import parse_toml
 
 STEP_S = 60.0
 """One step, until what it led to can be seen."""
@@ -28,11 +28,11 @@ class Script(Definition, frozen=True, kw_only=True):
 def read_script(path: Path) -> Script:
     """A script. Raises SettingsError, naming file and key."""
     try:
-        script = msgspec.convert(tomllib.loads(path.read_text()), Script)
+        script = msgspec.convert(parse_toml(path.read_text(encoding="utf-8")), Script)
         check_steps("steps", script.steps)
     except OSError as error:
         raise SettingsError(f"the script {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, msgspec.ValidationError, UnicodeDecodeError, Wrong) as error:
+    except (ValueError, Wrong) as error:
         raise SettingsError(f"the script {path}: {error}") from error
     return script
 

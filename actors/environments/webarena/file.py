@@ -10,6 +10,7 @@ import msgspec
 from actors.environments.webarena.addresses import NAMES, needed
 from actors.environments.webarena.schema import Malformed, WebTask, read_task
 from core.errors import SettingsError
+from core.plain_values import find_unkeepable
 
 
 class TaskFile(NamedTuple):
@@ -45,12 +46,14 @@ def read_file(path: Path, addresses: Mapping[str, str]) -> TaskFile:
         entries = msgspec.json.decode(path.read_bytes())
     except OSError as error:
         raise SettingsError(f"sites.webarena_tasks: {path} cannot be read: {error.strerror}") from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(f"sites.webarena_tasks: {path} is no JSON: {error}") from error
     if not isinstance(entries, list):
         raise SettingsError(
             f"sites.webarena_tasks: {path} must hold a list of tasks, as WebArena's test.raw.json"
         )
+    if why := find_unkeepable(entries):
+        raise SettingsError(f"sites.webarena_tasks: {path} {why}")
     played, missing, left_out = [], 0, Counter[str]()
     seen: set[int] = set()
     for place, entry in enumerate(entries):

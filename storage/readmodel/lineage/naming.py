@@ -8,6 +8,7 @@ from collections.abc import Callable
 from sqlalchemy import Column, Table, func, select
 
 from core.errors import SettingsError
+from core.plain_values import read_count
 from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.lineage.asked import POLICY, Asked, Ref
 from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
@@ -57,8 +58,8 @@ def _beginning(asked: Asked, table: Table, column: Column[str], typed: str, pref
 
 
 def _step(asked: Asked, typed: str) -> Ref:
-    if typed.isdigit():
-        position = int(typed)
+    position = read_count(typed)
+    if position is not None:
         found = asked.rows(select(steps.c.position).where(asked.holds(steps), steps.c.position == position))
         if not found:
             raise NotInReadModel(
@@ -66,7 +67,8 @@ def _step(asked: Asked, typed: str) -> Ref:
             )
         return Ref("step", (position,))
     episode_typed, slash, index = typed.rpartition("/")
-    if not slash or not index.isdigit():
+    number = read_count(index)
+    if not slash or number is None:
         raise SettingsError(
             f"{typed!r} is no step: EPISODE/INDEX is one, such as ep_9f2c41d07ab3/0, or a position"
         )
@@ -74,7 +76,7 @@ def _step(asked: Asked, typed: str) -> Ref:
     taken = select(steps.c.position, steps.c.step).where(asked.holds(steps), steps.c.episode == episode)
     rows = asked.rows(taken.order_by(steps.c.position))
     for row in rows:
-        if row["step"] == int(index):
+        if row["step"] == number:
             return Ref("step", (row["position"],))
     known = f"its steps are {rows[0]['step']} to {rows[-1]['step']}" if rows else "it has no step yet"
     raise NotInReadModel(f"episode {episode} has no step {index} as of position {asked.position}; {known}")
@@ -98,9 +100,9 @@ def _update(asked: Asked, typed: str) -> Ref:
 
 
 def _batch(asked: Asked, typed: str) -> Ref:
-    if not typed.isdigit():
+    number = read_count(typed)
+    if number is None:
         raise SettingsError(f"{typed!r} is no batch: they are numbered 0, 1, 2 …")
-    number = int(typed)
     if asked.rows(select(batches.c.batch).where(asked.holds(batches), batches.c.batch == number)):
         return Ref("batch", (number,))
     last = asked.connection.scalar(select(func.max(batches.c.batch)).where(asked.holds(batches)))
@@ -129,12 +131,13 @@ def _policy(asked: Asked, typed: str) -> Ref:
 
 def _numbered(typed: str, what: str, *, besides: str = "") -> tuple[str, int]:
     """Model and number of `NUMBER` or `MODEL/NUMBER`."""
-    model, slash, number = typed.rpartition("/")
-    if not number.isdigit():
+    model, slash, written = typed.rpartition("/")
+    number = read_count(written)
+    if number is None:
         raise SettingsError(
             f"{typed!r} is no {what}: it is a number{besides}, such as 12, or MODEL/NUMBER for another model than the policy"
         )
-    return (model if slash else POLICY), int(number)
+    return (model if slash else POLICY), number
 
 
 FINDERS: dict[str, Callable[[Asked, str], Ref]] = {
