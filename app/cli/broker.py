@@ -51,6 +51,10 @@ def users_of_roles(
     unknown = [role for role in wanted if role not in PUBLISHES]
     if unknown:
         raise SettingsError(f"there is no role {unknown[0]!r}; {advice(unknown[0], PUBLISHES)}")
+    if file.is_dir() or not file.name:
+        raise SettingsError(
+            f"FILE {str(file)!r} is no file that can be written: name one, such as users.conf"
+        )
     if leaf is not None and (at_leaf or leaf in PUBLISHES or not LEAF_NAME.fullmatch(leaf)):
         raise SettingsError(
             f"--leaf {leaf!r}: a name of small letters, digits and `-` that is no role's, for the server that holds the log; "

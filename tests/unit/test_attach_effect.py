@@ -13,7 +13,7 @@ from synthetic_run import a_run, record
 import app.attach.effect
 from app.attach.effect import AttachedEffect, LiveAttachedEffect
 from app.attach.store import ConsumerMoved, Standing, Store, StoreUnavailable
-from app.attach.target import load
+from app.attach.target import TargetFailed, load
 from core.errors import ForeignLog, SettingsError
 from events.consumer import ConsumerStopped, Retries, consume
 from events.memory import MemoryLog
@@ -200,3 +200,36 @@ def test_a_store_with_a_password_or_of_another_kind_is_refused_without_showing_i
     with pytest.raises(SettingsError, match="--store") as refused:
         Store(url)
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        ("raise ValueError('no table')", "ValueError: no table"),
+        ("import nowhere_at_all", "No module named 'nowhere_at_all'"),
+        ("import sys; sys.exit(3)", "SystemExit: 3"),
+        ("def consumer(:", "SyntaxError"),
+        ("class consumer:\n    def __init__(self):\n        raise KeyError('x')", "KeyError: 'x'"),
+        (
+            "class consumer:\n    def initial(self): 1 / 0\n    def apply(self, state, event): 2",
+            "ZeroDivisionError",
+        ),
+    ],
+)
+def test_a_module_whose_own_code_fails_is_a_worded_error_with_its_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str, words: str
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    name = f"failing_{abs(hash(body))}"
+    (tmp_path / f"{name}.py").write_text(f"{body}\n")
+    with pytest.raises(TargetFailed, match="its own code fails before the first event") as failed:
+        load(f"{name}:consumer")
+    assert words in str(failed.value)
+    assert failed.value.__cause__ is not None
+    assert len(str(failed.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("target", ["a..b:c", ".a:c", "a b:c", ":c", "a:", "a", "\0:c", "a/b:c"])
+def test_what_no_import_accepts_names_no_consumer(target: str) -> None:
+    with pytest.raises(SettingsError, match="names no consumer"):
+        load(target)

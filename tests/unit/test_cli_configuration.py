@@ -190,7 +190,7 @@ def test_written_settings_read_back_the_same_with_their_sources_beside_them(tmp_
     resolved = settle(
         tmp_path,
         'policy.base=C:\\a "b" #c\n\x7f €',
-        "curriculum.families=store/a,miniwob/b",
+        "curriculum.families=store/find_price,miniwob/click-button",
         recipe="cloning",
     )
     path = tmp_path / "settings.toml"

@@ -9,6 +9,7 @@ from actors.curriculum.pool import configured_pool, task_name
 from app.configuration import resolve
 from app.conflicts import find_conflicts
 from app.evaluation import Tally, plan_attempts
+from app.name_conflicts import name_conflicts
 from app.task_selection import Selection, divide, held_out_file, settings_file
 from core.errors import SettingsError
 from core.evidence import Judgment
@@ -92,7 +93,7 @@ def test_a_pool_of_named_tasks_holds_these_and_no_others() -> None:
 
 def test_a_task_of_no_environment_or_without_a_seed_is_a_worded_error() -> None:
     for task in ("shop/buy:1", "store/buy", "store/buy:x"):
-        (conflict,) = find_conflicts(Settings.model_validate({"curriculum": {"tasks": [task]}}))
+        (conflict,) = name_conflicts(Settings.model_validate({"curriculum": {"tasks": [task]}}))
         assert "environment/family:seed" in conflict
     with pytest.raises(SettingsError, match="which is of none of"):
         configured_pool(SOURCES, CurriculumSettings(environments=("shop",), tasks=("forms/fill:1",)))
