@@ -85,7 +85,7 @@ def _alike(value: Any) -> st.SearchStrategy[Any]:
     if isinstance(value, bool):
         return st.booleans()
     if isinstance(value, int | float):
-        near = [value + 1, value - 1, -value, value * 1000, value / 1000]
+        near = [value + 1, value - 1, -value, value * 1000, value // 1000]
         return st.one_of(INTEGERS, FLOATS, st.sampled_from(near))
     if isinstance(value, str):
         return st.one_of(TEXTS, st.sampled_from([value + "x", value[1:], value.upper(), f" {value}"]))
