@@ -57,6 +57,7 @@ def verify_run(
             "--parallel",
             metavar="N",
             min=1,
+            max=256,
             help="Share what lies between checkpoints among N processes, each with a model of its own.",
         ),
     ] = 1,
