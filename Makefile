@@ -25,7 +25,7 @@ test: setup
 
 docs: setup
 	.venv/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
-	.venv/bin/python -m app.handbook --to build/site
+	.venv/bin/python -m app.docs_site --to build/site
 
 test-vllm: vllm
 	.venv/bin/pytest -m vllm tests/vllm

@@ -11,20 +11,20 @@ from contextlib import asynccontextmanager
 import structlog
 
 from actors.environments.base import TaskSource
-from app.evolving import asking, valuer_of
-from app.launch import read_launch
-from app.logs import LogStyle, configure_logging
-from app.places import PAGE_FILE, SITE_FILE, page_token, serve_again
-from app.runs import RunHandle, open_run
-from app.stopping import outlast_others, until_stopped
-from app.store_site import control_token, store_address, watch_store
-from app.supervisor import home_folder
-from app.telemetry import exporting
-from app.worker import wait_for_bus
-from core.loading import loading
-from core.settings import Settings
-from events.joined import RunLog
-from events.publisher import Publisher
+from app.runs.runs import RunHandle, open_run
+from app.system.curriculum_models import asking, valuer_of
+from app.system.launch import read_launch
+from app.system.listen_addresses import PAGE_FILE, SITE_FILE, page_token, serve_again
+from app.system.logs import LogStyle, configure_logging
+from app.system.role_stop import outlast_others, until_stopped
+from app.system.store_site import control_token, store_address, watch_store
+from app.system.supervisor import home_folder
+from app.system.telemetry import exporting
+from app.system.worker import wait_for_bus
+from core.fast_import import loading
+from core.settings.schema import Settings
+from events.log.joined_log import RunLog
+from events.log.publisher import Publisher
 
 HOST = "127.0.0.1"
 
@@ -75,7 +75,7 @@ async def opened(role: str, name: str) -> AsyncIterator[tuple[RunHandle, RunLog,
 async def play_bus(name: str, _stop: asyncio.Event, _ready: Ready) -> None:
     """Open the run; a child of the bus, done when that is done."""
     with loading():
-        from app.opening import open_log
+        from app.runs.open_log import open_log
 
     home = home_folder()
     handle = open_run(home=home)
@@ -101,8 +101,8 @@ async def play_site(_name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Request episodes."""
     from actors.curriculum.role import run_curriculum
-    from app.changing import settings_now
-    from app.room import room_check
+    from app.runs.recipe_change import settings_now
+    from app.system.free_room import room_check
 
     async with opened("curriculum", name) as (handle, log, publisher):
         launch = read_launch(handle.home)
@@ -127,11 +127,11 @@ async def play_curriculum(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Play episodes in one browser with one policy engine."""
     with loading():
-        from actors.actor import run_actor
         from actors.environments.browser import BrowserHost
         from actors.environments.store.site import StoreSite
-        from app.policy_servers import opened_engine
-        from app.sites import sites_with
+        from actors.episodes.actor import run_actor
+        from app.system.policy_servers import opened_engine
+        from app.system.sites import sites_with
 
     async with opened("actor", name) as (handle, log, publisher):
         settings = handle.settings
@@ -158,7 +158,7 @@ async def play_actor(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Keep vLLM servers at the newest weights."""
-    from app.policy_servers import keep_servers
+    from app.system.policy_servers import keep_servers
 
     async with opened("policy_server", name) as (handle, log, publisher):
         await until_stopped(keep_servers(handle, log, publisher, ready=ready), stop)
@@ -166,8 +166,8 @@ async def play_policy_server(name: str, stop: asyncio.Event, ready: Ready) -> No
 
 async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Judge what ended."""
-    from actors.judge.role import run_judge
-    from app.judges import open_judges, shelf_for
+    from actors.judges.role import run_judge
+    from app.system.judges import open_judges, shelf_for
 
     async with opened("judge", name) as (handle, log, publisher):
         settings = handle.settings
@@ -188,8 +188,8 @@ async def play_judge(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Say what the episodes that ended achieved."""
-    from actors.relabel.role import run_relabeler
-    from app.relabelers import open_relabeler
+    from actors.relabelers.role import run_relabeler
+    from app.system.relabelers import open_relabeler
     from core.models.folders import policy_folder
     from core.models.tokenizer import load_tokenizer
 
@@ -213,8 +213,8 @@ async def play_relabeler(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Train; or help the learner that started this process, or whom torchrun made the leader."""
     with loading():
-        from app.companions import help_leader, train
-        from learner.joining import place_in
+        from app.system.learner_ranks import help_leader, train
+        from learner.distributed.rendezvous import place_in
 
     place = place_in(os.environ)
     if place is not None and place.rank > 0:
@@ -232,7 +232,7 @@ async def play_learner(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Fold everything into the read model."""
-    from app.folding import sole_writer
+    from app.runs.folded_read_model import sole_writer
     from storage.readmodel.projector import run_projector
 
     home = home_folder()
@@ -250,8 +250,8 @@ async def play_projector(name: str, stop: asyncio.Event, ready: Ready) -> None:
 async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Serve the page and the run's metrics on loopback, the page at the same address after a restart: one that somebody
     has open goes on."""
-    from app.page.serving import serve_page
-    from app.prometheus import metrics_served
+    from app.page.prometheus import metrics_served
+    from app.page.server import serve_page
 
     home = home_folder()
     await wait_for_bus(home)
@@ -266,7 +266,7 @@ async def play_page(name: str, stop: asyncio.Event, ready: Ready) -> None:
 
 async def play_archiver(name: str, stop: asyncio.Event, ready: Ready) -> None:
     """Move the beginning of the log to an archive, let go of old pages."""
-    from app.archiving import keep_archiving
+    from app.runs.archive import keep_archiving
 
     async with opened("archiver", name) as (handle, log, publisher):
         ready(str(handle.archive or ""))
@@ -286,4 +286,4 @@ ROLES = {
     "page": play_page,
     "archiver": play_archiver,
 }
-"""What `app.worker` runs, by the name in the Procfile; `prepare` is the bus's child."""
+"""What `app.system.worker` runs, by the name in the Procfile; `prepare` is the bus's child."""

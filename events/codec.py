@@ -12,7 +12,7 @@ import events.catalogue  # noqa: F401  # fills the registry
 from core.errors import CorruptEvent, HindcastError, UnknownVersion
 from events.envelope import Envelope, Fact, Recorded, Stored
 from events.registry import BY_NAME
-from events.upcasting import upcast
+from events.upcasters import upcast
 
 MAX_EVENT_BYTES = 508 * 1024
 """The stream takes 512 KiB with headers; larger content belongs into the blob store."""

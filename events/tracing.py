@@ -2,7 +2,7 @@
 
 Recording a fact inside a span writes the header; whoever works on that event later continues the trace from it. The
 header is an annotation beside the stored bytes: no digest covers it, no fold reads it, and a log without it means the
-same. Nothing here exports anything: that is a tracer provider's (`app.telemetry`), and without one every span is a
+same. Nothing here exports anything: that is a tracer provider's (`app.system.telemetry`), and without one every span is a
 no-op and no header is written.
 
 A span never carries an error's words, since pages write some of them: only what kind of error it was.

@@ -11,15 +11,15 @@ from typing import NamedTuple
 
 from core.errors import ForeignLog
 from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped
-from events.chain import ChainChecker
 from events.envelope import Recorded
-from events.log import EventLog
-from events.reader import Bookmark, read
-from learner.buffer import ReplayBuffer
-from learner.episodes import Batch
-from learner.snapshots import LEARNER, Folded
-from learner.state import BufferState
-from storage.blobs import BlobStore
+from events.log.hash_chain import ChainChecker
+from events.log.port import EventLog
+from events.log.reader import Bookmark, read
+from learner.buffer.records import Batch
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.state import BufferState
+from storage.blobs.store import BlobStore
 from storage.snapshots import standings
 
 
@@ -61,7 +61,7 @@ async def fold_history(log: EventLog, blobs: BlobStore, *, unreadable: set[str])
 
     Raises:
         ForeignLog: it does not begin with run.started.
-        CorruptEvent, UnknownVersion: see `events.reader.read`; the learner skips nothing, since plans digest every byte.
+        CorruptEvent, UnknownVersion: see `events.log.reader.read`; the learner skips nothing, since plans digest every byte.
 
     """
 

@@ -12,7 +12,7 @@ Produces samples.swept, replay.scored, batch.planned -> update.applied / skipped
 checkpoint.saved, snapshot.saved, blob.released; mismatch.exceeded in one append with an update that gives cause.
 
 Invariant 3, plan before training: the plan is durable before its first update is computed. Invariant 8, one writer per
-chain (`learner.following`). Invariant 1: what is due follows from the fold alone; after a crash between any two facts the
+chain (`learner.log_follower`). Invariant 1: what is due follows from the fold alone; after a crash between any two facts the
 same is due again, and comes out the same, bit for bit.
 """
 
@@ -27,9 +27,9 @@ from typing import TypeVar
 import msgspec
 import structlog
 
-from core.arrays import pack_floats, pack_positions
+from core.domain.arrays import pack_floats, pack_positions
 from core.errors import DiskFull, HindcastError
-from core.states import POLICY
+from core.rl.combined_state import POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -39,21 +39,21 @@ from events.catalogue import (
     WaitExceeded,
     WeightsPublished,
 )
-from events.log import EventLog
-from events.publisher import Publisher
-from learner.alarm import mismatch_alarm
-from learner.episodes import Sample
-from learner.following import Following
-from learner.phases import unscored
-from learner.planning import minibatches_of, missing, plan, sweep
-from learner.restoring import Restored, restore
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from learner.batch_plan import minibatches_of, missing, plan, sweep
+from learner.buffer.phases import unscored
+from learner.buffer.records import Sample
+from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.state import BufferState
+from learner.log_follower import Following
+from learner.mismatch_alarm import mismatch_alarm
+from learner.restore import Restored, restore
 from learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
-from learner.snapshots import LEARNER, Folded
 from learner.spans import TrainingSpans, updated
-from learner.state import BufferState
 from learner.trainer import MakeTrainer, Trainer
 from learner.training import Training
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 from storage.snapshots import append_snapshot
 
 T = TypeVar("T")

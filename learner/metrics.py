@@ -5,11 +5,11 @@ from math import fsum
 
 import numpy as np
 
-from core.arrays import pack_floats, unpack_ids
-from core.correction import effective_sample_size
+from core.domain.arrays import pack_floats, unpack_ids
+from core.rl.importance_weights import effective_sample_size
 from events.catalogue.training import PlannedEpisode, SampleReport
 from learner.algorithms.base import SampleLoss, SampleTerms
-from learner.episodes import Replay
+from learner.buffer.records import Replay
 
 
 def sample_report(terms: Sequence[SampleTerms], losses: Sequence[SampleLoss]) -> SampleReport:

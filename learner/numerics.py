@@ -16,9 +16,9 @@ from pathlib import Path
 import structlog
 import torch
 
-from core.computing import Device
 from core.models.arithmetic import device_for
-from core.settings import LearnerSettings
+from core.settings.computing import Device
+from core.settings.schema import LearnerSettings
 from events.catalogue.run import Fingerprint
 
 ACCELERATOR = " + "

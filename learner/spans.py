@@ -17,10 +17,10 @@ from opentelemetry.trace import Link, Span
 from core import telemetry_names as names
 from events.catalogue import BatchPlanned, EpisodeEnded, UpdateApplied, UpdateSkipped
 from events.catalogue.training import PlannedEpisode
-from events.log import EventLog
+from events.log.port import EventLog
 from events.subjects import subject_of
 from events.tracing import SCOPE, Attribute, current_traceparent, fail, is_tracing, link_to, span
-from learner.planning import Minibatch
+from learner.batch_plan import Minibatch
 
 _updates = metrics.get_meter(SCOPE).create_counter(
     names.UPDATES, "{update}", "Optimiser steps, applied or skipped"

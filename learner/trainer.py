@@ -9,11 +9,11 @@ from pathlib import Path
 from threading import Event
 from typing import Protocol
 
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
-from learner.episodes import Batch, Sample
-from storage.blobs import BlobStore
+from learner.buffer.records import Batch, Sample
+from storage.blobs.store import BlobStore
 from storage.checkpoints import Checkpoint, Saved, Takes
 
 

@@ -1,6 +1,6 @@
 """The models of a run, brought forward one fact at a time: live, when catching up, and in `verify`. Nothing differs.
 
-A batch trains one model: the policy, whose updates are computed here, or one beside it (`learner.beside`).
+A batch trains one model: the policy, whose updates are computed here, or one beside it (`learner.auxiliary.trainer`).
 Deterministic: the same plans on the same `Fingerprint` give the same digests. Everything here blocks; the loop calls it
 from one worker thread. Packing into forward passes follows from the samples alone.
 """
@@ -18,30 +18,30 @@ from numpy.typing import NDArray
 
 from core.errors import CheckpointCorrupt
 from core.models.arithmetic import arithmetic
-from core.models.whole import is_split, own_rows, whole
-from core.phases import perplexity
+from core.models.sharded_tensors import is_split, own_rows, whole
+from core.rl.combined_state import CRITIC, POLICY, combined
+from core.rl.replay_filter import perplexity
 from core.seeds import derive_seed
-from core.settings import LearnerSettings
-from core.states import CRITIC, POLICY, combined
+from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
-from learner.beside import MODELS, Beside
+from learner.auxiliary.critic import CriticTraining
+from learner.auxiliary.trainer import MODELS, Beside
+from learner.batch_plan import Minibatch, minibatches_of
+from learner.buffer.records import Batch, Replay, Sample
 from learner.clocks import NO_TIME, Clocks
-from learner.critic import CriticTraining
-from learner.episodes import Batch, Replay, Sample
-from learner.learned import Learned
+from learner.distributed.ranks import Alone, Ranks
+from learner.forward_passes import ForwardPass, forward_passes
 from learner.metrics import sample_report, update_metrics
-from learner.passes import ForwardPass, forward_passes
-from learner.pictures import Album
-from learner.planning import Minibatch, minibatches_of
-from learner.policies import Policies
-from learner.ranks import Alone, Ranks
-from learner.stepping import Account, step_along
-from learner.terms import LogProbs, compared_of, inputs_digest, sample_terms
-from learner.valuing import step_advantages
-from storage.blobs import BlobStore
+from learner.policy_models import Policies
+from learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
+from learner.screenshots import Album
+from learner.step_advantages import step_advantages
+from learner.trained_model import Learned
+from learner.update import Account, step_along
+from storage.blobs.store import BlobStore
 from storage.checkpoints import (
     Checkpoint,
     Counters,

@@ -25,7 +25,7 @@ from core.errors import BlobCorrupt, BlobMissing, CheckpointCorrupt
 from core.ids import digest_hex
 from events.codec import UNDECODABLE
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 Tensors = Mapping[str, NDArray[np.generic]]
 
@@ -55,7 +55,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     version: int
     """Policy version of its weights."""
     state: str
-    """Digest of weights and optimiser states (`core.states.combined`)."""
+    """Digest of weights and optimiser states (`core.rl.combined_state.combined`)."""
     beside: dict[str, int] = {}
     """Optimiser steps of each model beside the policy, by name; left out where there is none."""
 

@@ -23,11 +23,11 @@ from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog, Unkn
 from events.catalogue import SnapshotSaved
 from events.codec import UNDECODABLE, decode
 from events.envelope import BlobRef, Stored
-from events.log import EventLog, Expectation
-from events.publisher import Publisher
-from events.reader import Bookmark, check_log
+from events.log.port import EventLog, Expectation
+from events.log.publisher import Publisher
+from events.log.reader import Bookmark, check_log
 from events.subjects import subject_of
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 S = TypeVar("S")
 LOOK_BACK = 4

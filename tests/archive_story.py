@@ -8,18 +8,18 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.settings import LogSettings
-from events.archive.log import ArchiveLog
-from events.archive.reading import ArchiveReader
+from core.settings.schema import LogSettings
+from events.archive.archive_log import ArchiveLog
+from events.archive.continued_log import ContinualStream
+from events.archive.reader import ArchiveReader
 from events.archive.writer import ArchiveWriter
 from events.catalogue import WaitExceeded
-from events.continual import ContinualStream
 from events.disk import Disk
 from events.envelope import Record, Stored
-from events.jetstream import JetStreamLog
-from events.log import Expectation, LogIdentity
-from events.memory import MemoryLog
-from events.publisher import Publisher
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import MemoryLog
+from events.log.port import Expectation, LogIdentity
+from events.log.publisher import Publisher
 
 RUN = "r_archive"
 QUICK = LogSettings(linger_ms=0)

@@ -1,7 +1,7 @@
 """A step for folds that look at who took it, when and with which weights, not at what it read or did."""
 
-from core.arrays import pack_floats, pack_ids
-from core.sampling import Sampling
+from core.domain.arrays import pack_floats, pack_ids
+from core.domain.sampling import Sampling
 from events.catalogue import StepTaken
 
 

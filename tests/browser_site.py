@@ -9,10 +9,10 @@ from typing import Any
 from actors.environments.browser import BrowserHost
 from actors.environments.site import SiteTraits
 from actors.environments.world import BrowserWorld
-from core.action import Action
-from core.observation import Node, Page
-from core.settings import ActorSettings
-from core.task import Task
+from core.domain.action import Action
+from core.domain.observation import Node, Page
+from core.domain.task import Task
+from core.settings.schema import ActorSettings
 
 PAGES = Path(__file__).parent / "browser_pages"
 

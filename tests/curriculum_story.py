@@ -12,11 +12,11 @@ from actors.curriculum.pool import Pool, admitted_pool, configured_pool
 from actors.curriculum.projection import CurriculumProjection, episodes_per_batch
 from actors.curriculum.requests import next_requests
 from actors.environments.base import ResetSemantics
-from core.arrays import unpack_ids
-from core.evidence import Evidence, Judgment, Outcome
-from core.settings import Settings
-from core.states import POLICY
-from core.task import Task
+from core.domain.arrays import unpack_ids
+from core.domain.evidence import Evidence, Judgment, Outcome
+from core.domain.task import Task
+from core.rl.combined_state import POLICY
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     EpisodeAbandoned,
@@ -36,8 +36,8 @@ from events.catalogue.training import SampleReport
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import BlobRef, Envelope, Fact, Recorded
 from events.registry import BY_CLASS
-from learner.buffer import ReplayBuffer
-from learner.planning import plan, sweep
+from learner.batch_plan import plan, sweep
+from learner.buffer.replay_buffer import ReplayBuffer
 
 SECOND = 1_000_000_000
 RULES = JudgeIdentity(name="rules", version="1")

@@ -11,15 +11,15 @@ from curriculum_story import NOTHING, RULES, published
 from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s
 
-from actors.curriculum.inventing import Inventor
+from actors.curriculum.first_state_values import FirstState, Valuer
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.role import run_curriculum
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.valuing import FirstState, Valuer
+from actors.curriculum.task_generator import Inventor
 from actors.environments.store.tasks import StoreTasks
-from core.evidence import Evidence, Judgment
-from core.observation import Page
-from core.settings import Settings
+from core.domain.evidence import Evidence, Judgment
+from core.domain.observation import Page
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
@@ -30,9 +30,9 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 PHASE = 8
 TASKS = 6

@@ -8,8 +8,8 @@ import msgpack
 from training_story import QUICK, Bench
 
 from events.envelope import Fact, Stored
-from events.memory import MemoryLog
-from events.publisher import Publisher
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
 from storage.audit.audit import AuditReport, audit
 from storage.audit.blobs import Depth
 from storage.audit.witnesses import Witness

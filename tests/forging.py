@@ -8,10 +8,10 @@ import msgspec
 from training_story import Bench, events_of
 
 from events.catalogue import BatchPlanned
-from events.chain import RollingDigest
 from events.codec import decode_envelope, decode_fact, encode, encode_fact
 from events.envelope import Fact, Recorded, Stored
-from events.memory import MemoryLog
+from events.log.hash_chain import RollingDigest
+from events.log.memory import MemoryLog
 
 
 async def all_of(made: Bench, kind: type[Fact]) -> list[Recorded]:

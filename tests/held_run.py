@@ -4,9 +4,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from core.settings import Settings
-from events.log import EventLog
-from storage.blobs import BlobStore
+from core.settings.schema import Settings
+from events.log.port import EventLog
+from storage.blobs.store import BlobStore
 
 
 class HeldRun:

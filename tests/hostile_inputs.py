@@ -14,9 +14,9 @@ from hostile_values import BEYOND, SCALARS, TEXTS, VALUES, changed, damaged, tom
 from hypothesis import strategies as st
 
 from app.cli import COMMANDS, app
-from app.configuration import fields, resolve
+from app.settings.configuration import fields, resolve
 from core.models.folders import base_policy_folder
-from core.toml import as_toml
+from core.text.toml import as_toml
 from learner.recipes import recipe_names
 
 Draw = Callable[..., Any]

@@ -7,7 +7,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from actors.environments.site import SiteTraits
-from core.task import Task
+from core.domain.task import Task
 
 NAME = "shop.test"
 """How the site is called where it is reached by name; only the tests' own resolver knows it."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import msgspec
 
-from core.settings import LogSettings
-from events.connection import connect
-from events.jetstream import JetStreamLog
-from events.publisher import Publisher
+from core.settings.schema import LogSettings
+from events.jetstream.connection import connect
+from events.jetstream.stream_log import JetStreamLog
+from events.log.publisher import Publisher
 from learner.loop import run_learner
-from learner.verify import verify
-from storage.blobs import BlobStore
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 SETTINGS = LogSettings(linger_ms=1)
 

@@ -9,10 +9,10 @@ from actors.environments.browser import BrowserHost
 from actors.environments.demonstrator import DEMONSTRATORS
 from actors.environments.miniwob.evaluators import evaluate
 from actors.environments.miniwob.site import MiniwobSite
-from core.action import Action
-from core.evidence import Evidence
-from core.observation import Page
-from core.task import Task
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.observation import Page
+from core.domain.task import Task
 
 AT_ONCE = 4
 

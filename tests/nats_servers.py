@@ -12,9 +12,9 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from app.broker import greets
-from events.accounts import account_of, leaf_accounts, log_accounts
-from events.broker import (
+from app.system.broker import greets
+from events.jetstream.accounts import account_of, leaf_accounts, log_accounts
+from events.jetstream.broker import (
     HOST,
     LEAF_ROLES,
     MAX_PAYLOAD_BYTES,

@@ -7,11 +7,11 @@ from pathlib import Path
 
 from synthetic_run import Told
 
-from app.configuration import resolve
-from app.runs import RunHandle, create_run
-from core.settings import LogSettings
-from events.accounts import PUBLISHES
-from events.publisher import Publisher
+from app.runs.runs import RunHandle, create_run
+from app.settings.configuration import resolve
+from core.settings.schema import LogSettings
+from events.jetstream.accounts import PUBLISHES
+from events.log.publisher import Publisher
 from events.registry import BY_CLASS
 
 ROLES = ("learner", "actor", "judge", "relabeler", "curriculum", "control", "admin")

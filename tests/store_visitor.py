@@ -1,6 +1,6 @@
 """A visitor of the store without a browser: reads the shop's plain HTML, follows links, fills and sends forms.
 
-Sees pages as `core.observation.Page`, close enough to the browser's snapshot for the scripted demonstrators; that the
+Sees pages as `core.domain.observation.Page`, close enough to the browser's snapshot for the scripted demonstrators; that the
 two agree is what the tests with a real Chromium show.
 """
 
@@ -18,11 +18,11 @@ import msgspec
 
 from actors.environments.store.demonstrators import DEMONSTRATORS
 from actors.environments.store.server import serve
-from core.action import Action
-from core.evidence import Evidence
-from core.observation import Node, Observation, Page
-from core.settings import SiteSettings
-from core.task import Task
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.observation import Node, Observation, Page
+from core.domain.task import Task
+from core.settings.schema import SiteSettings
 
 TOKEN = "control-token-of-the-tests"
 VOID = {"input", "meta", "link", "br", "img"}

@@ -8,21 +8,21 @@ from store_visitor import Form, Visitor
 from actors.environments.store.demonstrators import DEMONSTRATORS
 from actors.environments.store.hindsight import Hindsight, hindsight_of
 from actors.environments.store.relevance import Walk
-from actors.reading import prompt_of
-from core.action import Action
-from core.arrays import pack_floats, pack_ids
-from core.evidence import Evidence
-from core.grammar import format_answer
+from actors.episodes.prompt_reader import prompt_of
+from core.domain.action import Action
+from core.domain.arrays import pack_floats, pack_ids
+from core.domain.evidence import Evidence
+from core.domain.observation import Page
+from core.domain.sampling import Sampling
+from core.domain.task import Task
+from core.grammar.answer_parser import format_answer
 from core.models.folders import base_policy_folder
 from core.models.tokenizer import load_tokenizer
-from core.observation import Page
-from core.prompt import encode_answer
-from core.sampling import Sampling
-from core.settings import ActorSettings
-from core.task import Task
+from core.prompts.prompt import encode_answer
+from core.settings.schema import ActorSettings
 from events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from events.envelope import Fact
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 TOKENIZER = load_tokenizer(base_policy_folder())
 

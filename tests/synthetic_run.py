@@ -12,16 +12,16 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.judge.rules import RULES
-from core.action import Action
-from core.arrays import pack_floats, pack_ids, pack_positions
-from core.evidence import Evidence, Judgment
+from actors.judges.rules import RULES
+from core.domain.action import Action
+from core.domain.arrays import pack_floats, pack_ids, pack_positions
+from core.domain.evidence import Evidence, Judgment
+from core.domain.sampling import Sampling
+from core.domain.screen import Box, Mark
+from core.domain.task import Task
 from core.ids import digest_hex
-from core.sampling import Sampling
-from core.screen import Box, Mark
 from core.seeds import derive_id
-from core.settings import LogSettings, Settings
-from core.task import Task
+from core.settings.schema import LogSettings, Settings
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -70,10 +70,10 @@ from events.catalogue.run import Fingerprint
 from events.catalogue.training import PlannedEpisode, SampleReport
 from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
 from events.envelope import BlobRef, Fact, Recorded
-from events.log import EventLog
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 OTHER_JUDGE = JudgeIdentity(name="second", version="2", prompt_digest=digest_hex(b"prompt"))
 ASKED = Consulted(

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.processes import list_processes, read_json
+from app.system.processes import list_processes, read_json
 
 ROOT = Path(__file__).parents[1]
 COMMAND = [sys.executable, "-c", "from app.cli import main; main()"]

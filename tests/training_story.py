@@ -15,14 +15,14 @@ import torch
 from bare_step import bare_step
 from tiny_policy import write_tiny_policy
 
-from core.action import Action
-from core.arrays import pack_floats, pack_ids
-from core.evidence import Evidence, Judgment, Outcome
+from core.domain.action import Action
+from core.domain.arrays import pack_floats, pack_ids
+from core.domain.evidence import Evidence, Judgment, Outcome
+from core.domain.sampling import Sampling
+from core.domain.task import Task
+from core.models.logprobs import Scored, score
 from core.models.policy import WEIGHTS, load_policy
-from core.models.scoring import Scored, score
-from core.sampling import Sampling
-from core.settings import LogSettings, Settings
-from core.task import Task
+from core.settings.schema import LogSettings, Settings
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -42,15 +42,15 @@ from events.catalogue import (
 from events.catalogue.run import Fingerprint
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Fact, Record, Recorded
-from events.log import EventLog
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
-from learner.buffer import ReplayBuffer
+from events.log.memory import MemoryLog
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.reader import read
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.state import BufferState
 from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure, fingerprint
-from learner.state import BufferState
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 RUN = "r_test"
 TOKENS = range(10, 200)

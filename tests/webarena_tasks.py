@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from actors.environments.webarena.evaluators import evaluate
-from actors.environments.webarena.matching import ALTERNATIVE
+from actors.environments.webarena.matchers import ALTERNATIVE
 from actors.environments.webarena.probes import Look, stored
 from actors.environments.webarena.schema import Requirement
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from core.evidence import Evidence, Judgment
-from core.settings import SiteSettings
-from core.task import Task
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
+from core.settings.schema import SiteSettings
 
 SITES = {
     "shopping": "http://shop.test:7770",

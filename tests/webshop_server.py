@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import Place
+from actors.environments.webshop.locations import Place
 from actors.environments.webshop.record import record_at
 from actors.environments.webshop.reward import reward_of
 from actors.environments.webshop.shop import Shop

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 from actors.curriculum.pool import Pool, family_of, generated_pool, joined
 from actors.curriculum.state import CurriculumState
+from core.domain.task import Task
 from core.seeds import derive_seed
-from core.task import Task
 
 COVER_EVERY = 4
 """One group in so many goes to the family with the fewest groups."""

@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from core.task import Task
+from core.domain.task import Task
 
 Standing = Literal["owed", "running", "ended", "decided", "trained", "lost"]
 """`ended`: waits for its verdict; `decided`: has one; `trained`: stands in a batch whose weights are not out yet."""

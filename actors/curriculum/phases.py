@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from core.domain.task import Task
 from core.ids import digest_hex
-from core.states import ORM
-from core.task import Task
+from core.rl.combined_state import ORM
 from events.catalogue import TaskChecked, TaskProposed, WeightsPublished
 from events.envelope import BlobRef
 

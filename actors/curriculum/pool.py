@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping
 
 from actors.environments.base import TaskSource
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.nearest import advice
-from core.settings import CurriculumSettings
-from core.task import Task
+from core.settings.schema import CurriculumSettings
+from core.text.nearest import advice
 
 Pool = dict[str, dict[str, Task]]
 """Family (`store/find_price`) -> task id -> task, both in a fixed order."""

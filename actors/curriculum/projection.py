@@ -3,13 +3,13 @@
 from typing import Self
 
 from actors.curriculum.groups import Group, Member
+from actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
 from actors.curriculum.state import RECENT, CurriculumState, FamilyTally, Tally
-from actors.leases import FAMILIES as LEASE_FAMILIES
-from core.advantages import SUCCESS_RESULT, failed_altogether, is_informative
-from core.phases import PHASED
-from core.settings import CurriculumSettings, LearnerSettings, Settings
-from core.staleness import is_stale
-from core.states import CRITIC, ORM, POLICY
+from core.rl.advantages import SUCCESS_RESULT, failed_altogether, is_informative
+from core.rl.combined_state import CRITIC, ORM, POLICY
+from core.rl.replay_filter import PHASED
+from core.rl.staleness import is_stale
+from core.settings.schema import CurriculumSettings, LearnerSettings, Settings
 from events.catalogue import (
     BatchPlanned,
     ControlApplied,

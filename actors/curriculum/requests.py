@@ -17,10 +17,10 @@ from actors.curriculum.choice import choose_demonstration, choose_task, drawn_fr
 from actors.curriculum.pool import Pool
 from actors.curriculum.projection import DEMONSTRATION, ONLINE, episodes_per_batch
 from actors.curriculum.state import CurriculumState
+from core.domain.task import Task
+from core.rl.staleness import capacity, room
 from core.seeds import derive_id
-from core.settings import Settings
-from core.staleness import capacity, room
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import EpisodeRequested
 
 

@@ -21,25 +21,25 @@ from contextlib import aclosing
 
 import structlog
 
-from actors.curriculum.asking import NextFacts
-from actors.curriculum.checking import Checker
-from actors.curriculum.inventing import Inventor
-from actors.curriculum.keeping import Keeper
-from actors.curriculum.means import MakeMeans, Means, means_by, require_demonstrations
+from actors.curriculum.feasibility import Checker
+from actors.curriculum.first_state_values import Valuer
+from actors.curriculum.leases import Lease, LeaseTimer
+from actors.curriculum.pauses import PAUSE, RESUME
+from actors.curriculum.pending_decision import NextFacts
 from actors.curriculum.pool import admitted_pool
 from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
+from actors.curriculum.snapshot_keeper import Keeper
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.valuing import Valuer
+from actors.curriculum.task_generator import Inventor
+from actors.curriculum.task_pools import MakeMeans, Means, means_by, require_demonstrations
 from actors.environments.base import TaskSource
 from actors.environments.demonstrator import DEMONSTRATORS
-from actors.following import follow
-from actors.leases import Lease, LeaseTimer
-from actors.pausing import PAUSE, RESUME
-from actors.spans import requesting
-from core.changing import changed
+from actors.family_follower import follow
+from actors.telemetry.spans import requesting
 from core.errors import BrokerUnreachable, ExpectationFailed
-from core.settings import Settings
+from core.settings.changes import changed
+from core.settings.schema import Settings
 from events.catalogue import (
     ControlApplied,
     ControlRequested,
@@ -52,11 +52,11 @@ from events.catalogue import (
     WaitExceeded,
 )
 from events.envelope import Fact
-from events.log import EventLog, Expectation
-from events.publisher import Publisher
+from events.log.port import EventLog, Expectation
+from events.log.publisher import Publisher
 from events.registry import BY_CLASS
 from events.subjects import family_wildcard
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 TICK_S = 1.0
 """How often leases are looked at when nothing else happens."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.state import CurriculumState
-from core.settings import Settings
+from core.settings.schema import Settings
 from storage.snapshots import Kind
 
 RULES = (
@@ -16,16 +16,16 @@ RULES = (
     "actors.curriculum.state",
     "actors.curriculum.groups",
     "actors.curriculum.phases",
-    "actors.leases",
-    "actors.pausing",
-    "core.advantages",
-    "core.evidence",
+    "actors.curriculum.leases",
+    "actors.curriculum.pauses",
+    "core.rl.advantages",
+    "core.domain.evidence",
     "core.ids",
-    "core.phases",
-    "core.staleness",
-    "core.states",
-    "core.task",
-    "events.upcasting",
+    "core.rl.replay_filter",
+    "core.rl.staleness",
+    "core.rl.combined_state",
+    "core.domain.task",
+    "events.upcasters",
 )
 """Modules whose code decides what the state is."""
 

@@ -3,7 +3,7 @@
 Invariant "Counters are projections": everything here follows from events alone, deadlines included, so a curriculum
 that dies goes on where it was. It grows with the tasks of a run, not with its episodes.
 
-How admission counts (see `core.staleness`; episodes of origin `online` only):
+How admission counts (see `core.rl.staleness`; episodes of origin `online` only):
 - an episode that ends waits for its verdict, then for the rest of its group, then for the learner;
 - it is *discarded* as soon as it is sure that no update will use it: abandoned, cancelled, undecided, swept, used up
   without training, too old for the next batch, or in a group whose members agree. The last must not wait for the
@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import msgspec
 
 from actors.curriculum.groups import Group, Member
+from actors.curriculum.leases import LeaseBook
 from actors.curriculum.phases import Phases
-from actors.leases import LeaseBook
 
 RECENT = 64
 """Verdicts per family that its success rate is taken from: a window, since the policy changes."""

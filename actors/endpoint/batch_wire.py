@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from actors.endpoint.asking import Trouble
-from actors.endpoint.wire import Unreadable
+from actors.endpoint.chat_wire import Unreadable
+from actors.endpoint.completion import Trouble
 
 COMPLETIONS = "/v1/chat/completions"
 """What every question of a batch is for."""

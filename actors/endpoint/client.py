@@ -1,13 +1,13 @@
 """The client: one question to an OpenAI-compatible server, asked until it is answered or cannot be.
 
     ask ── remembered? ──> answer
-     ├──> batch (`actors.endpoint.batching`, where `endpoint.batch`) ──> read ──> answer
+     ├──> batch (`actors.endpoint.batches`, where `endpoint.batch`) ──> read ──> answer
      └──> turn (pace) ──> request ──> completion ──> read ──> answer
               ^  later, where the server is out of reach      └──> once more, where it has not the form asked for
 
-Waits for a turn (`actors.endpoint.pace`) and for the server (`endpoint.timeout_s` for each request, `endpoint.retries`
+Waits for a turn (`actors.endpoint.rate_limit`) and for the server (`endpoint.timeout_s` for each request, `endpoint.retries`
 further ones with growing pauses, or when the server says). Raises nothing for what a server or a model does: see
-`actors.endpoint.asking`.
+`actors.endpoint.completion`.
 """
 
 import asyncio
@@ -23,7 +23,11 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from actors.endpoint.asking import (
+from actors.endpoint.answer_cache import Memory
+from actors.endpoint.batch_wire import Line, NotAnswered, said_in
+from actors.endpoint.batches import Batches
+from actors.endpoint.chat_wire import REFUSING, Refused, Unreadable, read_completion, wait_asked_for
+from actors.endpoint.completion import (
     Answered,
     Bill,
     Completion,
@@ -34,16 +38,12 @@ from actors.endpoint.asking import (
     Value,
     request_digest,
 )
-from actors.endpoint.batch_wire import Line, NotAnswered, said_in
-from actors.endpoint.batching import Batches
-from actors.endpoint.failing import Failed, Passing
-from actors.endpoint.pace import LONGEST_HOLD_S, Pace
-from actors.endpoint.remembering import Memory
+from actors.endpoint.failures import Failed, Passing
+from actors.endpoint.rate_limit import LONGEST_HOLD_S, Pace
 from actors.endpoint.spans import request_span
-from actors.endpoint.wire import REFUSING, Refused, Unreadable, read_completion, wait_asked_for
-from actors.patience import uncounted
-from core.endpoint import EndpointSettings
+from actors.episodes.time_limit import uncounted
 from core.errors import SettingsError
+from core.settings.endpoint import EndpointSettings
 
 REPAIRS = 1
 """Further requests where an answer has not the form that was asked for; the model is told what is wrong."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.endpoint.asking import Message, Schema
+from actors.endpoint.completion import Message, Schema
 from core.ids import digest_hex
 
 FOLDER = Path(__file__).parent / "texts"

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from opentelemetry.trace import SpanKind
 
-from actors.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
-from actors.endpoint.asking import Completion
+from actors.endpoint.completion import Completion
+from actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
 from core import telemetry_names as names
 from events.tracing import Attribute, span
 

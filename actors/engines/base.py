@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 import msgspec
 
-from core.forms import Form
-from core.sampling import Sampling
+from core.domain.sampling import Sampling
+from core.grammar.answer_constraints import Form
 
 if TYPE_CHECKING:
-    from core.models.seeing import Seen  # loads torch
+    from core.models.vision import Seen  # loads torch
 
 Constraint = tuple[Form, ...] | bytes
-"""Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.allowed` packs them."""
+"""Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.grammar.allowed_tokens` packs them."""
 
 
 class Generation(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Generation(msgspec.Struct, frozen=True, kw_only=True):
     finish: Literal["stop", "length"]
     """`length`: cut at `Sampling.max_tokens`, no end token."""
     allowed: bytes = b""
-    """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
+    """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
 
 
 class PolicyEngine(Protocol):

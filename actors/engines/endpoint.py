@@ -1,6 +1,6 @@
 """A policy behind an OpenAI-compatible server: the prompting baseline. It can be evaluated, never trained.
 
-The actor builds its prompt as for any policy (`core.prompt`, WebRL's turns); this engine's tokenizer has one token per
+The actor builds its prompt as for any policy (`core.prompts.prompt`, WebRL's turns); this engine's tokenizer has one token per
 character, so that the turns can be read back without loss and sent as chat messages, behind a versioned system prompt that
 says how to answer. So lengths are counted in characters.
 
@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from actors.endpoint.asking import Answered, Message
 from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Answered, Message
 from actors.endpoint.prompts import prompt_text, said_by
 from actors.engines.base import Constraint, Generation
+from core.domain.sampling import Sampling
 from core.errors import EngineFailed, ModelFileError
-from core.sampling import Sampling
 
 PROMPT = prompt_text("act-1")
 NO_VERSION = -1
@@ -28,7 +28,7 @@ SEEDS = 2**31
 
 
 class TextTokenizer:
-    """Characters as tokens, and what `core.prompt` needs of a Hugging Face tokenizer."""
+    """Characters as tokens, and what `core.prompts.prompt` needs of a Hugging Face tokenizer."""
 
     USER, ANSWER, END = "\ue000", "\ue001", "\ue002"
     """Marks of turns: private-use characters, which text never keeps."""

@@ -18,13 +18,13 @@ import structlog
 import torch
 
 from actors.engines.base import Constraint, Generation
-from actors.engines.batching import Batch
+from actors.engines.batch import Batch
+from core.domain.sampling import Sampling
 from core.errors import EngineFailed, HindcastError
-from core.models.chatting import context_length
+from core.models.generation_config import context_length
 from core.models.policy import load_policy, load_weights
-from core.models.seeing import Eyes, Seen
-from core.sampling import Sampling
-from core.settings import PolicySettings
+from core.models.vision import Eyes, Seen
+from core.settings.schema import PolicySettings
 
 CLOSE_TIMEOUT_S = 30.0
 """The forward pass under way when the engine is closed."""

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from actors.engines.slots import GROWTH, SlotCounter
-from core.models.seeing import Seen
+from core.models.vision import Seen
 
 
 class Lfm2States(NamedTuple):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from actors.engines.batching import Batch, Row
+from actors.engines.batch import Batch, Row
+from core.domain.sampling import Sampling
+from core.models.logprobs import Scored, score
 from core.models.policy import LoadedPolicy
-from core.models.scoring import Scored, score
-from core.models.seeing import Seen
-from core.sampling import Sampling
+from core.models.vision import Seen
 
 TOLERANCE = 1e-4
 """Between sampling and scoring, in float32: rounding differs by about 1e-6."""

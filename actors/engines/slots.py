@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from core.errors import ModelFileError
-from core.models.seeing import Seen, picture_inputs
+from core.models.vision import Seen, picture_inputs
 
 GROWTH = 256
 """Positions by which buffers grow."""

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from core.allowed import Allowed
 from core.errors import ModelFileError
-from core.forms import Free
+from core.grammar.allowed_tokens import Allowed
+from core.grammar.answer_constraints import Free
 
 STRUCTURE = {Free.QUOTED: frozenset(b'"\\'), Free.LINE: frozenset(b"\n")}
 """Bytes that end free text, or mean something in it."""

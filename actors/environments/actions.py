@@ -1,4 +1,4 @@
-"""The action table: each name of `core.action.ACTIONS` with what it does to a window.
+"""The action table: each name of `core.domain.action.ACTIONS` with what it does to a window.
 
 Clicks go to the point that act.js finds for the element's own number, after checking that the element is still there,
 enabled and on top: what cannot be acted upon is refused at once instead of being waited for.
@@ -11,10 +11,10 @@ from typing import Any
 from playwright.async_api import Error as PlaywrightError
 
 from actors.environments.navigation import is_allowed, resolve
-from actors.environments.picture import box_in
+from actors.environments.screenshot import box_in
 from actors.environments.snapshot import ACT_JS, script
 from actors.environments.window import MAX_TABS, Window
-from core.action import Action
+from core.domain.action import Action
 from events.catalogue.episode import StepResult
 
 WAIT_S = 1.0

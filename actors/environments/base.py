@@ -6,11 +6,11 @@ from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
-from core.action import Action, ParseFailure
-from core.evidence import Evidence
-from core.observation import Observation
-from core.screen import Box, Mark
-from core.task import Task
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.observation import Observation
+from core.domain.screen import Box, Mark
+from core.domain.task import Task
 from events.catalogue.episode import StepResult
 
 ResetSemantics = Literal["per_episode", "per_batch", "none"]

@@ -17,9 +17,9 @@ from actors.environments.proxy import FilteringProxy, Resolver, system_resolver
 from actors.environments.site import Browserless, Site, SiteTraits, Venue, traits_of
 from actors.environments.window import Window, open_window
 from actors.environments.world import BrowserWorld
+from core.domain.task import Task
 from core.errors import BrowserUnavailable
-from core.settings import ActorSettings
-from core.task import Task
+from core.settings.schema import ActorSettings
 
 MEMORY_CHECK_EPISODES = 10
 """Episodes between two looks at the browser's memory."""

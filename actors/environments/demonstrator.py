@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from actors.environments.miniwob.demonstrators import DEMONSTRATORS as MINIWOB
 from actors.environments.store.demonstrators import DEMONSTRATORS as STORE
 from actors.environments.webshop.demonstrators import DEMONSTRATORS as WEBSHOP
-from core.action import Action
-from core.observation import Observation
-from core.task import Task
+from core.domain.action import Action
+from core.domain.observation import Observation
+from core.domain.task import Task
 
 Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 """Task, instruction, observation, earlier actions -> next action."""

@@ -1,5 +1,5 @@
 // The page as WebRL's published code reads it (THUDM/VisualAgentBench, VAB-WebArena-Lite, html_tools: prepare.js,
-// clickable_checker.js, label.js, html_parser.py): its elements in document order, as core.observation.Element.
+// clickable_checker.js, label.js, html_parser.py): its elements in document order, as core.domain.observation.Element.
 // Kept: what touches the window and says something, can be clicked, or holds more than one thing that says something.
 // Labelled: the innermost of what can be clicked. What is labelled gets the number of the node that it is, or lies in, or
 // holds; where there is none, `describe` makes one. `nodes` and `elements` are changed in place.

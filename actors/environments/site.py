@@ -6,7 +6,7 @@ import msgspec
 from playwright.async_api import Page as BrowserPage
 
 from actors.environments.base import EpisodeWorld
-from core.task import Task
+from core.domain.task import Task
 
 
 class SiteTraits(msgspec.Struct, frozen=True, kw_only=True):

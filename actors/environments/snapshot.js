@@ -1,4 +1,4 @@
-// One round trip: {"page": core.observation.Page or null while a navigation is under way, "opened": new tabs on their
+// One round trip: {"page": core.domain.observation.Page or null while a navigation is under way, "opened": new tabs on their
 // way, "ended": whether the page has ended the episode} as JSON.
 // Kept: what a person sees in the window, in document order. Numbered: what can be acted upon, leaf-most, enabled and
 // on top where it would be clicked. The numbered elements are remembered in the document, so that an action finds its

@@ -1,4 +1,4 @@
-"""Reads a live page into `core.observation.Page` with one injected script and one round trip (snapshot.js).
+"""Reads a live page into `core.domain.observation.Page` with one injected script and one round trip (snapshot.js).
 
 The script numbers what can be acted upon and remembers those elements inside the document, so that an action on
 `[7]` reaches exactly the element that was shown as 7, or finds it gone.
@@ -12,9 +12,9 @@ from urllib.parse import urlsplit, urlunsplit
 import msgspec
 from playwright.async_api import Page as BrowserPage
 
+from core.domain.observation import KINDS, Node, Observation, Page
 from core.errors import EnvironmentFailed
 from core.ids import digest_hex
-from core.observation import KINDS, Node, Observation, Page
 
 
 def script(name: str) -> str:

@@ -18,7 +18,7 @@ from actors.environments.navigation import is_allowed, questionable
 from actors.environments.proxy import FilteringProxy
 from actors.environments.site import SiteTraits
 from actors.environments.snapshot import page_script, script
-from core.screen import Box
+from core.domain.screen import Box
 
 MAX_TABS = 8
 """Tabs of one episode; further ones are closed as they open."""

@@ -19,17 +19,17 @@ from playwright.async_api import Page as BrowserPage
 from actors.environments.actions import EXECUTORS, LOADING, Refused
 from actors.environments.base import Picture, Start, StepOutcome
 from actors.environments.navigation import is_allowed
-from actors.environments.picture import take_picture
+from actors.environments.screenshot import take_picture
 from actors.environments.site import Site, traits_of
 from actors.environments.snapshot import ENDED_JS, Snapshot, observe, take_snapshot
 from actors.environments.window import Tab, Window
-from core.action import Action, ParseFailure
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.observation import Observation, Page
+from core.domain.task import Task
 from core.errors import BrowserUnavailable, EnvironmentFailed
-from core.evidence import Evidence
-from core.observation import Observation, Page
-from core.rendering import OUTLINED
-from core.settings import ActorSettings
-from core.task import Task
+from core.prompts.rendering import OUTLINED
+from core.settings.schema import ActorSettings
 from events.catalogue.episode import StepResult
 
 POPUP_WAIT_S = 2.0

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 
 from actors.environments.snapshot import page_digest, plain_address
+from core.domain.observation import Node, Page
 from core.ids import digest_hex
-from core.observation import Node, Page
-from core.rendering.lines import render_line
+from core.prompts.rendering.lines import render_line
 from events.envelope import BlobRef
 
 GONE = (

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from core.domain.task import Task
 from core.errors import HindcastError
 from core.seeds import derive_seed
-from core.task import Task
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -25,8 +25,8 @@ from events.catalogue import (
     StepTaken,
 )
 from events.envelope import Recorded
-from events.log import EventLog
-from events.reader import read
+from events.log.port import EventLog
+from events.log.reader import read
 
 End = EpisodeEnded | EpisodeAbandoned | EpisodeCancelled
 
@@ -109,7 +109,7 @@ async def recorded_episodes(
 
     Raises:
         NoSuchEpisode: one was asked for by name and is not there.
-        CorruptEvent, UnknownVersion, ForeignLog: see `events.reader.read`.
+        CorruptEvent, UnknownVersion, ForeignLog: see `events.log.reader.read`.
 
     """
     gathering = _Gathering(wanted, steps=steps)

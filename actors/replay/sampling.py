@@ -5,11 +5,11 @@ from collections.abc import Mapping
 import msgspec
 
 from actors.replay.recorded import RecordedStep
-from core.arrays import unpack_floats, unpack_ids
+from core.domain.arrays import unpack_floats, unpack_ids
 from events.catalogue import BlobReleased, RunForked, RunStarted, WeightsPublished
 from events.envelope import BlobRef
-from events.log import EventLog
-from events.reader import read
+from events.log.port import EventLog
+from events.log.reader import read
 
 TOLERANCE = 1e-4
 """Of log-probabilities, and of a draw's distance from its token's share: what another order of summation may come to."""

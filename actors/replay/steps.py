@@ -17,13 +17,13 @@ from actors.environments.miniwob.families import FAMILIES
 from actors.environments.snapshot import page_digest, plain_address
 from actors.replay.pages import GONE, Bases, is_same_blob, tell_apart, tell_values_apart
 from actors.replay.recorded import RecordedEpisode, RecordedStep
-from core.action import Action, ParseFailure
+from core.domain.action import Action, ParseFailure
+from core.domain.observation import Page
+from core.domain.task import Task
 from core.errors import BlobCorrupt, BlobMissing
-from core.observation import Page
-from core.task import Task
 from events.catalogue import EpisodeEnded
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 ADDRESSED = ("Goto", "New_tab")
 """Actions whose argument is an address."""

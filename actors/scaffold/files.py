@@ -10,9 +10,9 @@ from pathlib import Path
 import msgspec
 
 from actors.scaffold.states import ActionRule, SiteStates, State
-from core.action import ACTIONS
+from core.domain.action import ACTIONS
 from core.errors import SettingsError
-from core.plain_values import parse_toml
+from core.text.plain_values import parse_toml
 
 SHIPPED = "laser"
 """Value of `scaffold.states` that means the files here, one per environment that has one."""

@@ -6,16 +6,16 @@ other, from what is left of the vocabulary, and trained on as it was sampled (in
 
 import msgspec
 
+from actors.scaffold.candidates import Candidate, Memory, best, remember
 from actors.scaffold.files import site_states
-from actors.scaffold.memory import Candidate, Memory, best, remember
 from actors.scaffold.states import Backup, SiteStates, State, path_of
-from core.action import Action
-from core.forms import Choice, Form, forms_of
-from core.grammar import Dialect
-from core.observation import Page
-from core.scaffolded import Scaffolded
-from core.settings import ScaffoldSettings
-from core.task import Task
+from core.domain.action import Action
+from core.domain.observation import Page
+from core.domain.scaffold_step import Scaffolded
+from core.domain.task import Task
+from core.grammar.answer_constraints import Choice, Form, forms_of
+from core.grammar.answer_parser import Dialect
+from core.settings.schema import ScaffoldSettings
 
 
 class Framed(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from core.action import ACTIONS, Action
-from core.forms import Choice
-from core.observation import Node, Page
+from core.domain.action import ACTIONS, Action
+from core.domain.observation import Node, Page
+from core.grammar.answer_constraints import Choice
 
 Kinds = str | tuple[str, ...]
 
@@ -21,7 +21,7 @@ class ElementRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which things on a page are meant; what is left out does not matter."""
 
     kind: Kinds = ()
-    """`link`, `button`, … (`core.observation.Node`), or several."""
+    """`link`, `button`, … (`core.domain.observation.Node`), or several."""
     text: str = ""
     """Regular expression that the whole text has to match, white space folded."""
 
@@ -37,7 +37,7 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Actions that are allowed: one by name, on every element that fits where it takes one."""
 
     action: str
-    """A name of `core.action.ACTIONS`."""
+    """A name of `core.domain.action.ACTIONS`."""
     kind: Kinds = ()
     text: str = ""
     """Regular expression for the element's text."""

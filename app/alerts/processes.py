@@ -6,8 +6,8 @@ On a full disk the processes cannot even write down that they wait: so its room 
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from app.broker_disk import ENOUGH_BYTES, free_bytes
-from app.processes import ProcessState
+from app.system.broker_disk import ENOUGH_BYTES, free_bytes
+from app.system.processes import ProcessState
 
 
 class Alerts:

@@ -9,10 +9,9 @@ from statistics import fmean
 
 import msgspec
 
-from actors.pausing import Pauses
-from core.states import POLICY
-from core.statistics import difference
-from events.accounts import may_append
+from actors.curriculum.pauses import Pauses
+from core.rl.combined_state import POLICY
+from core.rl.statistics import difference
 from events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -25,6 +24,7 @@ from events.catalogue import (
     UpdateApplied,
 )
 from events.envelope import Recorded
+from events.jetstream.accounts import may_append
 from events.registry import BY_CLASS
 
 KEPT = 100

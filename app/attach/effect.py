@@ -1,4 +1,4 @@
-"""An attached consumer as the effect of `events.consumer.consume`: its writes and its position in one transaction.
+"""An attached consumer as the effect of `events.log.consumer.consume`: its writes and its position in one transaction.
 
 Events are applied one by one in one thread of their own, so that a consumer may block without holding up the connection
 to the broker. A transaction ends after `COMMIT_S` at the latest: what a slow consumer has done is not done again.
@@ -26,9 +26,9 @@ from app.attach.store import (
 )
 from app.attach.target import Attached
 from core.errors import HindcastError
-from events.consumer import key_of
 from events.envelope import Recorded
-from events.reader import Bookmark
+from events.log.consumer import key_of
+from events.log.reader import Bookmark
 
 COMMIT_S = 1.0
 """No transaction takes in another event after this long."""
@@ -41,7 +41,7 @@ class Refused(Exception):
 
 
 class AttachedEffect:
-    """The effect (`events.consumer.Effect`, `Bookmarked`). `open` first."""
+    """The effect (`events.log.consumer.Effect`, `Bookmarked`). `open` first."""
 
     def __init__(self, attached: Attached, store: Store, *, new: Standing, thread: Executor) -> None:
         """`new`: where the consumer begins when the store does not know it."""
@@ -148,7 +148,7 @@ class AttachedEffect:
 
 
 class LiveAttachedEffect(AttachedEffect):
-    """The same for a consumer that may go on without an event (`events.consumer.LiveEffect`); skips are kept locally."""
+    """The same for a consumer that may go on without an event (`events.log.consumer.LiveEffect`); skips are kept locally."""
 
     async def set_aside(self, recorded: Recorded, error: str) -> None:
         """Remember that this event was not applied, and move on."""

@@ -30,7 +30,7 @@ from sqlalchemy.exc import DBAPIError
 
 from core.errors import HindcastError
 from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
-from events.reader import Bookmark
+from events.log.reader import Bookmark
 from storage.readmodel.address import open_engine, parse, shown
 
 ERROR_CHARACTERS = 2000

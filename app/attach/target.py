@@ -14,10 +14,10 @@ import msgspec
 from sqlalchemy import Connection
 
 from core.errors import HindcastError, SettingsError
-from core.nearest import advice
-from core.printable import one_line
+from core.text.nearest import advice
+from core.text.printable import one_line
 from events.envelope import Recorded
-from events.projection import Projection
+from events.log.projection import Projection
 
 
 class TargetFailed(HindcastError):
@@ -34,7 +34,7 @@ class WritingConsumer(Protocol):
 
 @runtime_checkable
 class FoldConsumer(Projection[Any], Protocol):
-    """A consumer that is a state and nothing else: `events.projection.Projection`."""
+    """A consumer that is a state and nothing else: `events.log.projection.Projection`."""
 
 
 Prepare = Callable[[Connection], None]

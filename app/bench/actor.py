@@ -18,7 +18,7 @@ from app.bench.actor_world import play_worlds
 from app.bench.comparison import Comparison, compare
 from app.bench.peers import peer_python
 from core.errors import HindcastError
-from core.settings import ActorSettings
+from core.settings.schema import ActorSettings
 
 FIGURE = "environment steps, resets counted"
 UNIT = "steps/s"

@@ -21,9 +21,9 @@ from actors.environments.demonstrator import DEMONSTRATORS
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.snapshot import ACT_JS, Snapshot, observe, page_script, take_snapshot
 from app.bench.actor_plays import Click, Play, Tally, problems
-from core.action import Action
+from core.domain.action import Action
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.task import Task
 
 WON_JS = "() => window.WOB_RAW_REWARD_GLOBAL > 0"
 

@@ -12,7 +12,7 @@ import msgspec
 import numpy
 
 from actors.environments.miniwob.tasks import MiniwobTasks
-from core.task import Task
+from core.domain.task import Task
 
 FAMILIES = (
     "click-button",

@@ -15,7 +15,7 @@ from actors.environments.base import Start
 from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
 from app.bench.actor_plays import Play, Tally
-from core.action import Action
+from core.domain.action import Action
 
 
 async def play_worlds(host: BrowserHost, plays: Sequence[Play], *, contexts: int) -> Tally:

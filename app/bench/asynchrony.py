@@ -1,6 +1,6 @@
 """What acting and learning at the same time is worth: the same number of updates as with our own lock-step mode.
 
-Lock-step is the same code with `learner.max_staleness=0`. The admission rule (`core.staleness`) then leaves room for the
+Lock-step is the same code with `learner.max_staleness=0`. The admission rule (`core.rl.staleness`) then leaves room for the
 episodes of one batch and no more: once they are there nothing is begun until the batch's weights are out, and the
 requests after that name them as the least version, so that an actor adopts them first. Act, stop, train, publish, adopt,
 act again. That it was so in the run that was measured is read from its log (`Pace.overlapped`).
@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 
 from app.bench.asynchrony_run import run_system
-from app.runs import open_run
+from app.runs.runs import open_run
 from core.errors import HindcastError
 from events.catalogue import (
     BatchPlanned,
@@ -27,7 +27,7 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Recorded
-from events.reader import read
+from events.log.reader import read
 
 ONLINE = "online"
 ASYNCHRONOUS: tuple[str, ...] = ()

@@ -20,12 +20,12 @@ import torch
 from actors.engines.base import Generation, PolicyEngine
 from actors.engines.in_process import InProcessEngine
 from app.bench.engine_calls import Call, Episode
-from core.framing import end_of_answer
-from core.models.chatting import GENERATION
+from core.domain.sampling import Sampling
+from core.models.generation_config import GENERATION
 from core.models.policy import LoadedPolicy, load_policy
 from core.models.tokenizer import load_tokenizer
-from core.sampling import Sampling
-from core.settings import PolicySettings
+from core.prompts.chat_frame import end_of_answer
+from core.settings.schema import PolicySettings
 
 TOKENIZER_CONFIG = "tokenizer_config.json"
 CONFIG = "config.json"

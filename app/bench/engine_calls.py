@@ -13,9 +13,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.prompt import build_prompt
-from core.rendering import RENDERERS
-from core.settings import ActorSettings
+from core.prompts.prompt import build_prompt
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import ActorSettings
 from learner.base_policy.lookups import lookup
 
 SHAPES = Path(__file__).with_name("engine_calls.json")

@@ -1,12 +1,12 @@
 """The engine in process beside a vLLM server, on one policy: how fast each samples, and how exactly.
 
 The same calls, answer lengths, number format (that of config.json) and threads. The server is the one that a run starts here
-(`actors.policy_server`), asked by the engine that actors ask it with, so that what HTTP and the server's two processes cost
+(`actors.policy_servers`), asked by the engine that actors ask it with, so that what HTTP and the server's two processes cost
 is counted as a run pays it. Two rates: tokens per second, which is what a run gets on this machine and what other work
 beside it changes, and tokens per second of processor time of everybody who takes part, which it changes little.
 
 `mismatch_kl` is the learner's: the mean over tokens of exp(d) - d - 1, d = log pi - log mu, pi computed by the learner's
-pass (`core.models.scoring`) and mu what the engine said it sampled from, at equal weights.
+pass (`core.models.logprobs`) and mu what the engine said it sampled from, at equal weights.
 """
 
 import time
@@ -24,20 +24,20 @@ from actors.engines.in_process import InProcessEngine
 from actors.engines.vllm.engine import VllmEngine
 from actors.engines.vllm.server import VllmServer
 from actors.engines.vllm.weights import WholeWeights, label_of
-from actors.policy_server.command import HOST, server_command, server_environment
-from actors.policy_server.process import running
-from actors.policy_server.syncing import synchronise
+from actors.policy_servers.command import HOST, server_command, server_environment
+from actors.policy_servers.server_process import running
+from actors.policy_servers.weight_sync import synchronise
 from app.bench.comparison import Comparison, summarise
 from app.bench.engine import TEMPERATURE, Asked, ask_all, tokens_of, warm_up
 from app.bench.engine_calls import Episode, describe
-from app.policy_servers import free_port
-from app.supervisor import die_with_parent
-from app.vllm_python import require_policy_servers, server_python
+from app.system.policy_servers import free_port
+from app.system.supervisor import die_with_parent
+from app.system.vllm_python import require_policy_servers, server_python
 from core.errors import EngineFailed
+from core.models.logprobs import Scored, score
 from core.models.policy import load_policy
-from core.models.scoring import Scored, score
-from core.settings import PolicySettings, Settings
-from core.vllm import VLLM
+from core.settings.schema import PolicySettings, Settings
+from core.settings.vllm import VLLM
 from events.catalogue import PolicyServerTroubled
 
 RUN = "bench"

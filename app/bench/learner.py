@@ -19,19 +19,19 @@ import msgspec
 import torch
 
 from app.bench.engine_calls import Episode
-from core.arrays import pack_floats, pack_ids, pack_positions
-from core.losses import EpisodeTokens, loss_shares
+from core.domain.arrays import pack_floats, pack_ids, pack_positions
 from core.models.policy import WEIGHTS, load_policy
-from core.settings import LearnerSettings
+from core.rl.loss_normalization import EpisodeTokens, loss_shares
+from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied
 from events.catalogue.training import PlannedEpisode
-from learner.episodes import Batch, Sample
-from learner.learned import BETAS, EPSILON
+from learner.batch_plan import minibatches_of
+from learner.buffer.records import Batch, Sample
+from learner.forward_passes import forward_passes
 from learner.numerics import configure
-from learner.passes import forward_passes
-from learner.planning import minibatches_of
+from learner.trained_model import BETAS, EPSILON
 from learner.training import Training
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 GROUP = 8
 

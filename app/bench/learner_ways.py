@@ -20,7 +20,7 @@ from app.bench.learner import Ours, made_up_batch, prepare
 from app.bench.memory import MIB
 from app.bench.peaks import forget_peak, peak_mib
 from core.scratch import scratch_folder
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 
 RATE = "update, from plan to fact"
 MEMORY = "memory beside the weights while it trains (less is better)"

@@ -16,9 +16,9 @@ from app.bench.log_facts import Said, group_facts
 from app.bench.log_stage import SETTINGS, Stage
 from core.errors import BrokerUnreachable
 from events.envelope import Record
-from events.jetstream import JetStreamLog
-from events.log import Expectation
-from events.publisher import Publisher
+from events.jetstream.stream_log import JetStreamLog
+from events.log.port import Expectation
+from events.log.publisher import Publisher
 
 ROLES = ("actor", "judge")
 """Who appends at the same time: steps, starts and ends; verdicts."""

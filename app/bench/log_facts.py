@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
-from core.action import Action
-from core.arrays import pack_floats, pack_ids
-from core.evidence import Evidence, Judgment
+from core.domain.action import Action
+from core.domain.arrays import pack_floats, pack_ids
+from core.domain.evidence import Evidence, Judgment
+from core.domain.sampling import Sampling
+from core.domain.task import Task
 from core.ids import digest_hex
-from core.sampling import Sampling
 from core.seeds import derive_id
-from core.task import Task
 from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,

@@ -17,12 +17,12 @@ from nats.aio.msg import Msg
 
 from app.bench.log_facts import group_facts
 from app.bench.log_stage import SETTINGS, Stage
-from events.accounts import ROLE_API
-from events.publisher import Publisher
-from events.reader import tail_batches
+from events.jetstream.accounts import ROLE_API
+from events.log.publisher import Publisher
+from events.log.reader import tail_batches
 from events.subjects import stream_name
-from learner.buffer import ReplayBuffer
-from learner.state import BufferState
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.state import BufferState
 
 ROLES = ("curriculum", "actor", "judge", "learner")
 """In the order in which their facts about a group stand in the log."""

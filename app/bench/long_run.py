@@ -14,14 +14,14 @@ from typing import NamedTuple
 import msgspec
 
 from app.bench.log_facts import GROUP, Said, requested
-from core.action import Action
-from core.arrays import pack_floats, pack_ids, pack_positions
-from core.evidence import Evidence, Judgment
+from core.domain.action import Action
+from core.domain.arrays import pack_floats, pack_ids, pack_positions
+from core.domain.evidence import Evidence, Judgment
+from core.domain.sampling import Sampling
+from core.domain.task import Task
 from core.ids import digest_hex
-from core.sampling import Sampling
 from core.seeds import derive_id
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
@@ -41,8 +41,8 @@ from events.catalogue.training import PlannedEpisode, SampleReport
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import BlobRef, Envelope, Fact, Recorded
 from events.registry import BY_CLASS
+from storage.readmodel.catch_up import BATCH_EVENTS
 from storage.readmodel.database import ReadModel
-from storage.readmodel.filling import BATCH_EVENTS
 from storage.readmodel.fold import apply
 
 RUN = "long"

@@ -18,11 +18,11 @@ import msgspec
 
 from actors.environments.base import TaskSource
 from app.bench.command import hindcast
-from app.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
-from app.runs import RunHandle, list_runs, open_run
+from app.evaluation.evaluation import FIRST_SEED, EvaluationReport, evaluate, plan_requests
+from app.runs.runs import RunHandle, list_runs, open_run
 from core.errors import HindcastError
 from core.models.folders import policy_folder
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import (
     BlobReleased,
     EpisodeEnded,
@@ -30,9 +30,9 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from events.chain import RollingDigest
 from events.envelope import BlobRef
-from events.reader import read
+from events.log.hash_chain import RollingDigest
+from events.log.reader import read
 
 SEEDS_APART = 10_000
 """Evaluation tasks of one run seed begin this far from those of the next."""

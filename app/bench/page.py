@@ -19,14 +19,14 @@ from actors.environments.chromium import find_browser
 from app.bench.comparison import interval_of_mean
 from app.bench.long_run import RUN, fill_with_long_run
 from app.bench.replay import Figure
-from app.configuration import resolve
 from app.page.application import VIEWS, View
-from app.page.asking import Ask
+from app.page.page_query import Ask
 from app.page.runs import OpenRuns
-from app.page.serving import serve_page, spare_what_is_loaded
-from app.runs import create_run, list_runs, open_run
-from storage.readmodel.asking import position_of
+from app.page.server import serve_page, spare_what_is_loaded
+from app.runs.runs import create_run, list_runs, open_run
+from app.settings.configuration import resolve
 from storage.readmodel.queries import list_episodes
+from storage.readmodel.query_parts import position_of
 
 QUERY_GOAL_S = 0.2
 PAINT_GOAL_S = 0.3

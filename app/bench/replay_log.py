@@ -18,10 +18,10 @@ from actors.curriculum.pool import Pool
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.snapshots import curriculum_kind
 from app.bench.log_facts import Said, group_facts
-from core.arrays import pack_floats, pack_ids, unpack_ids
+from core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from core.domain.task import Task
 from core.ids import digest_hex, uuid7
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -41,16 +41,16 @@ from events.catalogue import (
 )
 from events.catalogue.run import Fingerprint
 from events.catalogue.training import SampleReport
-from events.chain import ChainChecker
 from events.codec import encode, encode_fact
 from events.envelope import BlobRef, Envelope, Fact, Recorded, Stored
+from events.log.hash_chain import ChainChecker
 from events.registry import BY_CLASS
 from events.subjects import PER_ENTITY, subject_of
-from learner.buffer import ReplayBuffer
-from learner.planning import plan, sweep
+from learner.batch_plan import plan, sweep
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.snapshots import LEARNER, Folded
 from learner.retention import is_checkpoint_due, is_snapshot_due, releases
-from learner.snapshots import LEARNER, Folded
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 from storage.checkpoints import Counters
 
 PROTOTYPES = 8

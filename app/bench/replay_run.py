@@ -19,19 +19,19 @@ from app.bench.replay import CHUNK, Costs, Figure
 from app.bench.replay_log import LongLog
 from app.bench.replay_start import ROLES
 from app.bootstrap import task_sources
-from app.broker import ensure_broker
-from app.configuration import resolve
-from app.runs import RunHandle, create_run
+from app.runs.runs import RunHandle, create_run
+from app.settings.configuration import resolve
+from app.system.broker import ensure_broker
 from core.errors import HindcastError
 from events.envelope import BlobRef, Record, Stored
-from events.jetstream import JetStreamLog
-from events.log import EventLog
-from events.memory import MemoryLog
-from events.reader import Checker
-from learner.buffer import ReplayBuffer
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import MemoryLog
+from events.log.port import EventLog
+from events.log.reader import Checker
+from learner.buffer.replay_buffer import ReplayBuffer
 from storage.checkpoints import Counters, save_checkpoint
+from storage.readmodel.catch_up import BATCH_EVENTS, fill
 from storage.readmodel.database import ReadModel
-from storage.readmodel.filling import BATCH_EVENTS, fill
 from storage.readmodel.lineage import lineage
 from storage.readmodel.queries import run_summary
 from storage.readmodel.tables import batch_episodes, updates

@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from app.bench.peaks import peak_mib
-from app.runs import RunHandle, open_run
+from app.runs.runs import RunHandle, open_run
 
 MIB = 1024 * 1024
 
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 async def start_learner(run: RunHandle) -> str:
     """Fold, and a model with the newest checkpoint."""
     from core.models.folders import policy_folder
-    from learner.restoring import restore
+    from learner.restore import restore
 
     with ThreadPoolExecutor(1) as executor:
         async with run.connect_log("learner") as log:
@@ -54,7 +54,7 @@ async def start_curriculum(run: RunHandle) -> str:
     """Its state at the log's end."""
     from actors.curriculum.projection import FAMILIES, CurriculumProjection
     from actors.curriculum.snapshots import curriculum_kind
-    from actors.following import read_families
+    from actors.family_follower import read_families
     from storage.snapshots import newest_standing
 
     projection = CurriculumProjection.under(run.settings)

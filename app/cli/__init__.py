@@ -18,12 +18,12 @@ import typer
 
 from app.cli.options import with_checked_values, with_run_option
 from app.cli.suggestions import SuggestingGroup, suggest_in
-from app.interrupts import ending_in_order
-from app.private_home import close_home, is_open, restrict_new_files
-from app.supervisor import home_folder
+from app.system.interrupts import ending_in_order
+from app.system.private_home import close_home, is_open, restrict_new_files
+from app.system.supervisor import home_folder
 from core.errors import HindcastError, SettingsError
-from core.loading import loading
-from core.printable import printable
+from core.fast_import import loading
+from core.text.printable import printable
 
 
 class Command(NamedTuple):
@@ -55,7 +55,7 @@ COMMANDS = {
     "log": Command("log", "The log: every event of a run, in order."),
     "broker": Command("broker", "A broker that others run."),
     "archive": Command("archive", "A run in files, readable without a broker."),
-    "import": Command("importing", "Bring an archived run into this home."),
+    "import": Command("import_run", "Bring an archived run into this home."),
     "export": Command("export", "Write a run in a format that other tools read."),
     "attach": Command("attach", "Run a consumer of your own beside a run."),
     "consumer": Command("consumer", "Who reads a run's log, and how far each has come."),

@@ -8,13 +8,13 @@ import typer
 
 from app.alerts.incidents import Message
 from app.alerts.rules import Thresholds
-from app.alerts.watching import Said, watch_alerts
+from app.alerts.watcher import Said, watch_alerts
 from app.alerts.webhook import require_webhook
-from app.attach.running import Session
+from app.attach.attachment import Session
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
-from app.interrupts import heed_interrupts
-from app.runs import open_run
+from app.runs.runs import open_run
+from app.system.interrupts import heed_interrupts
 
 app = typer.Typer()
 USUAL = Thresholds()

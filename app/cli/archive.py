@@ -8,16 +8,16 @@ import msgspec
 import typer
 from rich.progress import Progress
 
-from app.archiving import archive_source
 from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_table, print_text
 from app.cli.suggestions import SuggestingGroup
-from app.sources import open_source
+from app.runs.archive import archive_source
+from app.runs.sources import open_source
 from events.archive.manifest import load, segment_path
-from events.archive.reading import ArchiveReader
-from storage.archive_check import WholeCheck, check_whole
-from storage.archiving import ArchiveReport
+from events.archive.reader import ArchiveReader
+from storage.archive.archiver import ArchiveReport
+from storage.archive.check import WholeCheck, check_whole
 
 WRITING = "write"
 MIB = 1024 * 1024

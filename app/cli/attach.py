@@ -12,16 +12,16 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 
-from app.attach.running import Attachment, NeverBegun, Report, Session, attach
+from app.attach.attachment import Attachment, NeverBegun, Report, Session, attach
 from app.attach.store import Standing
 from app.attach.target import Attached, TargetFailed
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
-from app.private_home import users_umask
-from app.runs import RUN_NAME, RunHandle, open_run
+from app.runs.runs import RUN_NAME, RunHandle, open_run
+from app.system.private_home import users_umask
 from core.errors import SettingsError
-from events.consumer import ConsumerStopped
+from events.log.consumer import ConsumerStopped
 
 app = typer.Typer()
 

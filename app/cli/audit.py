@@ -7,17 +7,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.archives import ArchiveSource
 from app.cli.bars import progress_bar
 from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text, shorten
-from app.runs import RunHandle
-from app.sources import Source, open_source
-from app.witnesses import WitnessUnreadable, known_witnesses, note
+from app.runs.archive_source import ArchiveSource
+from app.runs.runs import RunHandle
+from app.runs.sources import Source, open_source
+from app.runs.witnesses import WitnessUnreadable, known_witnesses, note
 from core.errors import CorruptEvent, ForeignLog, ReplayDiverged, SettingsError
-from core.plain_values import read_count
-from events.broker_store import StreamNotLoaded
-from events.jetstream import LogMissing
+from core.text.plain_values import read_count
+from events.jetstream.broker_store import StreamNotLoaded
+from events.jetstream.stream_log import LogMissing
 from storage.audit.audit import Ancestor, AuditReport, audit, unopened
 from storage.audit.blobs import Depth
 from storage.audit.defects import LOST, Defect

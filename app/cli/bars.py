@@ -16,7 +16,7 @@ from rich.progress import (
 )
 
 from events.envelope import Stored
-from events.log import EventLog
+from events.log.port import EventLog
 
 
 def progress_bar(*, as_json: bool = False) -> Progress:

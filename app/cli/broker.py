@@ -8,11 +8,11 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.supervisor import home_folder
+from app.system.supervisor import home_folder
 from core.errors import SettingsError
-from core.nearest import advice
-from events.accounts import PUBLISHES, leaf_accounts, log_accounts
-from events.broker import config_text, users, write_private
+from core.text.nearest import advice
+from events.jetstream.accounts import PUBLISHES, leaf_accounts, log_accounts
+from events.jetstream.broker import config_text, users, write_private
 
 app = typer.Typer(name="broker", help="A broker that others run.", no_args_is_help=True)
 

@@ -7,10 +7,10 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_table, print_text, shorten
-from app.configuration import Resolved, fields, read_file, resolve
-from app.runs import open_run
-from core.settings import Settings
-from core.toml import as_toml
+from app.runs.runs import open_run
+from app.settings.configuration import Resolved, fields, read_file, resolve
+from core.settings.schema import Settings
+from core.text.toml import as_toml
 from learner.recipes import DEFAULT
 
 WIDTH = 72

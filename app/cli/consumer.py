@@ -6,16 +6,16 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from app.attach.listing import list_consumers
-from app.attach.running import consumers_folder, detached, store_url
+from app.attach.attachment import consumers_folder, detached, store_url
+from app.attach.consumers import list_consumers
 from app.attach.store import Store
 from app.cli.options import Json, Limit, RunName
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
-from app.processes import read_json
-from app.runs import RunHandle, open_run
+from app.runs.runs import RunHandle, open_run
+from app.system.processes import read_json
 from app.watch.rendering import seconds
 from core.errors import HindcastError
-from core.nearest import advice
+from core.text.nearest import advice
 
 app = typer.Typer(
     name="consumer", help="Who reads a run's log, and how far each has come.", no_args_is_help=True

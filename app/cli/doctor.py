@@ -7,9 +7,9 @@ import typer
 from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.configuration import resolve
-from app.doctor import Finding, examine, parts
-from app.supervisor import home_folder
+from app.settings.configuration import resolve
+from app.system.doctor import Finding, examine, parts
+from app.system.supervisor import home_folder
 
 app = typer.Typer()
 

@@ -7,7 +7,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.author import this_user
 from app.cli.options import (
     AsOf,
     Environment,
@@ -22,17 +21,18 @@ from app.cli.options import (
     site_and_family,
 )
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
-from app.cli.reading import asking, brought_up, position_at
+from app.cli.read_model import asking, brought_up, position_at
 from app.cli.screenshots import in_words, write_out
-from app.disputing import dispute
-from app.private_home import users_umask
-from app.runs import open_run
-from app.sources import open_source
-from app.supervisor import home_folder
-from storage.readmodel.answers import EpisodeDetail
-from storage.readmodel.matching import EpisodeFilter
+from app.runs.author import this_user
+from app.runs.dispute import dispute
+from app.runs.runs import open_run
+from app.runs.sources import open_source
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
+from storage.readmodel.episode_filter import EpisodeFilter
 from storage.readmodel.queries import list_episodes, show_episode
-from storage.readmodel.unknown import refuse_unknown
+from storage.readmodel.results import EpisodeDetail
+from storage.readmodel.unknown_names import refuse_unknown
 
 app = typer.Typer(name="episode", help="Episodes: attempts at tasks.", no_args_is_help=True)
 

@@ -14,19 +14,19 @@ from actors.environments.web.tasks import ENVIRONMENT
 from actors.environments.webarena.tasks import ENVIRONMENT as WEBARENA
 from actors.environments.webarena.tasks import WebArenaTasks
 from actors.environments.webshop.tasks import ENVIRONMENT as WEBSHOP
-from app.asked_settings import policy_asked
 from app.cli.bars import progress_bar
 from app.cli.options import PLACES, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
-from app.configuration import resolve
-from app.sources import Source, open_source
-from app.web_tasks import overrides_for, require_task_secrets
-from app.webarena_conflicts import require_accounts
+from app.runs.sources import Source, open_source
+from app.settings.checks.webarena import require_accounts
+from app.settings.configuration import resolve
+from app.settings.endpoint_overrides import policy_asked
+from app.settings.web_tasks import overrides_for, require_task_secrets
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.nearest import advice
-from core.plain_values import read_count
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
+from core.text.nearest import advice
+from core.text.plain_values import read_count
 
 app = typer.Typer()
 
@@ -104,8 +104,8 @@ def evaluate_policy(
     """
     from actors.curriculum.pool import configured_pool
     from app.bootstrap import task_sources
-    from app.budgets import success_within, with_budget
-    from app.evaluation import plan_attempts, plan_requests, play
+    from app.evaluation.evaluation import plan_attempts, plan_requests, play
+    from app.evaluation.interaction_budget import success_within, with_budget
 
     own = _own_file(suite)
     settings = resolve(file=tasks, overrides=[*overrides_for(own), *(overrides or [])]).settings
@@ -270,8 +270,8 @@ def _find_policy(
 
 async def _published(handle: Source, version: int | None, as_of: str | None) -> tuple[int, Path]:
     from events.catalogue import WeightsPublished
-    from events.places import END, parse_place, position_of
-    from events.reader import read
+    from events.log.places import END, parse_place, position_of
+    from events.log.reader import read
 
     last: WeightsPublished | None = None
     async with handle.connect_log() as log:

@@ -5,10 +5,10 @@ from fnmatch import fnmatchcase
 
 import msgspec
 
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.nearest import advice
-from core.states import POLICY
-from core.task import Task
+from core.rl.combined_state import POLICY
+from core.text.nearest import advice
 from events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
@@ -18,8 +18,8 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact, Recorded
-from events.log import EventLog
-from events.reader import skim
+from events.log.port import EventLog
+from events.log.reader import skim
 from events.registry import BY_CLASS, BY_NAME
 
 

@@ -8,11 +8,11 @@ import msgspec
 from numpy.typing import NDArray
 
 from app.cli.output import moment, shorten
-from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
 from core.errors import CorruptEvent, HindcastError
-from events.chain import ChainChecker
 from events.codec import decode
 from events.envelope import Recorded, Stored
+from events.log.hash_chain import ChainChecker
 
 PAYLOAD_WIDTH = 110
 HEAD_BYTES = 64

@@ -20,13 +20,13 @@ from app.cli.options import (
     site_and_family,
 )
 from app.cli.output import print_json, print_text
-from app.cli.reading import asking, position_at
-from app.exports.running import Format, export
-from app.private_home import users_umask
-from app.sources import open_source
-from app.supervisor import home_folder
-from storage.readmodel.matching import EpisodeFilter, matching_episodes
-from storage.readmodel.unknown import refuse_unknown
+from app.cli.read_model import asking, position_at
+from app.exports.export import Format, export
+from app.runs.sources import open_source
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
+from storage.readmodel.episode_filter import EpisodeFilter, matching_episodes
+from storage.readmodel.unknown_names import refuse_unknown
 
 BAR_EVENTS = 500
 """How often the bar moves."""

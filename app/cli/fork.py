@@ -9,12 +9,12 @@ import typer
 from app.cli.bars import progress_bar, watched
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json, print_text, say
-from app.sources import open_source
-from core.loading import loading
-from events.places import OpenBatch, find_open_batch, parse_place, position_of
+from app.runs.sources import open_source
+from core.fast_import import loading
+from events.log.places import OpenBatch, find_open_batch, parse_place, position_of
 
 if TYPE_CHECKING:
-    from app.forking import Forked
+    from app.runs.fork import Forked
 
 app = typer.Typer()
 
@@ -59,7 +59,7 @@ def fork(
     """
     parent, place = open_source(run), parse_place(at)
     with loading():
-        from app.forking import fork_run  # loads torch: only once it is needed
+        from app.runs.fork import fork_run  # loads torch: only once it is needed
 
     async def work() -> "Forked":
         async with parent.connect_log() as log:

@@ -9,12 +9,12 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.joined_system import run_joined
-from app.joining import Asked, parse_machine, parse_roles, plan_join
-from app.supervisor import home_folder
-from app.system import holding
-from app.web_tasks import require_actors, require_task_secrets
-from app.webarena_conflicts import require_accounts, require_one_resetter
+from app.settings.checks.webarena import require_accounts, require_one_resetter
+from app.settings.web_tasks import require_actors, require_task_secrets
+from app.system.join import Asked, parse_machine, parse_roles, plan_join
+from app.system.joined_system import run_joined
+from app.system.supervisor import home_folder
+from app.system.system import holding
 
 app = typer.Typer()
 

@@ -7,7 +7,7 @@ import typer
 
 from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import print_json, print_text
-from app.cli.reading import asking, position_at
+from app.cli.read_model import asking, position_at
 from app.cli.trees import lines
 from storage.readmodel.lineage import DEPTH, LIMIT, lineage
 

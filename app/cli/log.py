@@ -15,7 +15,7 @@ import typer
 
 from app.cli.event_selection import Selection, learn_tasks, select
 from app.cli.events import Chains, Stats, describe, describe_stored, fields_of
-from app.cli.log_reading import (
+from app.cli.log_cursor import (
     After,
     Cursor,
     Episode,
@@ -30,13 +30,13 @@ from app.cli.log_reading import (
 )
 from app.cli.options import Json, Limit, RunName, SourceName
 from app.cli.output import moment, print_fields, print_json, print_table, print_text, shorten
-from app.resizing import UNITS, parse_size, resize_log
-from app.runs import open_run
+from app.runs.resize_log import UNITS, parse_size, resize_log
+from app.runs.runs import open_run
 from core.errors import SettingsError
-from core.plain_values import read_count
+from core.text.plain_values import read_count
 from events.envelope import Recorded
-from events.log import EventLog
-from events.reader import tail
+from events.log.port import EventLog
+from events.log.reader import tail
 
 app = typer.Typer(name="log", help="The log: every event of a run, in order.", no_args_is_help=True)
 

@@ -9,8 +9,8 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.configuration import resolve
-from app.screen import require_screen, type_done
+from app.demonstrations.screen import require_screen, type_done
+from app.settings.configuration import resolve
 from core.errors import SettingsError
 
 app = typer.Typer()
@@ -35,9 +35,9 @@ def login(
     Example: hindcast login http://127.0.0.1:8917/login --name notes
     """
     from actors.environments.web.scripted import read_script
-    from app.logins import save_login
-    from app.sites import login_states
-    from app.supervisor import home_folder
+    from app.demonstrations.logins import save_login
+    from app.system.sites import login_states
+    from app.system.supervisor import home_folder
 
     steps = read_script(script).steps if script else ()
     if headless and not steps:

@@ -7,7 +7,7 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.configuration import resolve
+from app.settings.configuration import resolve
 
 app = typer.Typer(name="model", help="Models in folders, before they are policies.", no_args_is_help=True)
 
@@ -33,7 +33,7 @@ def check(
 
     Example: hindcast model check /models/Qwen2.5-0.5B-Instruct --json
     """
-    from app.model_check import check_model
+    from app.system.model_check import check_model
 
     settings = resolve(recipe=recipe, file=config, overrides=overrides or []).settings
     findings = check_model(folder, settings)

@@ -13,7 +13,7 @@ import typer
 from typer.models import OptionInfo
 
 from core.errors import SettingsError
-from core.plain_values import find_unkeepable
+from core.text.plain_values import find_unkeepable
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 RunName = Annotated[
@@ -52,7 +52,7 @@ OfOrigin = Annotated[
     typer.Option("--origin", help="Only episodes that were requested for this."),
 ]
 PLACES = "a position, `end`, or update=N, batch=N, policy=N, checkpoint=N, where N may be `last`"
-"""For the help of options that take a place in the log (see `events.places`)."""
+"""For the help of options that take a place in the log (see `events.log.places`)."""
 AsOf = Annotated[
     str | None, typer.Option("--as-of", metavar="PLACE", help=f"Answer as of a place in the log: {PLACES}.")
 ]

@@ -10,14 +10,14 @@ import typer
 from actors.replay.recorded import Wanted
 from app.cli.accuracy import print_accuracy
 from app.cli.bars import progress_bar
+from app.cli.episode_options import Families, Origin, wanted_of
 from app.cli.options import Json, SourceName
 from app.cli.output import print_json
-from app.cli.selecting import Families, Origin, wanted_of
-from app.judge_accuracy import AccuracyReport, measure_accuracy
-from app.judges import open_judge
-from app.sources import Source, open_source
+from app.evaluation.judge_accuracy import AccuracyReport, measure_accuracy
+from app.runs.sources import Source, open_source
+from app.system.judges import open_judge
 from core.errors import SettingsError
-from core.states import ORM
+from core.rl.combined_state import ORM
 
 app = typer.Typer(
     name="orm",
@@ -73,7 +73,7 @@ async def _measure(source: Source, on: Source, wanted: Wanted, said: Callable[[]
         SettingsError: no version was published, or every task may have been learned from.
 
     """
-    from actors.judge.orm import OrmJudge
+    from actors.judges.orm import OrmJudge
 
     learner = source.settings.learner
     if not learner.orm_held_out:

@@ -11,9 +11,9 @@ from typing import Any
 import msgspec
 import typer
 
-from core.printable import printable
-from core.statistics import Interval
-from storage.readmodel.answers import Success
+from core.rl.statistics import Interval
+from core.text.printable import printable
+from storage.readmodel.results import Success
 
 GAP = "  "
 NOTHING = "-"

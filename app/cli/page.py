@@ -9,9 +9,9 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.places import page_address, page_token, with_token
-from app.processes import list_processes
-from app.supervisor import home_folder
+from app.system.listen_addresses import page_address, page_token, with_token
+from app.system.processes import list_processes
+from app.system.supervisor import home_folder
 from core.errors import HindcastError
 
 app = typer.Typer()
@@ -42,8 +42,8 @@ def show_page(
     Example: hindcast page --port 8080
     """
     from app.page.guard import is_loopback
-    from app.page.serving import serve_page
-    from app.runs import open_run
+    from app.page.server import serve_page
+    from app.runs.runs import open_run
 
     home = home_folder()
     if only_address:

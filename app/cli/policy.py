@@ -4,7 +4,7 @@ import typer
 
 from app.cli.options import AsOf, Json, SourceName
 from app.cli.output import print_json, print_table, rate, shorten
-from app.cli.reading import asking, position_at
+from app.cli.read_model import asking, position_at
 from storage.readmodel.queries import list_policies
 
 app = typer.Typer(name="policy", help="Policy versions: exact weights.", no_args_is_help=True)

@@ -10,14 +10,14 @@ import typer
 from app.cli.bars import progress_bar, watched
 from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_text
-from app.private_home import users_umask
-from app.runs import RunHandle
-from app.sources import Source, open_source
-from app.supervisor import home_folder
+from app.runs.runs import RunHandle
+from app.runs.sources import Source, open_source
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
 from core.errors import ReplayDiverged
 from core.scratch import scratch_folder
 from storage.readmodel.rebuild import RebuildReport, rebuild
-from storage.sqlite_address import sqlite_address
+from storage.readmodel.sqlite_address import sqlite_address
 
 app = typer.Typer()
 

@@ -12,22 +12,22 @@ from actors.environments.web.definition import UNCHECKED, WebTask, Wrong, task_o
 from actors.environments.web.files import filled, read_defaults, read_tasks
 from actors.environments.web.person import Person
 from actors.environments.web.scripted import act_out, read_script
-from actors.environments.web.writing import append_task, name_for
+from actors.environments.web.task_writer import append_task, name_for
 from app.cli.options import Json
 from app.cli.output import print_json, print_text, say
-from app.configuration import resolve
-from app.private_home import users_umask
-from app.runs import RunHandle, list_runs, open_run
-from app.screen import require_screen, type_done
-from app.selection import select_run
-from app.supervisor import home_folder
-from app.system import holding
-from app.web_tasks import overrides_for, require_sound_groups, require_task_secrets, with_task
+from app.demonstrations.screen import require_screen, type_done
+from app.runs.runs import RunHandle, list_runs, open_run
+from app.runs.selection import select_run
+from app.settings.configuration import resolve
+from app.settings.web_tasks import overrides_for, require_sound_groups, require_task_secrets, with_task
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
+from app.system.system import holding
 from core.errors import SettingsError
-from core.nearest import advice
+from core.text.nearest import advice
 
 if TYPE_CHECKING:
-    from app.recorder import Recording
+    from app.demonstrations.recorder import Recording
 
 RECORDED_STEPS = 30
 """Steps of a task that was written down while it was shown, where no defaults say another number."""
@@ -77,7 +77,7 @@ def record(
 
     Example: hindcast record http://127.0.0.1:8917/ --instruction "Find Ada's number" notes --tasks notes.toml
     """
-    from app.recorder import append, play  # loads torch
+    from app.demonstrations.recorder import append, play  # loads torch
 
     if task is not None and run is None:
         url, run = None, url

@@ -6,17 +6,17 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.judge.judges import judge_names
-from actors.judge.rejudging import NO_VERDICT, Agreement, SecondOpinion
-from app.asked_settings import asked_at_once, asked_settings
+from actors.judges.registry import judge_names
+from actors.judges.second_opinion import NO_VERDICT, Agreement, SecondOpinion
 from app.cli.bars import progress_bar
+from app.cli.episode_options import Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.cli.options import EndpointValues, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
-from app.cli.selecting import Episode, Episodes, Families, Origin, Seed, wanted_of
-from app.judges import open_judge
-from app.rejudging import AT_ONCE, RejudgeReport, rejudge
-from app.runs import RunHandle
-from app.sources import Source, open_source
+from app.evaluation.rejudge import AT_ONCE, RejudgeReport, rejudge
+from app.runs.runs import RunHandle
+from app.runs.sources import Source, open_source
+from app.settings.endpoint_overrides import asked_at_once, asked_settings
+from app.system.judges import open_judge
 from core.errors import ReplayDiverged, SettingsError
 
 app = typer.Typer()

@@ -7,21 +7,21 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
+from actors.published_versions import Versions
 from actors.replay.recorded import Wanted
-from actors.versions import Versions
-from app.asked_settings import asked_settings
 from app.cli.accuracy import band
 from app.cli.bars import progress_bar
+from app.cli.episode_options import Families, Origin, wanted_of
 from app.cli.options import EndpointValues, Json, SourceName
 from app.cli.output import print_json, print_table, print_text
-from app.cli.selecting import Families, Origin, wanted_of
-from app.relabel_accuracy import RelabelReport, measure_relabeler
-from app.relabelers import LEARNED, open_relabeler
-from app.sources import Source, open_source
-from core.endpoint import ENDPOINT
+from app.evaluation.relabel_accuracy import RelabelReport, measure_relabeler
+from app.runs.sources import Source, open_source
+from app.settings.endpoint_overrides import asked_settings
+from app.system.relabelers import LEARNED, open_relabeler
 from core.errors import SettingsError
-from core.nearest import advice
-from core.settings import Settings
+from core.settings.endpoint import ENDPOINT
+from core.settings.schema import Settings
+from core.text.nearest import advice
 
 app = typer.Typer(
     name="relabel", help="Relabelers: the goals that episodes did achieve.", no_args_is_help=True

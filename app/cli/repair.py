@@ -11,9 +11,9 @@ from app.cli.archive import Bars
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
-from app.repairing import Repaired, repair_log
-from app.runs import open_run
-from app.stream_repair import Reloaded, repair_in_place
+from app.runs.repair import Repaired, repair_log
+from app.runs.runs import open_run
+from app.runs.stream_repair import Reloaded, repair_in_place
 
 app = typer.Typer()
 

@@ -7,13 +7,13 @@ import msgspec
 import typer
 
 from app.cli.bars import progress_bar
+from app.cli.episode_options import All, Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.cli.options import Json, SourceName
 from app.cli.output import print_json, print_table, print_text
-from app.cli.selecting import All, Episode, Episodes, Families, Origin, Seed, wanted_of
 from app.replay.steps import EpisodeReplay, StepsReport, replay_steps
-from app.sources import open_source
+from app.runs.sources import open_source
 from core.errors import ReplayDiverged
-from core.loading import loading
+from core.fast_import import loading
 
 if TYPE_CHECKING:
     from app.replay.sampling import SamplingReport

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import msgspec
 
+from core.domain.screen import Mark
 from core.errors import BlobCorrupt, BlobMissing
-from core.screen import Mark
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
-from storage.readmodel.answers import ScreenshotRow
+from storage.blobs.store import BlobStore
+from storage.readmodel.results import ScreenshotRow
 
 
 def in_words(rows: Sequence[ScreenshotRow]) -> list[str]:
@@ -31,7 +31,7 @@ def write_out(
 ) -> tuple[list[Path], list[str]]:
     """Write those that are kept into a folder, made where there is none; the files, and why others could not be had.
 
-    `marked`: beside each one with numbered boxes over what could be acted upon (`core.rendering.marks`).
+    `marked`: beside each one with numbered boxes over what could be acted upon (`core.prompts.rendering.marks`).
     """
     folder.mkdir(parents=True, exist_ok=True)
     files, without = [], []
@@ -59,7 +59,7 @@ def write_out(
 
 
 def _with_marks(image: bytes, row: ScreenshotRow) -> bytes:
-    from core.rendering.marks import draw_marks  # other commands need no Pillow
+    from core.prompts.rendering.marks import draw_marks  # other commands need no Pillow
 
     marks = msgspec.json.decode(row.marks or "[]", type=tuple[Mark, ...])
     return draw_marks(image, marks, scale=row.scale or 1.0)

@@ -7,7 +7,7 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_fields, print_json
-from app.sizing import GPUS, MODELS, Load, size_of
+from app.settings.sizing import GPUS, MODELS, Load, size_of
 
 app = typer.Typer()
 

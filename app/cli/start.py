@@ -9,16 +9,16 @@ import typer
 
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
-from app.learned_conflicts import require_webrl_orm
-from app.runs import open_run
-from app.selection import select_run
-from app.start import Summary, run_system
-from app.supervisor import home_folder
-from app.system import check_home_is_free
-from app.vllm_python import require_policy_servers
-from app.web_tasks import overrides_for, require_actors, require_task_secrets
-from app.webarena_conflicts import require_accounts, require_one_resetter
+from app.runs.runs import open_run
+from app.runs.selection import select_run
+from app.settings.checks.trained_models import require_webrl_orm
+from app.settings.checks.webarena import require_accounts, require_one_resetter
+from app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
+from app.system.launch import Launch, elsewhere, parse_until, require_reachable, write_launch
+from app.system.start import Summary, run_system
+from app.system.supervisor import home_folder
+from app.system.system import check_home_is_free
+from app.system.vllm_python import require_policy_servers
 
 app = typer.Typer()
 

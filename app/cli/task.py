@@ -13,13 +13,13 @@ from rich.progress import Progress
 from app.cli.bars import progress_bar
 from app.cli.options import AsOf, Environment, Family, Json, Limit, OfTaskState, SourceName, site_and_family
 from app.cli.output import print_json, print_table, print_text, rate, shorten
-from app.cli.reading import asking, position_at
-from app.configuration import resolve
-from app.private_home import users_umask
-from app.supervisor import home_folder
-from storage.readmodel.matching import EpisodeFilter
+from app.cli.read_model import asking, position_at
+from app.settings.configuration import resolve
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
+from storage.readmodel.episode_filter import EpisodeFilter
 from storage.readmodel.queries import list_tasks
-from storage.readmodel.unknown import refuse_unknown
+from storage.readmodel.unknown_names import refuse_unknown
 
 app = typer.Typer(name="task", help="Tasks: what episodes attempt.", no_args_is_help=True)
 
@@ -102,7 +102,7 @@ def select(
     """
     from actors.curriculum.pool import configured_pool
     from app.bootstrap import task_sources
-    from app.task_selection import held_out_file, select_tasks, settings_file
+    from app.evaluation.task_selection import held_out_file, select_tasks, settings_file
     from core.errors import SettingsError
     from core.models.folders import policy_folder
 
@@ -175,7 +175,7 @@ def solve_all(
 
     Example: hindcast task solve --environment miniwob --episodes 20
     """
-    from app.solving import Solved, solvable, solve
+    from app.evaluation.solve import Solved, solvable, solve
 
     settings = resolve(overrides=overrides or []).settings
     families = solvable(environment, family or [], settings)

@@ -10,9 +10,9 @@ import typer
 from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.configuration import resolve
-from app.private_home import users_umask
-from app.supervisor import home_folder
+from app.settings.configuration import resolve
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
 
 app = typer.Typer(name="train", help="Offline training.", no_args_is_help=True)
 
@@ -47,7 +47,7 @@ def base(
 
     Example: hindcast train base --folder base-policy --minutes 137
     """
-    from app.base_policy import record_all, train_base  # loads torch
+    from app.demonstrations.base_policy import record_all, train_base  # loads torch
 
     with progress_bar(as_json=as_json) as bar:
         bar.add_task("recording demonstrations", total=None)

@@ -10,16 +10,16 @@ import typer
 from app.cli.bars import progress_bar
 from app.cli.options import PLACES, Json, SourceName
 from app.cli.output import print_fields, print_json, print_table, print_text
-from app.sources import Source, open_source
+from app.runs.sources import Source, open_source
 from core.errors import NoSuchPlace, ReplayDiverged
-from core.loading import loading
-from events.log import EventLog
-from events.places import END, Place, parse_place, position_of
+from core.fast_import import loading
+from events.log.places import END, Place, parse_place, position_of
+from events.log.port import EventLog
 
 if TYPE_CHECKING:
     from events.catalogue.run import Fingerprint
-    from learner.diagnosis import Divergence
-    from learner.verify import VerifyReport
+    from learner.verify.diagnosis import Divergence
+    from learner.verify.verify import VerifyReport
 
 app = typer.Typer()
 
@@ -97,9 +97,12 @@ def verify_run(
 
 async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyReport":
     with loading():
-        from app.recomputers import Assignment, recomputing_processes  # loads torch: only once it is needed
+        from app.replay.recomputers import (  # loads torch: only once it is needed
+            Assignment,
+            recomputing_processes,
+        )
         from core.models.folders import policy_folder
-        from learner.verify import verify
+        from learner.verify.verify import verify
 
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(source.connect_log())

@@ -13,9 +13,9 @@ from rich.console import Console
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
-from app.runs import RunHandle, open_run
-from app.watch.asking import Counts, Model
-from app.watch.following import look
+from app.runs.runs import RunHandle, open_run
+from app.watch.follower import look
+from app.watch.read_model import Counts, Model
 from app.watch.rendering import as_line, as_screen
 from app.watch.view import View
 from storage.readmodel.database import ReadModelUnavailable

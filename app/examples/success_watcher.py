@@ -8,7 +8,7 @@ import sys
 from sqlalchemy import Connection, text
 
 from app.attach import Recorded
-from core.statistics import wilson
+from core.rl.statistics import wilson
 from events.catalogue import EpisodeJudged, EpisodeRequested
 
 EPISODES, UNDER = int(os.environ.get("WATCH_EPISODES", "100")), float(os.environ.get("WATCH_UNDER", "0.2"))

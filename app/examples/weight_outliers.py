@@ -6,7 +6,7 @@ from statistics import median
 from sqlalchemy import Connection, text
 
 from app.attach import Recorded
-from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
 from events.catalogue import BatchPlanned, StepTaken, UpdateApplied
 
 TIMES, RATIO = 5.0, 2.0

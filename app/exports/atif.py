@@ -31,10 +31,10 @@ from app.exports.atif_format import (
 from app.exports.document import document_of
 from app.exports.episodes import Played, PlayedStep
 from app.exports.functions import arguments_of, definitions, function_name
-from app.exports.place import file_name
-from app.exports.writing import Sources
-from core.answer_form import split_form
-from core.arrays import unpack_floats, unpack_ids
+from app.exports.output_folder import file_name
+from app.exports.writer import Sources
+from core.domain.arrays import unpack_floats, unpack_ids
+from core.grammar.answer_form import split_form
 from events.catalogue.episode import Screenshot
 from events.envelope import BlobRef, Recorded
 
@@ -210,7 +210,7 @@ def _moment(ns: int) -> str:
 
 
 class AtifWriter:
-    """See `app.exports.writing.Writer`."""
+    """See `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._folder = folder

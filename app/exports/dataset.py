@@ -13,8 +13,8 @@ import pyarrow as pa
 from app.exports.card import Card, Split
 from app.exports.episodes import Played, PlayedStep
 from app.exports.parquet import TableFile
-from app.exports.writing import Sources
-from core.answer_form import split_form
+from app.exports.writer import Sources
+from core.grammar.answer_form import split_form
 from events.envelope import Recorded
 
 SHARD_BYTES = 256 * 1024 * 1024
@@ -91,7 +91,7 @@ class _Shards:
 
 
 class DatasetWriter:
-    """See `app.exports.writing.Writer`."""
+    """See `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources, *, shard_bytes: int = SHARD_BYTES) -> None:
         self._folder = folder

@@ -9,12 +9,12 @@ from typing import Any, Literal
 import msgspec
 
 from app.exports.episodes import Played, PlayedStep
-from app.exports.writing import Sources
-from core.action import Action
-from core.answer_form import split_form
-from core.evidence import Evidence
-from core.observation import Page
-from core.task import Task
+from app.exports.writer import Sources
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.observation import Page
+from core.domain.task import Task
+from core.grammar.answer_form import split_form
 from events.catalogue.episode import EndReason, StepResult
 
 FORMAT: Literal["hindcast-episode/1"] = "hindcast-episode/1"
@@ -25,7 +25,7 @@ class Document(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class DocumentTask(Document, frozen=True, kw_only=True):
-    """As `core.task.Task`."""
+    """As `core.domain.task.Task`."""
 
     environment: str
     family: str

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from app.exports.episodes import Played
-from app.exports.place import file_name
-from app.exports.writing import Sources
-from app.page.reading import step_in_full
+from app.exports.output_folder import file_name
+from app.exports.writer import Sources
 from app.page.rendering import FOLDER, environment
+from app.page.step_detail import step_in_full
 from app.page.views.episode import Episode, with_frames
-from app.sources import Source
+from app.runs.sources import Source
 from events.envelope import BlobRef, Recorded
 from storage.readmodel.queries import show_episode
 
@@ -70,7 +70,7 @@ def _pictures(told: Episode, sources: Sources) -> dict[str, str]:
 
 
 class HtmlWriter:
-    """See `app.exports.writing.Writer`."""
+    """See `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources, source: Source) -> None:
         self._folder = folder

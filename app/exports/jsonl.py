@@ -8,14 +8,14 @@ import msgspec
 from app.exports.document import document_of
 from app.exports.episodes import Played
 from app.exports.lines import to_line
-from app.exports.writing import Sources
+from app.exports.writer import Sources
 from events.envelope import Recorded
 
 FACTS, EPISODES = "facts.jsonl", "episodes.jsonl"
 
 
 class JsonlWriter:
-    """See `app.exports.writing.Writer`."""
+    """See `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._sources = sources

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 
 from app.exports.episodes import Played
 from app.exports.tables import TABLES, schema_of
-from app.exports.writing import Sources, Verdict
-from core.arrays import unpack_floats, unpack_ids
+from app.exports.writer import Sources, Verdict
+from core.domain.arrays import unpack_floats, unpack_ids
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -62,7 +62,7 @@ class TableFile:
 
 
 class ParquetWriter:
-    """See `app.exports.writing.Writer`."""
+    """See `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._chosen = sources.chosen

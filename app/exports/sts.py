@@ -12,10 +12,10 @@ import msgspec
 
 from app.exports.episodes import Played
 from app.exports.functions import arguments_of, function_name
-from app.exports.place import file_name
-from app.exports.writing import Sources
-from core.answer_form import split_form
-from core.arrays import unpack_ids
+from app.exports.output_folder import file_name
+from app.exports.writer import Sources
+from core.domain.arrays import unpack_ids
+from core.grammar.answer_form import split_form
 from events.envelope import BlobRef, Recorded
 
 HARNESS = "hindcast"
@@ -114,7 +114,7 @@ def _ms(ns: int) -> int:
 
 
 class StsWriter:
-    """See `app.exports.writing.Writer`."""
+    """See `app.exports.writer.Writer`."""
 
     def __init__(self, folder: Path, sources: Sources) -> None:
         self._folder = folder

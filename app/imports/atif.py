@@ -13,8 +13,8 @@ from app.exports.atif import KEY
 from app.exports.atif_format import READ, ObservationResult, Step, Trajectory
 from app.exports.document import FORMAT, DocumentStep, EpisodeDocument
 from app.exports.functions import action_of
-from app.imports.reading import Wrong, decoded
-from core.observation import Page
+from app.imports.documents import Wrong, decoded
+from core.domain.observation import Page
 
 
 def document_of_trajectory(content: bytes) -> EpisodeDocument:

@@ -23,15 +23,14 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response, Stream
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from app.exports.one import EpisodeAsFile, episode_as_file
-from app.going_on import works_on
-from app.page.asking import Ask
+from app.exports.single_episode import EpisodeAsFile, episode_as_file
+from app.page.forms import Saying
 from app.page.guard import Guard
 from app.page.live import LIVE_POLL_S, Looks, mark
-from app.page.reading import screenshot, step_detail
+from app.page.page_query import Ask
 from app.page.rendering import FOLDER, environment
 from app.page.runs import OpenRuns
-from app.page.saying import Saying
+from app.page.step_detail import screenshot, step_detail
 from app.page.views.compare import compare
 from app.page.views.consumers import consumers
 from app.page.views.episode import episode
@@ -42,10 +41,11 @@ from app.page.views.policies import policies
 from app.page.views.settings import settings
 from app.page.views.tasks import curriculum
 from app.page.views.timeline import timeline
-from app.runs import NoSuchRun
+from app.runs.runs import NoSuchRun
+from app.system.system_state import works_on
 from core.errors import BlobMissing, HindcastError, NoSuchPlace
-from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.database import ReadModelUnavailable
+from storage.readmodel.query_parts import NotInReadModel
 
 KEEP_ALIVE_S = 15.0
 """A stream that says nothing for longer is taken for dead by some browsers and proxies."""

@@ -13,9 +13,9 @@ import msgspec
 from markupsafe import Markup
 
 from app.page.plane import Plane, drawn_out, frame, round_values, svg, tick_labels
-from core.statistics import standardized
-from storage.readmodel.answers import MetricColumn
-from storage.readmodel.tallies import Families, added
+from core.rl.statistics import standardized
+from storage.readmodel.outcome_counts import Families, added
+from storage.readmodel.results import MetricColumn
 
 Shown = TypeVar("Shown")
 

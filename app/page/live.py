@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections import defaultdict
 
-from app.going_on import works_on
 from app.page.runs import OpenRun
+from app.system.system_state import works_on
 
 LIVE_POLL_S = 0.5
 """How often a run is looked at for those who watch it."""

@@ -10,8 +10,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from app.cli.output import moment, rate, show
 from app.page.charts import metric_chart, success_chart
 from app.page.lanes import lanes
-from storage.readmodel.answers import Stretch
 from storage.readmodel.forgetting import WATCHED
+from storage.readmodel.results import Stretch
 
 FOLDER = Path(__file__).parent
 DIGEST = 40

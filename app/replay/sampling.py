@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from actors.engines.in_process import InProcessEngine
-from actors.engines.rescoring import GivenAnswer, Rescored, Rescorer
+from actors.engines.rescorer import GivenAnswer, Rescored, Rescorer
 from actors.replay.recorded import RecordedStep, Wanted, recorded_episodes
 from actors.replay.sampling import (
     TOLERANCE,
@@ -26,12 +26,12 @@ from actors.replay.sampling import (
     version_of,
 )
 from app.replay.steps import NothingToReplay
-from app.sources import Source
-from core.arrays import unpack_ids
+from app.runs.sources import Source
+from core.domain.arrays import unpack_ids
 from core.models.folders import policy_folder
 from core.seeds import derive_seed
-from learner.pictures import Album
-from storage.blobs import BlobStore
+from learner.screenshots import Album
+from storage.blobs.store import BlobStore
 
 DEMONSTRATED = -1
 CHUNK = 32

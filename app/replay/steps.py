@@ -15,14 +15,14 @@ import msgspec
 
 from actors.environments.browser import BrowserHost
 from actors.environments.site import Venue
-from actors.replay.causes import MATTER, Cause, Surroundings, explain
+from actors.replay.bounded_map import each
+from actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
 from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
 from actors.replay.steps import Difference, drive
-from actors.replay.working import each
-from app.sites import sites_running
-from app.sources import Source
+from app.runs.sources import Source
+from app.system.sites import sites_running
 from core.errors import BrowserUnavailable, EnvironmentFailed, HindcastError
-from core.settings import ActorSettings
+from core.settings.schema import ActorSettings
 from events.catalogue import EpisodeEnded
 
 Outcome = Literal["same", "differs", "skipped", "failed"]

@@ -5,13 +5,13 @@ from typing import Any
 
 import msgspec
 
-from app.progress import Tally
+from app.system.progress import Tally
 from app.watch.health import bottleneck
 from app.watch.spans import Spans, covered_ns, total_ns
 from app.watch.view import ActorView, EpisodeView, LearnerView, RateView, View
-from core.arrays import unpack_ids
-from core.states import POLICY
-from core.statistics import wilson
+from core.domain.arrays import unpack_ids
+from core.rl.combined_state import POLICY
+from core.rl.statistics import wilson
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,

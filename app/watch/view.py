@@ -4,7 +4,7 @@ from typing import Literal
 
 import msgspec
 
-from app.attach.listing import ConsumerRow
+from app.attach.consumers import ConsumerRow
 
 
 class EpisodeView(msgspec.Struct, frozen=True, kw_only=True):

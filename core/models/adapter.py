@@ -18,8 +18,8 @@ from safetensors.torch import save
 
 from core.errors import ModelFileError
 from core.models.adapter_file import CONFIG
-from core.models.seeing import TOWER, reads_pictures
-from core.models.whole import fill, whole
+from core.models.sharded_tensors import fill, whole
+from core.models.vision import TOWER, reads_pictures
 
 PREFIX = "base_model.model."
 """Before every name in peft's files."""

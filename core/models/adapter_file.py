@@ -11,7 +11,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 
 from core.errors import ModelFileError
-from core.plain_values import parse_json
+from core.text.plain_values import parse_json
 
 CONFIG = "adapter_config"
 """The one key of an adapter file's metadata."""

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 
 from core.models.arithmetic import device_of
+from core.models.logprobs import Scored, packs
 from core.models.policy import load_policy, load_weights
-from core.models.scoring import Scored, packs
 
 CriticForm = Literal["scalar", "double"]
 HEAD_DEVIATION = 0.02

@@ -17,12 +17,12 @@ from transformers.utils import logging as transformers_logging
 from core.errors import ModelFileError
 from core.models.adapter import adapter_of, encode_adapter, load_adapter
 from core.models.adapter_file import adapter_config
-from core.models.chatting import stop_tokens
-from core.models.files import WEIGHTS as WEIGHTS
-from core.models.files import misfits, require_files, weight_files
-from core.models.seeing import KINDS, name_in_model
+from core.models.generation_config import stop_tokens
+from core.models.model_files import WEIGHTS as WEIGHTS
+from core.models.model_files import misfits, require_files, weight_files
+from core.models.sharded_tensors import whole
 from core.models.tokenizer import load_tokenizer
-from core.models.whole import whole
+from core.models.vision import KINDS, name_in_model
 
 transformers_logging.set_verbosity_error()  # what it warns of (kernels for GPUs) nobody here can act on
 

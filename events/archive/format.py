@@ -59,7 +59,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     chain: bytes
     """Chain value before it."""
     digest: bytes
-    """Rolling digest of the log before it (`events.chain`)."""
+    """Rolling digest of the log before it (`events.log.hash_chain`)."""
 
 
 class Opening(NamedTuple):

@@ -16,7 +16,7 @@ from events.archive.format import FORMAT, START
 from events.codec import UNDECODABLE
 from events.disk import Disk
 from events.envelope import BlobRef
-from events.log import Ancestor
+from events.log.port import Ancestor
 
 NAME = "manifest.json"
 SEGMENTS = "segments"

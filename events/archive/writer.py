@@ -18,8 +18,8 @@ import msgspec
 import structlog
 
 from core.errors import DiskFull, ForeignLog
+from events.archive.folder_lock import hold, require_empty
 from events.archive.format import FORMAT, START, Header, decode_frame, encode_frame, encode_header, split
-from events.archive.holding import hold, require_empty
 from events.archive.index import encode_index, hash_of, index_path, is_indexed
 from events.archive.manifest import (
     SEGMENTS,
@@ -32,11 +32,11 @@ from events.archive.manifest import (
     segment_path,
     store,
 )
-from events.archive.reading import ArchiveReader, look_at_open, refuse_open
-from events.chain import RollingDigest
+from events.archive.reader import ArchiveReader, look_at_open, refuse_open
 from events.disk import Disk
 from events.envelope import Stored
-from events.log import Ancestor
+from events.log.hash_chain import RollingDigest
+from events.log.port import Ancestor
 from events.subjects import family_of
 
 SEGMENT_BYTES = 32 * 1024 * 1024

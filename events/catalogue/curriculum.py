@@ -1,6 +1,6 @@
 """Facts about what is attempted, and why."""
 
-from core.task import Task
+from core.domain.task import Task
 from events.catalogue.consulted import Consulted
 from events.envelope import Fact
 from events.registry import fact

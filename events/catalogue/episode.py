@@ -4,11 +4,11 @@ from typing import Literal
 
 import msgspec
 
-from core.action import Action
-from core.evidence import Evidence
-from core.sampling import Sampling
-from core.scaffolded import Scaffolded
-from core.screen import Box, Mark
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.sampling import Sampling
+from core.domain.scaffold_step import Scaffolded
+from core.domain.screen import Box, Mark
 from events.envelope import BlobRef, Fact
 from events.registry import fact
 
@@ -52,7 +52,7 @@ class ShownPicture(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Of the prompt that stand for it."""
     digest: str
-    """sha256 of what the policy's image processor made of it (`core.models.seeing.Seen`)."""
+    """sha256 of what the policy's image processor made of it (`core.models.vision.Seen`)."""
 
 
 @fact("episode.started", family="episode")
@@ -76,7 +76,7 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     """0, 1, 2 … within the episode."""
     observation_digest: str
     observation: BlobRef | None
-    """The page as encoded `core.observation.Page`."""
+    """The page as encoded `core.domain.observation.Page`."""
     url: str
     world_ordinal: int
     """`Page.ordinal` of the observation: facts of the site before this step."""
@@ -103,7 +103,7 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     generate_ms: float
     act_ms: float
     allowed: bytes = b""
-    """The set that each token was drawn from, as `core.allowed` packs them; empty: the whole vocabulary each time."""
+    """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
     scaffold: Scaffolded | None = None
     """What the scaffold made of it; None where there is none for this site."""
     touched: Box | None = None

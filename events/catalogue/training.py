@@ -157,7 +157,7 @@ class CheckpointSaved(Fact, frozen=True, kw_only=True):
     batch: int
     version: int
     state: str
-    """Digest as in `update.applied.after`; of several models: of their digests (`core.states.combined`)."""
+    """Digest as in `update.applied.after`; of several models: of their digests (`core.rl.combined_state.combined`)."""
     blob: BlobRef
     shards: tuple[BlobRef, ...] = ()
     """Of a learner of several processes: the part that each of them wrote, by rank. `blob` holds the rest, and names them."""

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from core.evidence import Judgment
+from core.domain.evidence import Judgment
 from events.catalogue.consulted import Consulted
 from events.envelope import Fact
 from events.registry import fact

@@ -1,6 +1,6 @@
 """One file per training algorithm, and the table by which settings name them."""
 
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 from learner.algorithms.awr import Awr
 from learner.algorithms.base import Algorithm, MakeAlgorithm
 from learner.algorithms.cloning import Cloning

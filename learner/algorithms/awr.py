@@ -9,7 +9,7 @@ from math import exp, log
 
 import torch
 
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 from learner.algorithms.steps import step_loss, step_share, step_shares
 

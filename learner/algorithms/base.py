@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from core.correction import TokenCorrection
-from core.losses import EpisodeTokens
-from core.settings import LearnerSettings
-from learner.episodes import Sample
+from core.rl.importance_weights import TokenCorrection
+from core.rl.loss_normalization import EpisodeTokens
+from core.settings.schema import LearnerSettings
+from learner.buffer.records import Sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import torch
 
-from core.losses import EpisodeTokens, loss_shares
-from core.settings import LearnerSettings
+from core.rl.loss_normalization import EpisodeTokens, loss_shares
+from core.settings.schema import LearnerSettings
 from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 
 

@@ -15,7 +15,7 @@ from math import exp, fsum, log1p
 
 import torch
 
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 from learner.algorithms.base import CurrentLogProbs, EpisodePart, SampleLoss, SampleTerms
 
 

@@ -3,7 +3,7 @@
     L = -1/G sum_i 1/|tau_i| sum_j 1/|a_ij| sum_t [ w min(rho A, clip(rho, 1-low, 1+high) A) - beta KL ]
 
 rho = pi / pi_prox with pi_prox at the start of the batch, A from the rewards of the group, w the off-policy correction
-(`core.correction`), KL the k3 estimate to the policy that RL started from. `loss_mean = "token"` takes one mean over
+(`core.rl.importance_weights`), KL the k3 estimate to the policy that RL started from. `loss_mean = "token"` takes one mean over
 all tokens instead of the three nested ones, as the released code of WebAgent-R1 does; `"episode"` a mean over each
 episode's tokens, then over episodes, as that of ARPO does. `dual_clip` c bounds what a token of a negative
 advantage loses: max(min(…), c A). Optionally a cloning term on the batch's
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 import torch
 
-from core.losses import loss_shares
-from core.settings import LearnerSettings
+from core.rl.loss_normalization import loss_shares
+from core.settings.schema import LearnerSettings
 from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 
 

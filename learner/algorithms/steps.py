@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from core.losses import EpisodeTokens, nested_shares
+from core.rl.loss_normalization import EpisodeTokens, nested_shares
 from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import torch
 
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 from learner.algorithms.base import EpisodePart, SampleLoss, SampleTerms
 from learner.algorithms.steps import step_loss, step_share, step_shares
 

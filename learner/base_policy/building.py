@@ -8,8 +8,8 @@ from pathlib import Path
 from random import Random
 from typing import NamedTuple
 
-from core.grammar import format_answer
-from core.rendering import RENDERERS
+from core.grammar.answer_parser import format_answer
+from core.prompts.rendering import RENDERERS
 from core.seeds import derive_seed
 from learner.base_policy.folder import create
 from learner.base_policy.lookups import Sample, lookup

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
-from core.action import Action
+from core.domain.action import Action
 from learner.base_policy.lookups import Sample
 
 OF = 5

@@ -8,9 +8,9 @@ from random import Random
 
 import msgspec
 
-from core.action import Action
-from core.grammar import format_answer
-from core.observation import Node, Page
+from core.domain.action import Action
+from core.domain.observation import Node, Page
+from core.grammar.answer_parser import format_answer
 from learner.base_policy import words
 from learner.base_policy.pages import Draft, find, node
 

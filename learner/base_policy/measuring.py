@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from core.models.logprobs import Scored, packs
 from core.models.policy import load_policy
-from core.models.scoring import Scored, packs
 from learner.base_policy.lookups import Sample
 from learner.base_policy.samples import encode
 

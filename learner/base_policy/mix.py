@@ -9,7 +9,7 @@ mostly leave too early: it then wins those sometimes.
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from core.observation import Page
+from core.domain.observation import Page
 from learner.base_policy.haste import hasten
 from learner.base_policy.lookups import Sample
 

@@ -1,8 +1,8 @@
-"""Generated pages: the same words as `core.observation`, with content that nobody has seen before."""
+"""Generated pages: the same words as `core.domain.observation`, with content that nobody has seen before."""
 
 from random import Random
 
-from core.observation import Node, Page
+from core.domain.observation import Node, Page
 from learner.base_policy import words
 
 MOST_IDS = 200

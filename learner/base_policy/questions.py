@@ -7,8 +7,8 @@ works on any page, also on recorded ones, and says nothing about how a site is u
 from collections import Counter
 from random import Random
 
-from core.action import Action
-from core.observation import Node, Page
+from core.domain.action import Action
+from core.domain.observation import Node, Page
 from learner.base_policy import words
 
 _CLICK = ('Click on "{}".', "Click {}.", "Open {}.", "Press {}.", 'Go to "{}".', "Choose {}.")

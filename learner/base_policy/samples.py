@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from core.action import Action
+from core.domain.action import Action
 from core.errors import HindcastError
-from core.framing import STAND_IN, encode_text
-from core.grammar import format_answer
-from core.prompt import build_prompt, encode_answer
-from core.rendering import RENDERERS
+from core.grammar.answer_parser import format_answer
+from core.prompts.chat_frame import STAND_IN, encode_text
+from core.prompts.prompt import build_prompt, encode_answer
+from core.prompts.rendering import RENDERERS
 from learner.base_policy.lookups import Sample
 from learner.base_policy.tokenizer import ASSISTANT, END, USER
 

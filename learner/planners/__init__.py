@@ -6,21 +6,21 @@ Models beside the policy have planners of their own, asked before the policy's.
 
 from collections.abc import Iterator
 
-from core.phases import PHASED
-from core.settings import LearnerSettings
-from core.states import CRITIC, ORM, RELABELER
-from learner.episodes import DEMONSTRATION
+from core.rl.combined_state import CRITIC, ORM, RELABELER
+from core.rl.replay_filter import PHASED
+from core.settings.schema import LearnerSettings
+from learner.buffer.records import DEMONSTRATION
+from learner.buffer.state import BufferState
 from learner.planners.base import Planner, clones_before
 from learner.planners.cloning import Imitation
-from learner.planners.filtered import Filtered
+from learner.planners.filtered_cloning import Filtered
 from learner.planners.groups import Groups
 from learner.planners.hsl import Hindsight
-from learner.planners.lessons import WrittenLessons
-from learner.planners.outcomes import LabelledOutcomes
 from learner.planners.pairs import Pairs
 from learner.planners.phases import CriticOfPhase, Phases
+from learner.planners.relabeler import WrittenLessons
+from learner.planners.reward_model import LabelledOutcomes
 from learner.planners.successes import Successes
-from learner.state import BufferState
 
 BEFORE = Imitation("sft", origins=frozenset({DEMONSTRATION}))
 """What a run with `learner.cloning_updates` begins with."""

@@ -4,14 +4,14 @@ Where nothing but demonstrations is imitated, and all of them are in, a batch sm
 it will ever be: then it is what there is.
 """
 
+from core.rl.combined_state import POLICY
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
-from core.states import POLICY
+from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
-from learner.episodes import DEMONSTRATION, Episode
+from learner.buffer.group_completion import drop
+from learner.buffer.records import DEMONSTRATION, Episode
+from learner.buffer.state import BufferState
 from learner.planners.base import Entry, as_fact, clones_before, cut, why_unusable
-from learner.settling import drop
-from learner.state import BufferState
 
 
 class Imitation:

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from core.advantages import group_advantages, is_informative
+from core.rl.advantages import group_advantages, is_informative
+from core.rl.combined_state import POLICY
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
-from core.states import POLICY
+from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode
+from learner.buffer.group_completion import settle
+from learner.buffer.records import Episode
+from learner.buffer.state import BufferState
+from learner.buffer.success_replay import Compared, compared_as
 from learner.planners.base import Entry, as_fact, cut, too_old, trainable, why_unusable
-from learner.replays import Compared, compared_as
-from learner.settling import settle
-from learner.state import BufferState
 
 
 class Groups:

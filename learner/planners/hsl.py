@@ -7,16 +7,16 @@ drawn from the memory of the latest, by weight or uniformly, its given ones unif
 from collections.abc import Sequence
 from random import Random
 
-from core.hindsight import demonstration_weight, drawn
+from core.rl.combined_state import POLICY
+from core.rl.hindsight_weights import demonstration_weight, drawn
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
-from core.states import POLICY
+from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
-from learner.episodes import DEMONSTRATION, Episode, Relabelled
-from learner.hindsight import HSL, collected
+from learner.buffer.group_completion import drop
+from learner.buffer.records import DEMONSTRATION, Episode, Relabelled
+from learner.buffer.relabels import HSL, collected
+from learner.buffer.state import BufferState
 from learner.planners.base import Entry, as_fact, why_unusable
-from learner.settling import drop
-from learner.state import BufferState
 
 
 class Hindsight:

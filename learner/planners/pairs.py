@@ -3,14 +3,14 @@
 Invariant: every failure stands in one batch at most; a demonstration stands in as many pairs as its task has failures.
 """
 
+from core.rl.combined_state import POLICY
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
-from core.states import POLICY
+from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
-from learner.episodes import DEMONSTRATION, Episode
+from learner.buffer.group_completion import drop
+from learner.buffer.records import DEMONSTRATION, Episode
+from learner.buffer.state import BufferState
 from learner.planners.base import Entry, as_fact, cut, too_old, why_unusable
-from learner.settling import drop
-from learner.state import BufferState
 
 PAIRS = "dpo"
 PREFERRED, OTHER = 1.0, -1.0

@@ -9,12 +9,12 @@ episodes whose order is drawn anew each time. The policy's advantages come from 
 
 from collections.abc import Sequence
 
+from core.rl.combined_state import CRITIC, POLICY
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
-from core.states import CRITIC, POLICY
+from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
-from learner.episodes import DEMONSTRATION, Episode
-from learner.phases import (
+from learner.buffer.group_completion import drop
+from learner.buffer.phases import (
     collected,
     in_phases,
     replayed,
@@ -23,9 +23,9 @@ from learner.phases import (
     unscored,
     valued,
 )
+from learner.buffer.records import DEMONSTRATION, Episode
+from learner.buffer.state import BufferState
 from learner.planners.base import Entry, GivesNothingUp, as_fact, cut, why_unusable
-from learner.settling import drop
-from learner.state import BufferState
 
 
 class Phases:

@@ -1,13 +1,13 @@
 """Batches for self-imitation: the run's own successes at tasks it does not always win, each in several batches."""
 
+from core.rl.combined_state import POLICY
 from core.seeds import derive_seed
-from core.settings import LearnerSettings, Settings
-from core.states import POLICY
+from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
-from learner.episodes import Episode, Group
+from learner.buffer.group_completion import drop
+from learner.buffer.records import Episode, Group
+from learner.buffer.state import BufferState
 from learner.planners.base import Entry, as_fact, cut, why_unusable
-from learner.settling import drop
-from learner.state import BufferState
 
 
 class Successes:

@@ -5,7 +5,7 @@ from importlib.resources import files
 from typing import Any
 
 from core.errors import SettingsError
-from core.nearest import advice
+from core.text.nearest import advice
 
 DEFAULT = "mgrpo"
 

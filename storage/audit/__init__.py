@@ -4,7 +4,7 @@
                       (msgpack)  tasks, episodes, training, …    does every fact follow from what stands before it?
                                  blobs                           is what it names still there, byte for byte?
 
-Independent of `events.codec`, `events.chain` and `events.reader`: stored bytes are decoded with another library, and
+Independent of `events.codec`, `events.log.hash_chain` and `events.log.reader`: stored bytes are decoded with another library, and
 hashed, linked and checked by rules written down here once more. Shared is only what says how a log is *meant* to look:
 the catalogue's names and types. A mistake in one of the two codes shows as a defect instead of being made twice.
 """

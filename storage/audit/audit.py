@@ -16,13 +16,13 @@ import msgspec
 
 from core.errors import BrokerUnreachable, CorruptEvent, ForeignLog, HindcastError
 from events.envelope import Stored
-from events.log import EventLog
+from events.log.port import EventLog
 from storage.audit.blobs import Depth
-from storage.audit.decoding import decode, digest_of
+from storage.audit.decoder import decode, digest_of
 from storage.audit.defects import LOST, Defect
 from storage.audit.fold import Fold
 from storage.audit.witnesses import Witness
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 READ_EVENTS = 1000
 """Events per request."""

@@ -11,12 +11,12 @@ from typing import Literal, NamedTuple
 
 from core.errors import BlobMissing, HindcastError
 from events.envelope import BlobRef
-from storage.audit.decoding import Event
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import Findings
-from storage.audit.facts import Check
 from storage.audit.policies import Policies
 from storage.audit.shapes import Refs
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 Depth = Literal["full", "exist", "none"]
 """Digests of all bytes; existence and size; nothing."""

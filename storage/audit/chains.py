@@ -6,7 +6,7 @@ later, says that it is the one that was appended (`digests`).
 
 from typing import NamedTuple
 
-from storage.audit.decoding import Event
+from storage.audit.decoder import Event
 from storage.audit.defects import ALTERED, LOST, Findings
 
 

@@ -10,10 +10,10 @@ from struct import unpack
 from sys import intern
 from typing import Any
 
+from storage.audit.check import Check
 from storage.audit.constraints import wrong_constraint
-from storage.audit.decoding import Event
+from storage.audit.decoder import Event
 from storage.audit.defects import Findings
-from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 from storage.audit.policies import Policies
 from storage.audit.tasks import Tasks

@@ -10,7 +10,7 @@ from core.errors import HindcastError
 from events.envelope import Stored
 from storage.audit.blobs import Blobs, Depth
 from storage.audit.chains import Chains
-from storage.audit.decoding import Event, decode, digest_of
+from storage.audit.decoder import Event, decode, digest_of
 from storage.audit.defects import ALTERED, FORGED, LOST, Findings
 from storage.audit.digests import Digests
 from storage.audit.episodes import Episodes
@@ -24,7 +24,7 @@ from storage.audit.shapes import Refs, Shape, shapes
 from storage.audit.tasks import Tasks
 from storage.audit.training import Training
 from storage.audit.witnesses import Witness, Witnesses
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 FIRST = "run.started"
 

@@ -4,9 +4,9 @@ A fork reads its parent's log up to the position it was forked at. So the run's 
 first event under the new name is a `run.forked` that names the old one, the position, and the digest of the log up to it.
 """
 
-from events.accounts import may_append
+from events.jetstream.accounts import may_append
 from events.subjects import PER_ENTITY
-from storage.audit.decoding import Event
+from storage.audit.decoder import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
 from storage.audit.shapes import Shape

@@ -3,11 +3,11 @@
 from struct import iter_unpack
 from typing import Any
 
-from storage.audit.decoding import Event
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
 from storage.audit.episodes import Episodes
-from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 from storage.audit.plans import Plans
 from storage.audit.policies import Policies

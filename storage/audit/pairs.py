@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from storage.audit.decoding import Event
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.episodes import Episodes
-from storage.audit.facts import Check
 
 PAIRING = "dpo"
 """`batch.planned.algorithm` of such plans."""

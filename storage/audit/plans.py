@@ -8,13 +8,13 @@ from itertools import pairwise
 from struct import unpack
 from typing import Any
 
-from core.advantages import EPSILON, Deviation, group_advantages
-from core.states import ORM, POLICY, RELABELER
-from storage.audit.decoding import Event
+from core.rl.advantages import EPSILON, Deviation, group_advantages
+from core.rl.combined_state import ORM, POLICY, RELABELER
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import ALTERED, Findings
 from storage.audit.digests import Digests
 from storage.audit.episodes import Episode, Episodes
-from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 from storage.audit.pairs import PAIRING, check_pairs
 from storage.audit.policies import Policies

@@ -1,8 +1,8 @@
 """Policy versions: published before anybody adopts them, adopted before anybody samples from them, never going back."""
 
-from storage.audit.decoding import Event
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import Findings
-from storage.audit.facts import Check
 
 
 class Policies(Check):

@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from storage.audit.decoding import Event
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import Findings
 from storage.audit.episodes import INT32_BYTES, Episode, Episodes
-from storage.audit.facts import Check
 from storage.audit.ledger import Ledger
 
 

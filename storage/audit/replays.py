@@ -7,10 +7,10 @@ used up before its batch was planned. Nothing here is kept from one plan to the 
 from collections import defaultdict
 from typing import Any
 
-from core.advantages import SUCCESS_RESULT, failed_altogether
-from storage.audit.decoding import Event
+from core.rl.advantages import SUCCESS_RESULT, failed_altogether
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.episodes import Episode, Episodes
-from storage.audit.facts import Check
 
 Planned = dict[str, Any]
 

@@ -11,7 +11,7 @@ import msgspec.inspect as described
 import events.catalogue  # noqa: F401  # fills the registry
 from events.envelope import BlobRef
 from events.registry import BY_NAME
-from events.upcasting import upcast
+from events.upcasters import upcast
 
 DIGEST_CHARACTERS = 64
 Refs = list[tuple[str, int]]
@@ -65,7 +65,7 @@ class Shape:
         self._rule = _structure(described.type_info(entry.cls))
 
     def current(self, version: int, payload: dict[str, Any]) -> dict[str, Any]:
-        """The payload as the present version has it, by the steps that `events.upcasting` declares.
+        """The payload as the present version has it, by the steps that `events.upcasters` declares.
 
         Raises:
             UnknownVersion, KeyError, TypeError: it cannot be one of its version.

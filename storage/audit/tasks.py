@@ -9,9 +9,9 @@ from typing import Any
 
 import msgpack
 
-from storage.audit.decoding import Event
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import Findings
-from storage.audit.facts import Check
 
 _pack = msgpack.Packer().pack
 

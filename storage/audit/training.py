@@ -5,10 +5,10 @@ A batch trains one model; states and counts are followed per model.
 
 from collections import Counter
 
-from core.states import CRITIC, POLICY, combined
-from storage.audit.decoding import Event
+from core.rl.combined_state import CRITIC, POLICY, combined
+from storage.audit.check import Check
+from storage.audit.decoder import Event
 from storage.audit.defects import Findings
-from storage.audit.facts import Check
 from storage.audit.plans import Plans
 from storage.audit.policies import Policies
 

@@ -13,10 +13,11 @@ import msgspec
 from pydantic import ValidationError
 from sqlalchemy import Connection, func, select
 
-from core.settings import Settings
-from core.statistics import Interval, gap, standardized
-from storage.readmodel.answers import Success
-from storage.readmodel.asking import (
+from core.rl.statistics import Interval, gap, standardized
+from core.settings.schema import Settings
+from storage.readmodel.outcome_counts import Families, added, curve, families_by_version, tallies
+from storage.readmodel.queries import training_judge
+from storage.readmodel.query_parts import (
     OUTCOMES,
     NotInReadModel,
     holding,
@@ -25,9 +26,8 @@ from storage.readmodel.asking import (
     position_of,
     success_of,
 )
-from storage.readmodel.queries import training_judge
+from storage.readmodel.results import Success
 from storage.readmodel.tables import episodes, runs, updates
-from storage.readmodel.tallies import Families, added, curve, families_by_version, tallies
 
 ONLINE = "online"
 

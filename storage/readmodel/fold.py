@@ -12,12 +12,12 @@ import msgspec
 from sqlalchemy import Connection, select, update
 
 from core.errors import HindcastError
-from events.chain import RollingDigest
 from events.envelope import Recorded
-from storage.readmodel.blocks import add_up
+from events.log.hash_chain import RollingDigest
+from storage.readmodel.block_sums import add_up
 from storage.readmodel.mapping import operations
-from storage.readmodel.operations import Ensure, Insert, InsertMany, Put, Values
 from storage.readmodel.revisions import Key, Revisions
+from storage.readmodel.row_operations import Ensure, Insert, InsertMany, Put, Values
 from storage.readmodel.rows import Many, insert_many, insert_rows
 from storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 

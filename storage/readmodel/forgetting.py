@@ -9,9 +9,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from core.statistics import difference, wilson
-from storage.readmodel.answers import FamilyRetention, Stretch
-from storage.readmodel.tallies import Tally
+from core.rl.statistics import difference, wilson
+from storage.readmodel.outcome_counts import Tally
+from storage.readmodel.results import FamilyRetention, Stretch
 
 WATCHED = 30
 ONLINE = "online"

@@ -5,9 +5,9 @@ from typing import Any
 
 from sqlalchemy import Connection, func, select
 
-from storage.readmodel.answers import MetricColumn
-from storage.readmodel.asking import holding, position_of
-from storage.readmodel.blocks import POLICY, applied, ended_by
+from storage.readmodel.block_sums import POLICY, applied, ended_by
+from storage.readmodel.query_parts import holding, position_of
+from storage.readmodel.results import MetricColumn
 from storage.readmodel.tables import block_metrics, updates
 
 ONE_BY_ONE = 2400

@@ -8,9 +8,9 @@ from typing import Any
 
 from sqlalchemy import Connection, RowMapping, func, select
 
-from storage.readmodel.answers import PhaseRow
-from storage.readmodel.asking import holding, position_of, success_of
 from storage.readmodel.queries import training_judge
+from storage.readmodel.query_parts import holding, position_of, success_of
+from storage.readmodel.results import PhaseRow
 from storage.readmodel.tables import episodes, judged, notices, tasks
 
 ONLINE = "online"

@@ -1,10 +1,10 @@
-"""Places in a log (`events.places`) as the read model knows them: the same positions, without reading the log."""
+"""Places in a log (`events.log.places`) as the read model knows them: the same positions, without reading the log."""
 
 from sqlalchemy import ColumnElement, Connection, Select, Table, func, select
 
 from core.errors import NoSuchPlace
-from events.places import Noun, Place, what_there_is
-from storage.readmodel.asking import holding, position_of
+from events.log.places import Noun, Place, what_there_is
+from storage.readmodel.query_parts import holding, position_of
 from storage.readmodel.tables import batches, checkpoints, updates, weights
 
 POLICY = "policy"

@@ -12,13 +12,13 @@ from collections.abc import Callable, Sequence
 import structlog
 from sqlalchemy import Connection
 
-from core.settings import StorageSettings
-from events.consumer import consume
+from core.settings.schema import StorageSettings
 from events.envelope import Recorded
-from events.log import EventLog
-from events.reader import Bookmark
+from events.log.consumer import consume
+from events.log.port import EventLog
+from events.log.reader import Bookmark
+from storage.readmodel.catch_up import bookmark_of, cursor_of, fill
 from storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
-from storage.readmodel.filling import bookmark_of, cursor_of, fill
 from storage.readmodel.fold import Span, apply, read_cursor
 
 NAME = "projector"
@@ -29,7 +29,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ReadModelEffect:
-    """The read model as the effect of a consumer (`events.consumer.Effect`, `Bookmarked`)."""
+    """The read model as the effect of a consumer (`events.log.consumer.Effect`, `Bookmarked`)."""
 
     def __init__(self, model: ReadModel) -> None:
         self._model = model

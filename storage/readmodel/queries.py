@@ -9,20 +9,12 @@ from collections import defaultdict
 
 from sqlalchemy import Connection, RowMapping, and_, case, func, select
 
-from storage.readmodel.answers import (
-    DisputeRow,
-    EpisodeDetail,
-    EpisodeRow,
-    PolicyRow,
-    RecipeChange,
-    RunSummary,
-    StepRow,
-    TaskRow,
-    TrainedIn,
-    VerdictRow,
-    VersionSuccess,
-)
-from storage.readmodel.asking import (
+from storage.readmodel.auxiliary_models import models_beside
+from storage.readmodel.block_sums import totals
+from storage.readmodel.endpoint_costs import consulted_models, verdicts_with_cost
+from storage.readmodel.forgetting import retention
+from storage.readmodel.outcome_counts import curve, outcomes_of, tallies, tallies_of
+from storage.readmodel.query_parts import (
     DISPUTED,
     OUTCOMES,
     NotInReadModel,
@@ -43,11 +35,19 @@ from storage.readmodel.asking import (
     sampling_from,
     success_of,
 )
-from storage.readmodel.beside import models_beside
-from storage.readmodel.blocks import totals
-from storage.readmodel.consulted import consulted_models, verdicts_with_cost
-from storage.readmodel.forgetting import retention
-from storage.readmodel.rates import throughput
+from storage.readmodel.results import (
+    DisputeRow,
+    EpisodeDetail,
+    EpisodeRow,
+    PolicyRow,
+    RecipeChange,
+    RunSummary,
+    StepRow,
+    TaskRow,
+    TrainedIn,
+    VerdictRow,
+    VersionSuccess,
+)
 from storage.readmodel.screenshots import screenshots_of
 from storage.readmodel.tables import (
     batch_episodes,
@@ -64,7 +64,7 @@ from storage.readmodel.tables import (
     updates,
     weights,
 )
-from storage.readmodel.tallies import curve, outcomes_of, tallies, tallies_of
+from storage.readmodel.throughput import throughput
 
 DEFAULT_JUDGE = "rules"
 

@@ -12,11 +12,11 @@ import msgspec
 from sqlalchemy import Connection
 
 from core.errors import ForeignLog
-from events.log import EventLog
-from events.reader import check_log
+from events.log.port import EventLog
+from events.log.reader import check_log
+from storage.readmodel.catch_up import bookmark_of, cursor_of, fill
 from storage.readmodel.database import ReadModel, ReadModelDamaged
 from storage.readmodel.dump import dump_table
-from storage.readmodel.filling import bookmark_of, cursor_of, fill
 from storage.readmodel.fold import read_cursor
 from storage.readmodel.tables import TABLES
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, select, tuple_, update
 
-from storage.readmodel.operations import Ensure, Put, Values
+from storage.readmodel.row_operations import Ensure, Put, Values
 from storage.readmodel.rows import BLANK, insert_rows
 from storage.readmodel.tables import OPEN
 

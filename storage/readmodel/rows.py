@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, Table, insert
 
-from storage.readmodel.operations import Values
+from storage.readmodel.row_operations import Values
 from storage.readmodel.tables import TABLES
 
 BLANK: dict[str, Values] = {name: dict.fromkeys(table.c.keys()) for name, table in TABLES.items()}

@@ -2,8 +2,8 @@
 
 from sqlalchemy import Connection, func, select
 
-from storage.readmodel.answers import ScreenshotRow
-from storage.readmodel.asking import answers, holding
+from storage.readmodel.query_parts import answers, holding
+from storage.readmodel.results import ScreenshotRow
 from storage.readmodel.tables import notices, screenshots
 
 

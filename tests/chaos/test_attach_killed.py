@@ -16,11 +16,11 @@ from recorded_home import make_home
 from sqlalchemy import text
 from synthetic_run import a_run
 
-from app.attach.listing import ConsumerRow, list_consumers
-from app.attach.running import store_url
+from app.attach.attachment import store_url
+from app.attach.consumers import ConsumerRow, list_consumers
 from app.attach.store import Store
-from app.broker import ensure_broker
-from app.runs import RunHandle
+from app.runs.runs import RunHandle
+from app.system.broker import ensure_broker
 from core.errors import BrokerDenied
 from events.envelope import Record
 
@@ -140,7 +140,7 @@ async def test_a_stuck_consumer_is_shown_leaves_when_asked_and_undoes_what_it_be
     handle: RunHandle, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     note = tmp_path / "note"
-    monkeypatch.setattr("app.attach.listing.STALLED_S", 1.0)
+    monkeypatch.setattr("app.attach.consumers.STALLED_S", 1.0)
     process = start(handle, "attached_consumers:stuck", "--name", "stuck", POISON="5", NOTE=str(note))
     try:
         await wait_for(note.exists)

@@ -18,13 +18,13 @@ from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner
 
 from app.cli import app
-from app.configuration import resolve
-from app.opening import open_log
-from app.runs import RunHandle, create_run, open_run
+from app.runs.open_log import open_log
+from app.runs.runs import RunHandle, create_run, open_run
+from app.settings.configuration import resolve
+from core.domain.task import Task
 from core.errors import CorruptEvent, ForeignLog
-from core.task import Task
 from events.catalogue import PhaseStarted, TaskProposed
-from events.publisher import Publisher
+from events.log.publisher import Publisher
 from learner.loop import run_learner
 
 RUN = "damaged"

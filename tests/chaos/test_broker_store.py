@@ -15,16 +15,16 @@ from tiny_policy import write_tiny_policy
 from typer.testing import CliRunner
 
 from app.cli import app
-from app.configuration import resolve
-from app.opening import open_log
-from app.repairing import repair_log
-from app.runs import IMPORTING, RunHandle, create_run, open_run
+from app.runs.open_log import open_log
+from app.runs.repair import repair_log
+from app.runs.runs import IMPORTING, RunHandle, create_run, open_run
+from app.settings.configuration import resolve
 from core.errors import CorruptEvent, ForeignLog
-from events.broker_store import StreamNotLoaded
 from events.catalogue import LogRepaired, RunResumed
 from events.envelope import Stored
-from events.publisher import Publisher
-from events.reader import read
+from events.jetstream.broker_store import StreamNotLoaded
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 RUN = "damaged"
 REQUESTS = 6

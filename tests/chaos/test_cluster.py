@@ -6,13 +6,13 @@ from pathlib import Path
 import pytest
 from nats_servers import Server, cluster_of_three, serving
 
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import WaitExceeded
-from events.connection import Connection, connect
-from events.jetstream import JetStreamLog
-from events.jetstream_api import StreamApi
-from events.publisher import Publisher
-from events.reader import read
+from events.jetstream.api import StreamApi
+from events.jetstream.connection import Connection, connect
+from events.jetstream.stream_log import JetStreamLog
+from events.log.publisher import Publisher
+from events.log.reader import read
 from events.subjects import stream_name
 
 pytestmark = pytest.mark.slow

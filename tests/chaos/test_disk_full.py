@@ -14,17 +14,17 @@ from conftest import Connect, LiveBroker
 from synthetic_run import a_run, record
 from system import COMMAND, ROOT, Home, settings
 
-from app.broker_disk import BrokerDisk
-from app.runs import open_run
-from app.supervisor import Supervisor
+from app.runs.runs import open_run
+from app.system.broker_disk import BrokerDisk
+from app.system.supervisor import Supervisor
 from core.errors import DiskFull
-from core.settings import LogSettings, StorageSettings
+from core.settings.schema import LogSettings, StorageSettings
 from events.catalogue import ControlRequested, EpisodeEnded, TaskAdmitted, UpdateApplied
-from events.jetstream import JetStreamLog
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
-from storage.blobs import BlobStore
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
+from storage.blobs.store import BlobStore
 from storage.readmodel.database import ReadModel
 from storage.readmodel.projector import run_projector
 

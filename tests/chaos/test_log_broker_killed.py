@@ -12,14 +12,14 @@ import pytest
 from conftest import Connect, LiveBroker
 
 from core.errors import ExpectationFailed
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import EpisodeAbandoned, SamplesSwept, TaskAdmitted
-from events.consumer import consume
 from events.envelope import Recorded
-from events.jetstream import JetStreamLog
-from events.log import Expectation
-from events.publisher import Publisher
-from events.reader import read
+from events.jetstream.stream_log import JetStreamLog
+from events.log.consumer import consume
+from events.log.port import Expectation
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 KILLS = 4
 FACTS_BETWEEN = 150
@@ -143,11 +143,11 @@ async def test_publishers_survive_a_broker_that_dies_again_and_again(
 WRITER = """
 import asyncio, sys
 from pathlib import Path
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import TaskAdmitted
-from events.connection import connect
-from events.jetstream import JetStreamLog
-from events.publisher import Publisher
+from events.jetstream.connection import connect
+from events.jetstream.stream_log import JetStreamLog
+from events.log.publisher import Publisher
 
 async def main(url, home, run, life):
     settings = LogSettings(append_timeout_s=60, linger_ms=2)

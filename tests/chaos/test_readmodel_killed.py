@@ -8,8 +8,8 @@ from pathlib import Path
 from recorded_home import make_home
 from synthetic_run import a_run
 
-from app.broker import ensure_broker
-from app.runs import RunHandle
+from app.runs.runs import RunHandle
+from app.system.broker import ensure_broker
 from storage.readmodel.rebuild import rebuild
 
 ROOT = Path(__file__).parents[2]
@@ -17,8 +17,8 @@ KILLS = 3
 WAIT_S = 60.0
 PROJECTOR = """
 import asyncio
-from app.runs import open_run
-from core.settings import StorageSettings
+from app.runs.runs import open_run
+from core.settings.schema import StorageSettings
 from storage.readmodel.projector import run_projector
 
 async def main():

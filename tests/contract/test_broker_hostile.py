@@ -16,15 +16,15 @@ import pytest
 from conftest import Connect, LiveBroker
 from nats_servers import Server, hub_and_leaf, serving
 
-from core.settings import LogSettings
-from events.accounts import FOLLOWERS, LOG_ACCOUNT, PUBLISHES, QUEUES, inbox_prefix
-from events.broker import LEAF_ROLES, config_text, secret_path, users
+from core.settings.schema import LogSettings
 from events.catalogue import RunFinished
-from events.connection import Connection, connect
-from events.jetstream import JetStreamLog
-from events.jetstream_api import StreamApi
-from events.jetstream_queue import queue_config
-from events.publisher import Publisher
+from events.jetstream.accounts import FOLLOWERS, LOG_ACCOUNT, PUBLISHES, QUEUES, inbox_prefix
+from events.jetstream.api import StreamApi
+from events.jetstream.broker import LEAF_ROLES, config_text, secret_path, users
+from events.jetstream.connection import Connection, connect
+from events.jetstream.stream_log import JetStreamLog
+from events.jetstream.stream_queue import queue_config
+from events.log.publisher import Publisher
 
 SETTINGS = LogSettings(max_bytes=16 * 1024 * 1024, append_timeout_s=10)
 RUNS = ("a", "b")

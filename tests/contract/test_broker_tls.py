@@ -10,9 +10,9 @@ from certificates import certificate
 from nats_servers import Server, serving
 
 from core.errors import BrokerDenied, BrokerUnreachable
-from events.accounts import log_accounts
-from events.broker import HOST, users
-from events.connection import connect
+from events.jetstream.accounts import log_accounts
+from events.jetstream.broker import HOST, users
+from events.jetstream.connection import connect
 
 QUICK_S = 3.0
 

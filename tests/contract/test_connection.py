@@ -7,9 +7,9 @@ import pytest
 from conftest import Connect, LiveBroker
 from nats.aio.msg import Msg
 
-from core.settings import LogSettings
-from events.connection import Unanswered, connect
-from events.jetstream import JetStreamLog
+from core.settings.schema import LogSettings
+from events.jetstream.connection import Unanswered, connect
+from events.jetstream.stream_log import JetStreamLog
 
 
 async def test_a_cancellation_that_arrives_while_a_message_is_handed_over_is_not_lost(

@@ -16,12 +16,12 @@ from archive_story import ArchivedLog, MovedLog
 from conftest import Connect, LiveBroker
 
 from core.errors import ExpectationFailed, LogFull
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.codec import MAX_EVENT_BYTES
 from events.envelope import Record
-from events.jetstream import JetStreamLog
-from events.log import EventLog, Expectation
-from events.memory import Faults, MemoryLog
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import Faults, MemoryLog
+from events.log.port import EventLog, Expectation
 from events.subjects import matches
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "faulty", "jetstream", "archived", "moved"])

@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 from watched_reads import watch_reads
 
 from core.errors import CorruptEvent, ExpectationFailed
-from core.settings import LogSettings
-from events.archive import reading
+from core.settings.schema import LogSettings
+from events.archive import reader
 from events.envelope import Record, Stored
-from events.jetstream import JetStreamLog
-from events.joined import GrowingLog, JoinedLog
-from events.log import Ancestor, EventLog, Expectation
-from events.memory import MemoryLog
+from events.jetstream.stream_log import JetStreamLog
+from events.log.joined_log import GrowingLog, JoinedLog
+from events.log.memory import MemoryLog
+from events.log.port import Ancestor, EventLog, Expectation
 
 _ids = itertools.count()
 
@@ -142,10 +142,10 @@ async def test_deciding_in_a_fork_of_an_archive_looks_through_it_once(
     log = JoinedLog(older, newer, at=5)
     assert await log.last_under("run.fork.verdict.d") is None
     opened: list[int] = []
-    decode_frame = reading.decode_frame
-    monkeypatch.setattr(reading, "CACHED_FRAMES", 0)
+    decode_frame = reader.decode_frame
+    monkeypatch.setattr(reader, "CACHED_FRAMES", 0)
     monkeypatch.setattr(
-        reading,
+        reader,
         "decode_frame",
         lambda content, *, frame: opened.append(frame.first) or decode_frame(content, frame=frame),
     )

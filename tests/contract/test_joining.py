@@ -9,19 +9,19 @@ from pathlib import Path
 import pytest
 from nats_servers import Server, hub_and_leaf, serving
 
-from app.configuration import resolve
-from app.forking import fork_run
-from app.joining import CLOCK_S, JOINED, Asked, JoinRefused, parse_machine, parse_roles, plan_join
-from app.processes import write_json
 from app.revision import code_revision
-from app.runs import Fork, RunHandle, create_run, open_run, run_folder
+from app.runs.fork import fork_run
+from app.runs.runs import Fork, RunHandle, create_run, open_run, run_folder
+from app.settings.configuration import resolve
+from app.system.join import CLOCK_S, JOINED, Asked, JoinRefused, parse_machine, parse_roles, plan_join
+from app.system.processes import write_json
 from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
-from events.broker import LEAF_ROLES, secret_path
 from events.catalogue import RunForked, RunStarted, WeightsAdopted
 from events.catalogue.run import Fingerprint
 from events.envelope import BlobRef
-from events.publisher import Publisher
-from storage.blobs import BlobStore
+from events.jetstream.broker import LEAF_ROLES, secret_path
+from events.log.publisher import Publisher
+from storage.blobs.store import BlobStore
 
 RUN = "shared"
 BASE = b"the first weights"
@@ -135,14 +135,14 @@ async def test_a_run_that_is_not_there_is_told_with_those_that_are(shared: Hub, 
 async def test_a_clock_that_is_far_off_is_refused(
     shared: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off_s: float, words: str
 ) -> None:
-    from app import joining
+    from app.system import join
 
-    measured = joining.clock_ahead_s
+    measured = join.clock_ahead_s
 
     async def off(*arguments: object, **named: object) -> float:
         return await measured(*arguments, **named, clock=lambda: time.time() + off_s)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(joining, "clock_ahead_s", off)
+    monkeypatch.setattr(join, "clock_ahead_s", off)
     home = shared.machine(tmp_path / "m", "reader", "actor")
     with pytest.raises(JoinRefused, match=f"s {words} that of the broker"):
         await plan_join(home, asked(shared.hub.url))
@@ -151,7 +151,7 @@ async def test_a_clock_that_is_far_off_is_refused(
 async def test_other_code_is_refused_unless_it_is_asked_for(
     shared: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.runs.code_revision", lambda: "another")
+    monkeypatch.setattr("app.runs.runs.code_revision", lambda: "another")
     home = shared.machine(tmp_path / "m", "reader", "actor")
     with pytest.raises(JoinRefused, match=r"this is another.*--other-code"):
         await plan_join(home, asked(shared.hub.url))

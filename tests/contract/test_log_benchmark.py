@@ -10,7 +10,7 @@ from app.bench.log_facts import GROUP, STEPS, group_facts
 from app.bench.log_read import Reading, tail_latency
 from app.bench.log_stage import SETTINGS, stage
 from events.codec import encode_fact
-from events.jetstream import JetStreamLog
+from events.jetstream.stream_log import JetStreamLog
 
 APPENDED = GROUP * (STEPS + 3)
 """Of a group: starts, steps and ends; verdicts."""

@@ -12,9 +12,7 @@ from conftest import Connect, LiveBroker
 from nats.aio.client import ServerVersion
 
 from core.errors import BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull, SettingsError
-from core.settings import LogSettings
-from events.accounts import LOG_ACCOUNT, PUBLISHES, REQUESTS
-from events.broker import NO_ACCOUNT, PortTaken, prepare
+from core.settings.schema import LogSettings
 from events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -24,12 +22,14 @@ from events.catalogue import (
     TaskAdmitted,
     WaitExceeded,
 )
-from events.connection import Connection, connect
 from events.envelope import Fact, Record
-from events.jetstream import BrokerTooOld, JetStreamLog, LogMissing
-from events.jetstream_api import ApiError, StreamApi
-from events.publisher import Publisher
-from events.reader import Bookmark, read, tail
+from events.jetstream.accounts import LOG_ACCOUNT, PUBLISHES, REQUESTS
+from events.jetstream.api import ApiError, StreamApi
+from events.jetstream.broker import NO_ACCOUNT, PortTaken, prepare
+from events.jetstream.connection import Connection, connect
+from events.jetstream.stream_log import BrokerTooOld, JetStreamLog, LogMissing
+from events.log.publisher import Publisher
+from events.log.reader import Bookmark, read, tail
 from events.registry import BY_CLASS
 from events.subjects import stream_name
 

@@ -4,10 +4,10 @@ import asyncio
 
 from conftest import Connect, LiveBroker
 
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import TaskAdmitted
-from events.jetstream import JetStreamLog
-from events.publisher import Publisher
+from events.jetstream.stream_log import JetStreamLog
+from events.log.publisher import Publisher
 
 EVENTS = 3
 

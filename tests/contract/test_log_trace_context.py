@@ -3,12 +3,12 @@
 import pytest
 from conftest import Connect, LiveBroker
 
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import RunFinished
 from events.envelope import Record
-from events.jetstream import JetStreamLog
-from events.memory import MemoryLog
-from events.publisher import Publisher
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])
 

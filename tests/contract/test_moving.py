@@ -9,23 +9,23 @@ import pytest
 from archive_story import QUICK, open_writer, plain
 from conftest import Connect, LiveBroker
 
+from core.domain.task import Task
 from core.errors import CorruptEvent, ExpectationFailed, ForeignLog
-from core.settings import LogSettings
-from core.task import Task
+from core.settings.schema import LogSettings
+from events.archive.continued_log import ContinualStream
 from events.archive.errors import ArchiveDamaged, ArchiveMissing
 from events.archive.manifest import load, segment_path
 from events.catalogue import EpisodeCancelled, EpisodeRequested, SegmentArchived, WaitExceeded
-from events.continual import ContinualStream
 from events.envelope import Fact, Record, Stored
-from events.jetstream import JetStreamLog
-from events.log import EventLog, Expectation
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import MemoryLog
+from events.log.port import EventLog, Expectation
+from events.log.publisher import Publisher
+from events.log.reader import read
 from events.subjects import subject_of
-from storage.archiving import Archiver
-from storage.blobs import BlobStore
-from storage.moving import Mover, OpenEpisodes, floor_of
+from storage.archive.archiver import Archiver
+from storage.archive.log_mover import Mover, OpenEpisodes, floor_of
+from storage.blobs.store import BlobStore
 
 LATER_S = 1e6
 """Seconds after which the archiver looks at the clock again in these tests: everything is old then."""
@@ -138,8 +138,8 @@ async def test_what_was_said_last_up_to_a_position_is_found_on_either_side(made:
     subject = subject_of(made.whole.run, EpisodeCancelled, key="new")
     assert await made.whole.last_under(subject) is None
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("events.archive.reading.decode_frame", None)
-        patched.setattr("events.archive.reading.CACHED_FRAMES", 0)
+        patched.setattr("events.archive.reader.decode_frame", None)
+        patched.setattr("events.archive.reader.CACHED_FRAMES", 0)
         assert await made.whole.last_under(subject) is None
 
 

@@ -5,17 +5,17 @@ from pathlib import Path
 import pytest
 from conftest import Connect, LiveBroker
 
-from app.configuration import resolve
-from app.queues import QueueWatch, check_queues, make_queues, queues_of
-from app.runs import RunHandle, create_run
-from core.settings import LogSettings
-from core.task import Task
+from app.runs.runs import RunHandle, create_run
+from app.settings.configuration import resolve
+from app.system.queue_watch import QueueWatch, check_queues, make_queues, queues_of
+from core.domain.task import Task
+from core.settings.schema import LogSettings
 from events.catalogue import EpisodeRequested, QueueRepaired
-from events.jetstream import JetStreamLog
-from events.jetstream_api import StreamApi
-from events.jetstream_queue import queue_config
-from events.publisher import Publisher
-from events.reader import read
+from events.jetstream.api import StreamApi
+from events.jetstream.stream_log import JetStreamLog
+from events.jetstream.stream_queue import queue_config
+from events.log.publisher import Publisher
+from events.log.reader import read
 from events.subjects import stream_name
 
 RUN = "watched"

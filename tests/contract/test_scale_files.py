@@ -12,10 +12,10 @@ from typer.main import get_command
 from app.cli import main
 from app.cli.join import app as join
 from app.cli.start import app as start
-from app.configuration import resolve
-from app.joining import parse_roles
-from app.launch import elsewhere
-from events.broker import find_program
+from app.settings.configuration import resolve
+from app.system.join import parse_roles
+from app.system.launch import elsewhere
+from events.jetstream.broker import find_program
 
 FILES = Path(__file__).parents[2] / "docs" / "scale"
 

@@ -7,15 +7,15 @@ import pytest
 from conftest import Connect, LiveBroker
 
 from core.errors import UnknownVersion
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import EventDeadLettered, PhaseStarted, TaskAdmitted, WaitExceeded
 from events.envelope import Record
-from events.jetstream import JetStreamLog
-from events.log import EventLog
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.queue import MAX_TRIES, QueueSource
-from events.reader import read
+from events.jetstream.stream_log import JetStreamLog
+from events.log.memory import MemoryLog
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.reader import read
+from events.log.work_queue import MAX_TRIES, QueueSource
 from events.registry import BY_NAME
 
 pytestmark = pytest.mark.parametrize("adapter", ["memory", "jetstream"])

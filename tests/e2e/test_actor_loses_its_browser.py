@@ -14,25 +14,25 @@ import psutil
 from curriculum_story import settings_of
 from simulation.stand_ins import Mishaps, ScriptedEngine
 
-from actors.actor import run_actor
 from actors.engines.base import Constraint, Generation
 from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
-from core.sampling import Sampling
+from actors.episodes.actor import run_actor
+from core.domain.sampling import Sampling
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
 from events.envelope import Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read, tail
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read, tail
+from storage.blobs.store import BlobStore
 
 SETTINGS = settings_of(actors={"contexts": 2})
 ROOT = Path(__file__).parents[2]
 BROWSING = """
 import asyncio, sys
 from actors.environments.browser import BrowserHost
-from core.settings import ActorSettings
+from core.settings.schema import ActorSettings
 
 async def browse():
     async with BrowserHost(ActorSettings()):

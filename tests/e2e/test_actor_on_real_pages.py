@@ -16,7 +16,6 @@ from conftest import Connect, LiveBroker
 from store_visitor import TOKEN, running_store
 from tiny_policy import tiny_model, write_tiny_policy
 
-from actors.actor import run_actor
 from actors.curriculum.role import run_curriculum
 from actors.engines.in_process import InProcessEngine
 from actors.environments.browser import BrowserHost
@@ -25,13 +24,14 @@ from actors.environments.miniwob.tasks import MiniwobTasks
 from actors.environments.snapshot import observe
 from actors.environments.store.site import StoreSite
 from actors.environments.store.tasks import StoreTasks
-from actors.judge.role import run_judge
-from core.arrays import unpack_floats, unpack_ids
+from actors.episodes.actor import run_actor
+from actors.judges.role import run_judge
+from core.domain.arrays import unpack_floats, unpack_ids
+from core.domain.observation import Page
+from core.models.logprobs import Scored, score
 from core.models.policy import encode_weights, load_policy, load_weights
-from core.models.scoring import Scored, score
-from core.observation import Page
 from core.seeds import derive_seed
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
@@ -42,10 +42,10 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Recorded
-from events.jetstream import JetStreamLog
-from events.publisher import Publisher
-from events.reader import read, tail
-from storage.blobs import BlobStore
+from events.jetstream.stream_log import JetStreamLog
+from events.log.publisher import Publisher
+from events.log.reader import read, tail
+from storage.blobs.store import BlobStore
 
 SETTINGS = Settings.model_validate(
     {

@@ -19,12 +19,12 @@ import pytest
 from sqlalchemy import text
 from system import ROOT, START_S, Home, settings
 
-from app.attach.running import store_url
+from app.attach.attachment import store_url
 from app.attach.store import Store
-from app.runs import open_run
+from app.runs.runs import open_run
 from events.catalogue import ControlApplied, ControlRequested, EpisodeCancelled, EpisodeStarted
 from events.envelope import Recorded
-from events.reader import read
+from events.log.reader import read
 from storage.readmodel.queries import list_episodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

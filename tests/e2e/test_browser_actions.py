@@ -12,8 +12,8 @@ from PIL import Image
 from actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, Refused
 from actors.environments.base import Picture
 from actors.environments.browser import BrowserHost
-from core.action import ACTIONS, Action, ParseFailure
-from core.screen import Box, Mark
+from core.domain.action import ACTIONS, Action, ParseFailure
+from core.domain.screen import Box, Mark
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

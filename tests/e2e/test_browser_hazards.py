@@ -408,7 +408,7 @@ def wait_until_gone(processes: list[psutil.Process], *, limit_s: float = 20) -> 
 ORPHANS = """
 import asyncio, sys, time
 from actors.environments.browser import BrowserHost
-from core.settings import ActorSettings
+from core.settings.schema import ActorSettings
 
 async def main():
     async with BrowserHost(ActorSettings()) as host:

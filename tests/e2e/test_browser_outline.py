@@ -13,9 +13,9 @@ from browser_site import PATIENT, PageServer, PageSite, visiting
 
 from actors.environments.browser import BrowserHost
 from actors.environments.snapshot import LIMITS, take_snapshot
-from core.action import Action
-from core.observation import Page
-from core.rendering import RENDERERS
+from core.domain.action import Action
+from core.domain.observation import Page
+from core.prompts.rendering import RENDERERS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

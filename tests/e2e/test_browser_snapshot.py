@@ -8,7 +8,7 @@ from browser_site import PATIENT, PageServer, PageSite, visiting
 
 from actors.environments.browser import BrowserHost
 from actors.environments.snapshot import LIMITS
-from core.rendering import RENDERERS
+from core.prompts.rendering import RENDERERS
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

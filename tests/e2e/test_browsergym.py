@@ -12,7 +12,7 @@ from actors.environments.browsergym.child import DRIVER
 from actors.environments.browsergym.evaluators import evaluate
 from actors.environments.browsergym.tasks import BrowsergymTasks
 from actors.environments.browsergym.world import BrowsergymWorld
-from core.action import Action
+from core.domain.action import Action
 
 PYTHON = os.environ.get("BROWSERGYM_PYTHON", "")
 

@@ -15,7 +15,7 @@ import pytest
 from recorded_home import make_home
 from synthetic_run import a_run
 
-from app.broker import noted_broker, running_broker
+from app.system.broker import noted_broker, running_broker
 
 pytestmark = pytest.mark.slow
 

@@ -4,9 +4,9 @@ from chat_server import chatting, policy_rule
 
 from actors.engines.in_process import InProcessEngine
 from actors.environments.store.tasks import StoreTasks
-from app.evaluation import plan_requests, play
+from app.evaluation.evaluation import plan_requests, play
 from core.models.folders import base_policy_folder
-from core.settings import Settings
+from core.settings.schema import Settings
 
 
 async def test_a_model_behind_an_endpoint_is_evaluated_and_what_it_took_is_told() -> None:

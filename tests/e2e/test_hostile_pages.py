@@ -11,13 +11,13 @@ from hostile_pages import PAGES, TALKING, Hostile
 from hostile_server import NAME, OWN, PRIVATE, HostileServer, HostileSite
 
 from actors.environments.browser import BrowserHost
-from core.action import Action
+from core.domain.action import Action
+from core.domain.observation import Page
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.injection import suspicions
-from core.observation import Page
-from core.rendering import RENDERERS
-from core.settings import ActorSettings
-from core.task import Task
+from core.prompts.prompt_injection import suspicions
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import ActorSettings
 
 PATIENT = ActorSettings(page_timeout_s=120.0, action_timeout_s=60.0, private_networks=(f"{OWN}/32",))
 """For pages that answer, however busy the machine is."""

@@ -12,11 +12,11 @@ from demonstrated_documents import clicks, says
 from guide_reader import Reader
 from system import ROOT
 
-from actors.recording import EpisodeRecord
+from actors.episodes.recorder import EpisodeRecord
 from app.exports.document import EpisodeDocument
-from app.imports.running import import_documents
-from app.runs import open_run
-from core.arrays import unpack_floats
+from app.imports.import_documents import import_documents
+from app.runs.runs import open_run
+from core.domain.arrays import unpack_floats
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
@@ -26,7 +26,7 @@ from events.catalogue import (
     UpdateApplied,
 )
 from events.envelope import Fact
-from events.reader import read
+from events.log.reader import read
 
 GUIDE = (ROOT / "docs" / "exports.md").read_text().split("## Demonstrations\n", 1)[1]
 COMMANDS = re.findall(r"```sh\n(.*?)```", GUIDE, re.DOTALL)[0].splitlines()

@@ -19,12 +19,11 @@ from nats_servers import Server, hub_and_leaf, serving
 from s3_server import BUCKET, S3Server, s3_server  # noqa: F401  # fixture
 from system import COMMAND, ROOT, SMALL, Home
 
-from app.configuration import resolve
-from app.opening import open_log
-from app.runs import RunHandle, create_run
+from app.runs.open_log import open_log
+from app.runs.runs import RunHandle, create_run
+from app.settings.configuration import resolve
 from core.models.folders import base_policy_folder
 from core.models.policy import encode_weights, load_policy
-from events.broker import secret_path
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -37,8 +36,9 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Recorded
-from events.publisher import Publisher
-from events.reader import read, tail
+from events.jetstream.broker import secret_path
+from events.log.publisher import Publisher
+from events.log.reader import read, tail
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -13,8 +13,8 @@ from actors.environments.demonstrator import DEMONSTRATORS
 from actors.environments.miniwob.families import FAMILIES, USUAL
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
-from core.action import Action
-from core.settings import ActorSettings
+from core.domain.action import Action
+from core.settings.schema import ActorSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

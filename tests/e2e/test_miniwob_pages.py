@@ -13,9 +13,9 @@ from actors.environments.miniwob.evaluators import evaluate
 from actors.environments.miniwob.families import USUAL
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
-from core.action import Action
-from core.rendering import RENDERERS
-from core.settings import ActorSettings
+from core.domain.action import Action
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import ActorSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

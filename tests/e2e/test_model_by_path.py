@@ -12,14 +12,14 @@ import pytest
 from system import Home
 from vision_model import write_vision_model
 
-from app.runs import open_run
-from core.arrays import unpack_ids
-from core.models.chatting import stop_tokens
+from app.runs.runs import open_run
+from core.domain.arrays import unpack_ids
+from core.models.generation_config import stop_tokens
 from core.models.policy import load_policy
-from core.models.seeing import Eyes
+from core.models.vision import Eyes
 from events.catalogue import RunStarted, StepTaken, UpdateApplied
 from events.envelope import Fact
-from events.reader import read
+from events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -1,9 +1,9 @@
 from pathlib import Path
 
-from app.base_policy import site_words
-from app.demonstrations import FIRST_SEED, record
-from core.grammar import format_answer, parse_answer
-from core.settings import Settings
+from app.demonstrations.base_policy import site_words
+from app.demonstrations.scripted import FIRST_SEED, record
+from core.grammar.answer_parser import format_answer, parse_answer
+from core.settings.schema import Settings
 from learner.base_policy.samples import read_samples
 
 

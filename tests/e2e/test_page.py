@@ -25,11 +25,11 @@ from typer.testing import CliRunner
 
 from actors.environments.chromium import find_browser
 from app.cli import app
-from app.page.serving import serve_page
-from app.places import with_token
-from app.runs import RunHandle, open_run
+from app.page.server import serve_page
+from app.runs.runs import RunHandle, open_run
+from app.system.listen_addresses import with_token
+from core.domain.screen import Box
 from core.ids import digest_hex
-from core.screen import Box
 from events.catalogue import (
     EpisodeEnded,
     EpisodeStarted,

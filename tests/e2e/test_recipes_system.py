@@ -12,10 +12,10 @@ import pytest
 from run_witness import Witness
 from system import Home, settings
 
-from app.runs import open_run
+from app.runs.runs import open_run
 from events.catalogue import BatchPlanned, EpisodeRelabeled, UpdateApplied, WeightsPublished
 from events.envelope import Fact
-from events.reader import read
+from events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 

@@ -17,26 +17,26 @@ from tiny_policy import write_tiny_policy
 from training_story import QUICK, Story
 from typer.testing import CliRunner
 
-from actors.actor import run_actor
 from actors.engines.in_process import InProcessEngine
 from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
 from actors.environments.miniwob.tasks import MiniwobTasks
 from actors.environments.store.site import StoreSite
 from actors.environments.store.tasks import StoreTasks
+from actors.episodes.actor import run_actor
 from actors.replay.recorded import Wanted
 from app.cli import app as cli
 from app.replay.steps import StepsReport, replay_steps
+from core.domain.task import Task
 from core.errors import SettingsError
 from core.ids import digest_hex
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
 from events.envelope import Fact, Recorded
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read, tail
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read, tail
+from storage.blobs.store import BlobStore
 
 SETTINGS = Settings.model_validate(
     {

@@ -10,12 +10,12 @@ import pytest
 from run_witness import Witness
 from system import Home
 
-from app.runs import open_run
-from core.allowed import unpack_allowed
-from core.arrays import unpack_floats, unpack_ids
+from app.runs.runs import open_run
+from core.domain.arrays import unpack_floats, unpack_ids
+from core.grammar.allowed_tokens import unpack_allowed
 from events.catalogue import StepTaken, UpdateApplied
 from events.envelope import Recorded
-from events.reader import read
+from events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

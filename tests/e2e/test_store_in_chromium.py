@@ -15,13 +15,13 @@ from actors.environments.store.families import FAMILIES
 from actors.environments.store.server import serve
 from actors.environments.store.site import StoreSite
 from actors.environments.store.tasks import StoreTasks
-from core.action import Action
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.observation import Observation
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.evidence import Evidence
-from core.observation import Observation
-from core.rendering import RENDERERS
-from core.settings import ActorSettings, SiteSettings
-from core.task import Task
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import ActorSettings, SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)

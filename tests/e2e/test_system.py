@@ -16,8 +16,8 @@ import pytest
 from run_witness import Witness
 from system import Home, settings
 
-from app.private_home import is_named_by_us
-from app.runs import open_run
+from app.runs.runs import open_run
+from app.system.private_home import is_named_by_us
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -27,7 +27,7 @@ from events.catalogue import (
     UpdateApplied,
 )
 from events.envelope import Record, Recorded, Stored
-from events.reader import read
+from events.log.reader import read
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 

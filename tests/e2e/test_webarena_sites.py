@@ -21,12 +21,12 @@ from actors.environments.webarena.evaluators import evaluate, questions
 from actors.environments.webarena.probes import looks_of
 from actors.environments.webarena.site import WebArenaSite
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
-from core.action import Action
+from core.domain.action import Action
+from core.domain.evidence import Evidence, Outcome
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.evidence import Evidence, Outcome
-from core.settings import SiteSettings
-from core.task import Task
-from core.toml import as_toml
+from core.settings.schema import SiteSettings
+from core.text.toml import as_toml
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -21,13 +21,13 @@ from actors.environments.webshop.site import WebshopServerSite, WebshopSite, web
 from actors.environments.webshop.tasks import ServerTasks, WebshopTasks
 from actors.environments.webshop.world import WebshopText
 from actors.scaffold.files import site_states
-from actors.serving import serve_app
-from core.action import Action
+from actors.web_server import serve_app
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.observation import Observation, Page
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.evidence import Evidence
-from core.observation import Observation, Page
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

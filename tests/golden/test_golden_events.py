@@ -54,7 +54,7 @@ def test_a_shape_does_not_change_without_a_new_version(name: str) -> None:
     assert recorded is not None, f"the shape of {name} v{entry.version} is not recorded. {RECORD}"
     assert shape(entry.cls) == recorded, (
         f"{name} changed its shape, but is still version {entry.version}. Bump the version in @fact, add a step to "
-        f"events/upcasting.py. {RECORD}"
+        f"events/upcasters.py. {RECORD}"
     )
 
 

@@ -12,16 +12,16 @@ from record_run import CONFIG, FORGED, RUNS
 
 from core.models.folders import base_policy_folder
 from core.models.policy import WEIGHTS
-from events.archive.log import ArchiveLog
+from events.archive.archive_log import ArchiveLog
 from events.catalogue import BatchPlanned, RunStarted, UpdateApplied
 from events.envelope import Recorded
-from events.reader import read
-from learner.buffer import ReplayBuffer
-from learner.comparison import Difference, plan_differences
-from learner.planning import plan
-from learner.verify import VerifyReport, verify
-from storage.archive_check import check_whole
-from storage.archiving import archive_blobs
+from events.log.reader import read
+from learner.batch_plan import plan
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.verify.comparison import Difference, plan_differences
+from learner.verify.verify import VerifyReport, verify
+from storage.archive.archiver import archive_blobs
+from storage.archive.check import check_whole
 
 GOLDEN = sorted(path.name.removesuffix(CONFIG) for path in RUNS.glob(f"*{CONFIG}"))
 NUMERIC = ("loss", "weights")

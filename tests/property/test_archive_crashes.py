@@ -8,7 +8,7 @@ from archive_story import DyingDisk, PowerCut, all_of, open_writer, plain, small
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from events.archive.checking import check_archive
+from events.archive.check import check_archive
 from events.archive.manifest import is_archive
 from events.archive.writer import ArchiveWriter
 from events.disk import Disk

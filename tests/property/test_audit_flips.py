@@ -11,7 +11,7 @@ from training_story import Bench, bench, learn
 
 from events.envelope import Stored
 from storage.audit.audit import AuditReport
-from storage.audit.decoding import Event, decode, digest_of
+from storage.audit.decoder import Event, decode, digest_of
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from hostile_inputs import CASES, RUN, Case, model_folders
 from hypothesis import HealthCheck, Phase, given, settings
 
 import app.cli.start
-from app.start import Summary
+from app.system.start import Summary
 
 EXAMPLES = int(os.environ.get("HINDCAST_FUZZ_EXAMPLES", "300"))
 """A nightly run takes 10 000."""

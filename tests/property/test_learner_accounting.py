@@ -9,9 +9,9 @@ from bare_step import bare_step
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.evidence import Evidence, Judgment, Outcome
-from core.settings import Settings
-from core.task import Task
+from core.domain.evidence import Evidence, Judgment, Outcome
+from core.domain.task import Task
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     EpisodeAbandoned,
@@ -26,9 +26,9 @@ from events.catalogue import (
 )
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import BlobRef, Envelope, Fact, Recorded
-from learner.buffer import ReplayBuffer
+from learner.batch_plan import plan, sweep
+from learner.buffer.replay_buffer import ReplayBuffer
 from learner.numerics import fingerprint
-from learner.planning import plan, sweep
 
 TASK = Task(environment="store", family="find", seed=1, instruction="", goal={}, max_steps=9)
 BLOB = BlobRef("0" * 64, 1)

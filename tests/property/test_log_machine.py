@@ -24,25 +24,25 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from virtual_time import VirtualLoop
 
-from app.repairing import inspect
-from core.arrays import pack_ids, pack_positions
+from app.runs.repair import inspect
+from core.domain.arrays import pack_ids, pack_positions
 from core.errors import BrokerUnreachable, ExpectationFailed, LogFull
-from core.settings import LogSettings
-from events.archive.checking import check_archive
-from events.archive.log import ArchiveLog
+from core.settings.schema import LogSettings
+from events.archive.archive_log import ArchiveLog
+from events.archive.check import check_archive
 from events.archive.manifest import load, segment_path
 from events.archive.writer import ArchiveWriter
 from events.catalogue import BatchPlanned, EpisodeAbandoned, RunForked, TaskAdmitted
 from events.catalogue.training import PlannedEpisode
-from events.chain import ChainChecker
-from events.consumer import Retries, consume
 from events.envelope import Fact, Record, Recorded, Stored
-from events.joined import JoinedLog
-from events.log import EventLog
-from events.memory import Faults, MemoryLog
-from events.projection import fold
-from events.publisher import Publisher
-from events.reader import read
+from events.log.consumer import Retries, consume
+from events.log.hash_chain import ChainChecker
+from events.log.joined_log import JoinedLog
+from events.log.memory import Faults, MemoryLog
+from events.log.port import EventLog
+from events.log.projection import fold
+from events.log.publisher import Publisher
+from events.log.reader import read
 from events.registry import BY_CLASS, FactType
 
 T = TypeVar("T")

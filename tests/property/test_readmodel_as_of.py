@@ -18,14 +18,13 @@ from synthetic_run import recorded_run
 
 import storage.readmodel
 from events.envelope import Recorded
-from storage.readmodel import blocks, metrics
-from storage.readmodel.asking import holding, position_of
+from storage.readmodel import block_sums, metrics
 from storage.readmodel.database import ReadModel
 from storage.readmodel.dump import digests, dump
+from storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
 from storage.readmodel.fold import apply, read_cursor
 from storage.readmodel.lineage import lineage
-from storage.readmodel.lineage.naming import FINDERS
-from storage.readmodel.matching import EpisodeFilter, matching_episodes, verdicts_of
+from storage.readmodel.lineage.names import FINDERS
 from storage.readmodel.metrics import update_metrics
 from storage.readmodel.phases import list_phases
 from storage.readmodel.queries import (
@@ -38,9 +37,10 @@ from storage.readmodel.queries import (
     success_by_version,
     training_judge,
 )
-from storage.readmodel.rates import throughput
+from storage.readmodel.query_parts import holding, position_of
 from storage.readmodel.screenshots import screenshots_of
 from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
+from storage.readmodel.throughput import throughput
 
 SEEDS = (1, 2, 3)
 
@@ -67,7 +67,7 @@ def folded(
 def short_blocks() -> Iterator[None]:
     """So short that these logs have many, and metrics are told by them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK", 16)
+        patch.setattr(block_sums, "BLOCK", 16)
         patch.setattr(metrics, "ONE_BY_ONE", 1)
         yield
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import initialize, rule
 from test_log_machine import QUICK, LogMachine
 
-from events.consumer import consume
 from events.envelope import Recorded
-from events.reader import Bookmark
+from events.log.consumer import consume
+from events.log.reader import Bookmark
 from storage.readmodel.database import ReadModel
 from storage.readmodel.dump import dump
 from storage.readmodel.fold import apply

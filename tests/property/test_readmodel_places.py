@@ -13,14 +13,14 @@ from sqlalchemy import Connection
 from synthetic_run import recorded_run
 
 from core.errors import NoSuchPlace
-from events import places
 from events.envelope import Recorded
-from events.log import EventLog
-from events.places import END, Place, parse_place
-from storage.readmodel.asking import NotInReadModel
+from events.log import places
+from events.log.places import END, Place, parse_place
+from events.log.port import EventLog
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
 from storage.readmodel.places import position_of_place
+from storage.readmodel.query_parts import NotInReadModel
 
 NOUNS = ("update", "batch", "policy", "checkpoint")
 

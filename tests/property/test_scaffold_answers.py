@@ -9,17 +9,17 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 from tiny_policy import write_tiny_policy
 
-from actors.engines.guiding import FormGuide
+from actors.engines.guide import FormGuide
 from actors.engines.vocabulary import Vocabulary
 from actors.scaffold.scaffold import Scaffold
 from actors.scaffold.states import ActionRule, Backup, CandidateRule, ElementRule, SiteStates, State
-from core.action import ACTIONS, Action
+from core.domain.action import ACTIONS, Action
+from core.domain.observation import Node, Page
 from core.errors import EngineFailed
-from core.forms import Choice
-from core.grammar import parse_answer
+from core.grammar.answer_constraints import Choice
+from core.grammar.answer_parser import parse_answer
 from core.models.policy import load_policy
-from core.observation import Node, Page
-from core.settings import ScaffoldSettings
+from core.settings.schema import ScaffoldSettings
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cs",)), max_size=24) | st.sampled_from(
     [

@@ -28,10 +28,10 @@ from simulation.schedules import (
 )
 from virtual_time import EverybodyWaits, Lane, VirtualLoop, clock_s, run_virtually
 
-import actors.actor as actor_role
-import actors.working_off as working_off
-from app.supervisor import STOP_AFTER_S
-from core.states import CRITIC, POLICY
+import actors.episodes.actor as actor_role
+import actors.queue_worker as working_off
+from app.system.supervisor import STOP_AFTER_S
+from core.rl.combined_state import CRITIC, POLICY
 from events.catalogue import BatchPlanned, EpisodeAbandoned, EpisodeEnded, EpisodeStarted, WeightsPublished
 
 CHUNK = 25

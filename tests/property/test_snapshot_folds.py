@@ -15,13 +15,13 @@ from test_curriculum_admission import SHAPES, Chance
 
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.snapshots import curriculum_kind
-from core.settings import Settings
-from events.chain import ChainChecker
+from core.settings.schema import Settings
 from events.envelope import Recorded
-from events.projection import fold
-from learner.buffer import ReplayBuffer
-from learner.planning import plan, sweep
-from learner.snapshots import LEARNER, Folded
+from events.log.hash_chain import ChainChecker
+from events.log.projection import fold
+from learner.batch_plan import plan, sweep
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.snapshots import LEARNER, Folded
 
 CUTS = 6
 """Per log."""

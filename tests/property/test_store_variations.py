@@ -14,14 +14,14 @@ from actors.environments.base import GoalSpace
 from actors.environments.store.control import Record
 from actors.environments.store.evaluators import evaluate
 from actors.environments.store.families import FAMILIES
-from actors.environments.store.goals.reaching import ending_of
-from actors.environments.store.goals.varying import CHANGES, NEIGHBOURS
+from actors.environments.store.goals.reachability import ending_of
+from actors.environments.store.goals.variations import CHANGES, NEIGHBOURS
 from actors.environments.store.goals.visits import VISITS, Place
-from actors.environments.store.opening import opening_state
+from actors.environments.store.initial_state import opening_state
 from actors.environments.store.tasks import StoreTasks
-from core.evidence import Evidence
-from core.settings import SiteSettings
-from core.task import Task
+from core.domain.evidence import Evidence
+from core.domain.task import Task
+from core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -14,9 +14,9 @@ from actors.environments.store.evaluators import achieved_goals, evaluate
 from actors.environments.store.families import FAMILIES
 from actors.environments.store.session import apply
 from actors.environments.store.tasks import StoreTasks
-from core.evidence import Evidence
-from core.settings import SiteSettings
-from core.task import Task
+from core.domain.evidence import Evidence
+from core.domain.task import Task
+from core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -13,10 +13,10 @@ from simulation.schedules import REHEARSING, play, stage
 from synthetic_run import recorded_run
 from training_story import Bench, Member, bench, copy_of, folder_of, informative, learn, tell
 
-from core.allowed import pack_allowed
-from core.arrays import pack_ids, pack_positions
-from core.evidence import Judgment
-from events.archive.log import ArchiveLog
+from core.domain.arrays import pack_ids, pack_positions
+from core.domain.evidence import Judgment
+from core.grammar.allowed_tokens import pack_allowed
+from events.archive.archive_log import ArchiveLog
 from events.catalogue import (
     BlobReleased,
     CheckpointSaved,
@@ -42,8 +42,8 @@ from events.catalogue import (
 )
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import BlobRef, Fact, Stored
-from events.memory import MemoryLog
-from storage.archiving import archive_blobs
+from events.log.memory import MemoryLog
+from storage.archive.archiver import archive_blobs
 from storage.audit.audit import AuditReport, audit
 from storage.audit.defects import Defect
 from storage.audit.fold import Fold

@@ -27,19 +27,19 @@ from training_story import (
     what_was_learned,
 )
 
-from core.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
-from core.held_out import is_held_out
+from core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from core.models.logprobs import Scored, score
 from core.models.policy import load_policy
-from core.models.scoring import Scored, score
-from core.models.writing import WritingModel
-from core.settings import RelabelerSettings, Settings
-from core.states import RELABELER
+from core.models.text_generation import WritingModel
+from core.rl.combined_state import RELABELER
+from core.rl.held_out import is_held_out
+from core.settings.schema import RelabelerSettings, Settings
 from events.catalogue import BatchPlanned, EpisodeEnded, EpisodeRelabeled, UpdateApplied, WeightsPublished
 from events.catalogue.verdict import BackwardReading, JudgeIdentity
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from learner.numerics import configure
-from learner.verify import verify
-from storage.blobs import BlobStore
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 EVERY, END = 6, 0
 SAID = {1.0: [11, 12, END], 0.0: [13, END]}

@@ -24,14 +24,14 @@ from training_story import (
     what_was_learned,
 )
 
-from core.arrays import pack_floats, unpack_floats
-from core.settings import Settings
+from core.domain.arrays import pack_floats, unpack_floats
+from core.settings.schema import Settings
 from events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, StepTaken, UpdateApplied
 from events.envelope import Fact, Record
-from events.log import Expectation
-from events.memory import MemoryLog
-from learner.planning import plan, sweep
-from learner.verify import verify
+from events.log.memory import MemoryLog
+from events.log.port import Expectation
+from learner.batch_plan import plan, sweep
+from learner.verify.verify import verify
 
 CLONED = {"cloning_updates": 1, "cloning_batch": 4, "minibatches": 1, "kl_coefficient": 0}
 SHOWN = Member(1.0, 2, version=-1, origin="demonstration")

@@ -15,20 +15,19 @@ from tiny_policy import write_tiny_policy
 from training_story import LEARNER, Member, Story, informative, tell
 from typer.testing import CliRunner
 
-from actors.judge.base import Opinion, verdict_key
-from actors.judge.judges import JUDGES
-from app.archives import ArchiveSource
-from app.archiving import archive_source
+from actors.judges.base import Opinion, verdict_key
+from actors.judges.registry import JUDGES
 from app.cli import app
-from app.configuration import resolve
-from app.fork_prefix import fold_prefix
-from app.forking import Forked, fork_run, settings_of_fork
-from app.runs import RunHandle, create_run, open_run
+from app.runs.archive import archive_source
+from app.runs.archive_source import ArchiveSource
+from app.runs.fork import Forked, fork_run, settings_of_fork
+from app.runs.fork_prefix import fold_prefix
+from app.runs.runs import RunHandle, create_run, open_run
+from app.settings.configuration import resolve
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 from core.errors import CorruptEvent, ForeignLog, JudgeUnavailable, SettingsError
-from core.evidence import Evidence, Judgment
-from core.states import CRITIC
-from core.task import Task
-from events.accounts import LOG_ACCOUNT
+from core.rl.combined_state import CRITIC
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -41,12 +40,13 @@ from events.catalogue import (
 from events.catalogue.run import RunStarted
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import BlobRef, Recorded
-from events.publisher import Publisher
-from events.reader import read
+from events.jetstream.accounts import LOG_ACCOUNT
+from events.log.publisher import Publisher
+from events.log.reader import read
+from learner.buffer.state import Beside, BufferState
 from learner.loop import LearnerReport, run_learner
-from learner.state import Beside, BufferState
-from learner.verify import VerifyReport, verify
-from storage.blobs import BlobStore
+from learner.verify.verify import VerifyReport, verify
+from storage.blobs.store import BlobStore
 from storage.readmodel.comparison import compare_runs
 from storage.readmodel.queries import run_summary
 from storage.readmodel.rebuild import rebuild
@@ -523,7 +523,7 @@ async def test_an_outage_of_the_forks_judge_is_no_verdict_and_the_same_command_g
 ) -> None:
     far = OutOfReach()
     monkeypatch.setitem(JUDGES, "far", far)
-    monkeypatch.setattr("app.forking.OUTAGE_PAUSES_S", (0.0, 0.0, 0.0))
+    monkeypatch.setattr("app.runs.fork.OUTAGE_PAUSES_S", (0.0, 0.0, 0.0))
     async with parent.connect_log():
         story = Story(Path(parent.settings.policy.base), seed=11)
         story.groups = 200

@@ -21,8 +21,8 @@ from training_story import (
     tell,
 )
 
-from core.arrays import pack_ids, unpack_ids
-from core.settings import Settings
+from core.domain.arrays import pack_ids, unpack_ids
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     EpisodeEnded,
@@ -32,9 +32,9 @@ from events.catalogue import (
     StepTaken,
 )
 from events.catalogue.verdict import JudgeIdentity, Relabel, RewrittenPrompt
-from events.memory import MemoryLog
-from learner.verify import verify
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 SETTINGS = settings_with(
     algorithm="hsl", hsl_episodes=2, hsl_batch=3, hsl_memory=4, kl_coefficient=0, tokens_per_forward=512

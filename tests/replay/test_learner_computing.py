@@ -11,16 +11,16 @@ from peft import PeftModel
 from safetensors.torch import load, save
 from training_story import Bench, bench, events_of, learn, settings_with
 
-from app.progress import Progress
+from app.system.progress import Progress
 from core.errors import ModelFileError
 from core.models.adapter import adapter_of
 from core.models.adapter_file import adapter_config, write_adapter_folder
+from core.models.logprobs import Scored, score
 from core.models.policy import load_policy, load_weights, weights_of
-from core.models.scoring import Scored, score
 from events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
 from events.envelope import BlobRef
-from learner.tolerance import weights_distance
-from learner.verify import verify
+from learner.verify.tolerance import weights_distance
+from learner.verify.verify import verify
 from storage.audit.audit import audit
 from storage.checkpoints import load_checkpoint
 

@@ -25,7 +25,7 @@ from training_story import (
 )
 
 from core.errors import BlobMissing, ExpectationFailed, ForeignLog, ReplayDiverged
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -36,11 +36,11 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact, Record, Stored
-from events.log import Ancestor, Expectation, LogIdentity
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
+from events.log.port import Ancestor, Expectation, LogIdentity
 from learner.loop import LearnerReport
 from learner.training import Training
-from learner.verify import verify
+from learner.verify.verify import verify
 
 SMALL = {"keep_checkpoints": 1, "keep_weights": 1, "checkpoint_every": 2}
 
@@ -252,7 +252,7 @@ class TestCheckpoints:
     ) -> None:
         made = await bench(tmp_path, settings=settings_with(checkpoint_every=10))
         await learn(made, until=3)
-        monkeypatch.setattr("learner.learned.BETAS", (0.5, 0.999))  # as if the code had changed
+        monkeypatch.setattr("learner.trained_model.BETAS", (0.5, 0.999))  # as if the code had changed
         with pytest.raises(
             ReplayDiverged, match=r"position \d+ does not come out as recorded: weights.*Ways out"
         ):

@@ -12,10 +12,10 @@ from conftest import Connect, LiveBroker
 from tiny_policy import write_tiny_policy
 from training_story import Story, informative, settings_with, tell
 
-from core.settings import LogSettings
-from events.accounts import PUBLISHES
-from events.jetstream import JetStreamLog
-from storage.blobs import BlobStore
+from core.settings.schema import LogSettings
+from events.jetstream.accounts import PUBLISHES
+from events.jetstream.stream_log import JetStreamLog
+from storage.blobs.store import BlobStore
 
 WAIT_S = 90.0
 PROGRAM = Path(__file__).parents[1] / "learner_process.py"

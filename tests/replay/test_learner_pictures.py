@@ -23,18 +23,18 @@ from training_story import (
 )
 from vision_model import write_vision_model
 
-from core.arrays import pack_floats, pack_ids, unpack_ids
+from core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from core.domain.screen import Box, Mark
 from core.errors import BlobMissing
+from core.models.logprobs import Scored, score
 from core.models.policy import encode_weights, load_policy, load_weights, weights_of
-from core.models.scoring import Scored, score
-from core.models.seeing import Eyes, is_of_tower
-from core.screen import Box, Mark
+from core.models.vision import Eyes, is_of_tower
 from events.catalogue import StepTaken, UpdateApplied, WeightsPublished
 from events.catalogue.episode import Screenshot, ShownPicture
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from learner.numerics import configure
-from learner.verify import verify
-from storage.blobs import BlobStore
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 
 class IllustratedStory(Story):

@@ -21,12 +21,12 @@ from training_story import (
 )
 from watched_reads import watch_reads
 
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
+from learner.buffer.snapshots import LEARNER as KIND
+from learner.buffer.snapshots import Folded
 from learner.retention import KEEP_SNAPSHOTS
-from learner.snapshots import LEARNER as KIND
-from learner.snapshots import Folded
-from learner.verify import verify
+from learner.verify.verify import verify
 
 SETTINGS = Settings.model_validate(
     {

@@ -12,17 +12,17 @@ from safetensors.numpy import load
 from training_story import QUICK, Bench, bench, events_of, folder_of, learn, settings_with
 
 from events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
-from events.publisher import Publisher
-from learner.joining import Place, joined, open_store
-from learner.leading import End, MakeLeading
+from events.log.publisher import Publisher
+from learner.distributed.leader import End, MakeLeading
+from learner.distributed.rendezvous import Place, joined, open_store
 from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure
-from learner.tolerance import weights_distance
-from learner.verify import verify
+from learner.verify.tolerance import weights_distance
+from learner.verify.verify import verify
 from storage.checkpoints import load_checkpoint
 
 TOLERANCE = 1e-4
-"""Of numbers, as `learner.tolerance` measures them, and of the weights' distance."""
+"""Of numbers, as `learner.verify.tolerance` measures them, and of the weights' distance."""
 FORMS: dict[str, dict[str, Any]] = {"whole": {"gradient_checkpointing": True}, "adapter": {"lora_rank": 4}}
 FOLLOWER = Path(__file__).parents[1] / "following_process.py"
 

@@ -28,13 +28,13 @@ from training_story import (
     what_was_learned,
 )
 
-from actors.versions import find_newest
-from core.arrays import pack_ids, unpack_positions
-from core.evidence import Judgment
-from core.held_out import is_held_out
+from actors.published_versions import find_newest
+from core.domain.arrays import pack_ids, unpack_positions
+from core.domain.evidence import Judgment
 from core.models.orm import OutcomeModel
-from core.settings import Settings
-from core.states import ORM, POLICY
+from core.rl.combined_state import ORM, POLICY
+from core.rl.held_out import is_held_out
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -43,11 +43,11 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.catalogue.verdict import JudgeIdentity, Reading
-from events.memory import MemoryLog
-from learner.buffer import ReplayBuffer
+from events.log.memory import MemoryLog
+from learner.buffer.replay_buffer import ReplayBuffer
 from learner.numerics import configure
-from learner.verify import verify
-from storage.blobs import BlobStore
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 EVERY = 8
 

@@ -25,8 +25,8 @@ from training_story import (
     what_was_learned,
 )
 
-from core.arrays import pack_floats, unpack_floats, unpack_positions
-from core.settings import Settings
+from core.domain.arrays import pack_floats, unpack_floats, unpack_positions
+from core.settings.schema import Settings
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -35,8 +35,8 @@ from events.catalogue import (
     UpdateApplied,
     WeightsPublished,
 )
-from learner.planning import sweep
-from learner.verify import verify
+from learner.batch_plan import sweep
+from learner.verify.verify import verify
 
 PHASED = {
     "phase_episodes": 4,

@@ -24,9 +24,9 @@ from training_story import (
 )
 
 from events.catalogue import BatchPlanned, UpdateApplied
-from events.memory import MemoryLog
-from learner.verify import verify
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 SETTINGS = settings_with(
     group_batch=1,

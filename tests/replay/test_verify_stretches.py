@@ -11,16 +11,16 @@ import torch
 from forging import all_of, forge, with_field
 from training_story import Bench, bench, copy_of, events_of, learn, settings_with
 
-from core.arrays import unpack_positions
+from core.domain.arrays import unpack_positions
 from core.errors import BlobMissing, ForeignLog
 from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, UpdateApplied
 from events.envelope import Fact, Recorded
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from learner.numerics import configure
-from learner.recomputing import LogRecomputer, StretchReport
-from learner.survey import Seam, Stretch, survey
 from learner.training import Training
-from learner.verify import VerifyReport, verify
+from learner.verify.log_recomputer import LogRecomputer, StretchReport
+from learner.verify.survey import Seam, Stretch, survey
+from learner.verify.verify import VerifyReport, verify
 from storage.checkpoints import save_checkpoint
 
 BATCHES = 4

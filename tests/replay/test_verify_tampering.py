@@ -11,9 +11,9 @@ import pytest
 from forging import all_of, forge, put, with_field
 from training_story import QUICK, RUN, Bench, bench, copy_of, events_of, folder_of, learn, settings_with
 
-from core.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
+from core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids, unpack_positions
+from core.domain.evidence import Judgment
 from core.errors import BlobMissing, ForeignLog, UnknownVersion
-from core.evidence import Judgment
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -28,9 +28,9 @@ from events.catalogue import (
 )
 from events.codec import decode_envelope, encode
 from events.envelope import BlobRef, Fact, Recorded, Stored
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from learner.verify import Divergence, VerifyReport, verify
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from learner.verify.verify import Divergence, VerifyReport, verify
 
 
 @pytest.fixture(scope="module")

@@ -17,32 +17,32 @@ import msgspec
 from archive_story import QuickDisk
 from virtual_time import clock_s
 
-import app.forking as forking
-import app.judges as judges
-from app.fork_prefix import fold_prefix
-from core.settings import Settings
-from core.states import POLICY
-from events.archive.log import ArchiveLog
+import app.runs.fork as forking
+import app.system.judges as judges
+from app.runs.fork_prefix import fold_prefix
+from core.rl.combined_state import POLICY
+from core.settings.schema import Settings
+from events.archive.archive_log import ArchiveLog
+from events.archive.continued_log import ContinualStream
 from events.archive.writer import ArchiveWriter
-from events.beginning import beginning
 from events.catalogue import ControlRequested, RunForked, RunResumed, UpdateApplied
 from events.codec import decode, decode_envelope
-from events.continual import ContinualStream
 from events.envelope import Fact, Recorded, Stored
-from events.joined import JoinedLog
-from events.log import EventLog
-from events.memory import Faults
-from events.publisher import Publisher
-from learner.verify import VerifyReport, verify
+from events.log.joined_log import JoinedLog
+from events.log.memory import Faults
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.run_identity import beginning
+from learner.verify.verify import VerifyReport, verify
 from simulation import processes
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.processes import Process, Role, Site, publishing
 from simulation.stand_ins import JUDGE, DigestTrainer, Mishaps
-from storage.archive_check import check_whole
-from storage.archiving import Archiver
+from storage.archive.archiver import Archiver
+from storage.archive.check import check_whole
+from storage.archive.log_mover import Mover, OpenEpisodes
 from storage.audit.audit import Ancestor, AuditReport, audit
-from storage.moving import Mover, OpenEpisodes
-from storage.page_keeping import PageKeeper
+from storage.blobs.page_retention import PageKeeper
 
 LONGEST_PAUSE_S = 35.0
 """Longer than anybody stands still here between storing a page and naming it."""
@@ -82,7 +82,7 @@ def open_writer(folder: Path) -> ArchiveWriter:
 
 
 def archiver(site: Site, settings: Settings, folder: Path, copies: MemoryBlobs) -> Role:
-    """As `app.archiving` wires it, on the connection of the process."""
+    """As `app.runs.archive` wires it, on the connection of the process."""
 
     async def role(log: Any, publisher: Publisher, stop: asyncio.Event) -> None:
         stream = log._stream
@@ -147,7 +147,7 @@ async def look_back(
         await taking.run(follow=False)
     finally:
         writer.close()
-    with patch("storage.archive_check.archive_blobs", lambda _: copies):
+    with patch("storage.archive.check.archive_blobs", lambda _: copies):
         defects = check_whole(folder).defects
     archived = await ArchiveLog(folder).read(after=0, limit=100_000)
     audited = await audit(log, site.blobs, depth="exist")  # type: ignore[arg-type]

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
-from core.arrays import unpack_floats, unpack_ids, unpack_positions
-from core.states import CRITIC, POLICY
+from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.rl.combined_state import CRITIC, POLICY
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -26,7 +26,7 @@ from events.catalogue import (
 )
 from events.catalogue.training import PlannedEpisode
 from events.envelope import Fact
-from events.projection import fold
+from events.log.projection import fold
 from simulation.schedules import Outcome, Tally, updates_of
 from simulation.stand_ins import BASE_WEIGHTS, logprob_under
 

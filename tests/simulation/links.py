@@ -11,13 +11,13 @@ from virtual_time import Lane, VirtualLoop
 
 from core.errors import BlobMissing, BrokerUnreachable, CorruptEvent
 from core.ids import digest_hex
-from events.appending import Outcome, Unknown, append_once
 from events.envelope import BlobRef, Record, Stored
-from events.jetstream_consumers import Served
-from events.log import Expectation, LogIdentity
-from events.memory import Faults, MemoryLog
-from events.memory_queue import _Lease
-from events.queue import Delivery, Handle, WorkQueue
+from events.jetstream.consumers import Served
+from events.log.append_once import Outcome, Unknown, append_once
+from events.log.memory import Faults, MemoryLog
+from events.log.memory_queue import _Lease
+from events.log.port import Expectation, LogIdentity
+from events.log.work_queue import Delivery, Handle, WorkQueue
 from events.subjects import matches
 
 REPLY_S = 1.0

@@ -10,9 +10,9 @@ from typing import Any
 from curriculum_story import SOURCES
 from virtual_time import Lane, VirtualLoop, clock_ns
 
-from actors.actor import run_actor
 from actors.curriculum.role import run_curriculum
-from actors.judge.role import run_judge
+from actors.episodes.actor import run_actor
+from actors.judges.role import run_judge
 from core.errors import (
     BrokerUnreachable,
     BrowserUnavailable,
@@ -20,10 +20,10 @@ from core.errors import (
     ExpectationFailed,
     LogFull,
 )
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.archive.errors import ArchiveBusy
-from events.consumer import ConsumerStopped, Effect, consume
-from events.publisher import Publisher
+from events.log.consumer import ConsumerStopped, Effect, consume
+from events.log.publisher import Publisher
 from learner.loop import run_learner
 from simulation.links import Broker, Connection, MemoryBlobs
 from simulation.stand_ins import DEMONSTRATORS, JUDGE, Mishaps, ScriptedEngine, ScriptedHost, SlowTrainer

@@ -16,31 +16,31 @@ import msgspec
 
 import actors.curriculum.requests as requests
 import actors.curriculum.role as curriculum_role
-import actors.judge.role as judge_role
-import core.staleness
+import actors.judges.role as judge_role
+import core.rl.staleness
+import learner.batch_plan as planning
+import learner.buffer.group_completion as settling
 import learner.loop as loop
-import learner.planning as planning
-import learner.settling as settling
-from actors.attempt import Stage
-from actors.leases import LeaseTimer
-from core.evidence import Judgment
+from actors.curriculum.leases import LeaseTimer
+from actors.episodes.attempt import Stage
+from core.domain.evidence import Judgment
 from core.ids import digest_hex
-from core.settings import LearnerSettings
-from events.appending import Committed, Repeated, Unknown, append_once
+from core.settings.schema import LearnerSettings
 from events.catalogue import SamplesSwept, WeightsPublished
 from events.envelope import BlobRef, Fact
-from events.joined import JoinedLog
-from events.publisher import Publisher
+from events.log.append_once import Committed, Repeated, Unknown, append_once
+from events.log.joined_log import JoinedLog
+from events.log.publisher import Publisher
 from events.registry import BY_CLASS
-from learner.phases import Replayed, replayed
-from learner.recomputation import Recomputation
-from learner.state import BufferState
+from learner.buffer.phases import Replayed, replayed
+from learner.buffer.state import BufferState
+from learner.verify.recomputation import Recomputation
 from simulation.invariants import Admission, check
 from simulation.links import Broker, Connection
 from simulation.schedules import ARCHIVED, PHASED, View, play
 from simulation.stand_ins import ScriptedEngine
-from storage.moving import Mover
-from storage.pages import PageWindow
+from storage.archive.log_mover import Mover
+from storage.blobs.wanted_pages import PageWindow
 from storage.snapshots import Kind
 
 
@@ -178,7 +178,7 @@ async def _caught_up_and_forgotten(self: Any, position: int) -> None:
         self._state.places.clear()
 
 
-_room, _capacity = core.staleness.room, core.staleness.capacity
+_room, _capacity = core.rl.staleness.room, core.rl.staleness.capacity
 
 
 async def _publish_before_the_blob(self: Any) -> None:
@@ -403,8 +403,8 @@ SABOTAGES = (
     Sabotage(
         "an outage of the judge counts as failure",
         lambda: [
-            patch("actors.judge.base.undecided", _failure),
-            patch("actors.judge.role.undecided", _failure),
+            patch("actors.judges.base.undecided", _failure),
+            patch("actors.judges.role.undecided", _failure),
         ],
         ("Broken: verdicts are facts about a judge",),
     ),

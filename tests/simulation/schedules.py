@@ -21,8 +21,8 @@ import structlog
 from curriculum_story import Story, settings_of
 from virtual_time import EverybodyWaits, VirtualLoop, clock_s
 
-from core.settings import Settings
-from core.states import POLICY
+from core.rl.combined_state import POLICY
+from core.settings.schema import Settings
 from events.catalogue import (
     ControlApplied,
     ControlRequested,
@@ -36,10 +36,10 @@ from events.catalogue import (
     UpdateApplied,
 )
 from events.envelope import Recorded
-from events.memory import Faults
-from events.projection import fold
-from events.reader import Checker
-from learner.verify import VerifyReport, verify
+from events.log.memory import Faults
+from events.log.projection import fold
+from events.log.reader import Checker
+from learner.verify.verify import VerifyReport, verify
 from simulation import processes
 from simulation.continuing import Continued, archiver, look_back, whole_log
 from simulation.links import Broker, Connection, MemoryBlobs
@@ -49,17 +49,17 @@ from simulation.stand_ins import BASE_WEIGHTS, DigestTrainer, Mishaps
 CALM_S = 600.0
 """Virtual time within which a run reaches its goal and comes to rest once nothing goes wrong any more."""
 QUICK = {
-    "actors.actor.FETCH_S": 9.0,
-    "actors.actor.HEARTBEAT_S": 3.0,
-    "actors.working_off.FETCH_S": 9.0,
-    "actors.working_off.WORKERS": 2,
-    "events.memory_queue.ACK_WAIT_S": 8.0,
-    "events.archive.log.POLL_S": 5.0,
-    "storage.archiving.LINGER_S": 1.0,
-    "storage.archiving.SETTLE_S": 5.0,
-    "storage.archiving.monotonic": clock_s,
-    "storage.moving.MOVE_S": 2.0,
-    "storage.page_keeping.PAUSE_S": 9.0,
+    "actors.episodes.actor.FETCH_S": 9.0,
+    "actors.episodes.actor.HEARTBEAT_S": 3.0,
+    "actors.queue_worker.FETCH_S": 9.0,
+    "actors.queue_worker.WORKERS": 2,
+    "events.log.memory_queue.ACK_WAIT_S": 8.0,
+    "events.archive.archive_log.POLL_S": 5.0,
+    "storage.archive.archiver.LINGER_S": 1.0,
+    "storage.archive.archiver.SETTLE_S": 5.0,
+    "storage.archive.archiver.monotonic": clock_s,
+    "storage.archive.log_mover.MOVE_S": 2.0,
+    "storage.blobs.page_retention.PAUSE_S": 9.0,
 }
 """Constants of the roles, so that idle hours cost no callbacks and an acknowledgement that is missing shows soon."""
 

@@ -19,22 +19,22 @@ from virtual_time import TakesTime
 
 from actors.engines.base import Constraint, Generation
 from actors.environments.base import Picture, Start, StepOutcome
-from actors.judge.rules import RuleJudge
-from core.action import Action, ParseFailure
-from core.arrays import pack_floats
+from actors.judges.rules import RuleJudge
+from core.domain.action import Action, ParseFailure
+from core.domain.arrays import pack_floats
+from core.domain.evidence import Evidence, Judgment
+from core.domain.observation import Node, Observation, Page
+from core.domain.sampling import Sampling
+from core.domain.task import Task
 from core.errors import BrowserUnavailable, EngineFailed, EnvironmentFailed
-from core.evidence import Evidence, Judgment
 from core.ids import digest_hex
-from core.observation import Node, Observation, Page
-from core.sampling import Sampling
-from core.settings import LearnerSettings
-from core.states import CRITIC, POLICY, combined
-from core.task import Task
+from core.rl.combined_state import CRITIC, POLICY, combined
+from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.catalogue.training import SampleReport
 from events.envelope import BlobRef
-from learner.episodes import Batch, Sample
-from learner.planning import minibatches_of
+from learner.batch_plan import minibatches_of
+from learner.buffer.records import Batch, Sample
 from storage.checkpoints import Checkpoint, Counters, Saved, Takes, save_checkpoint
 
 BASE_WEIGHTS = b"weights of the base policy"
@@ -54,7 +54,7 @@ class Mishaps:
 
 
 class LetterTokenizer:
-    """One token per character. What `core.prompt` needs of a tokenizer, and no more."""
+    """One token per character. What `core.prompts.prompt` needs of a tokenizer, and no more."""
 
     eos_token_id = 0
     added_tokens_decoder: ClassVar[dict[int, Any]] = {}

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_walk import TOKENIZER
 
-from core.achievements import (
+from core.domain.observation import Node, Page
+from core.prompts.achievement_prompt import (
     NOTHING,
     REQUEST,
     Achievement,
@@ -12,7 +13,6 @@ from core.achievements import (
     read_achievements,
     write_achievements,
 )
-from core.observation import Node, Page
 
 STEPS = 9
 WORDS = st.lists(st.sampled_from(["Add", "the", "oak", "lamp:", "by", "3", "of", "$4.50"]), min_size=1).map(

@@ -13,20 +13,20 @@ from simulation.stand_ins import LetterTokenizer
 from structlog.testing import capture_logs
 from virtual_time import clock_ns, clock_s, run_virtually
 
-from actors.actor import run_actor
 from actors.engines.base import Constraint, Generation
 from actors.environments.base import Picture, Start, StepOutcome
-from core.action import Action, ParseFailure
-from core.arrays import unpack_floats, unpack_ids
+from actors.episodes.actor import run_actor
+from core.domain.action import Action, ParseFailure
+from core.domain.arrays import unpack_floats, unpack_ids
+from core.domain.evidence import Evidence
+from core.domain.observation import Node, Observation, Page
+from core.domain.sampling import Sampling
+from core.domain.task import Task
 from core.errors import BrowserUnavailable, EnvironmentFailed
-from core.evidence import Evidence
-from core.framing import STAND_IN
 from core.ids import digest_hex
-from core.observation import Node, Observation, Page
-from core.sampling import Sampling
+from core.prompts.chat_frame import STAND_IN
 from core.seeds import derive_seed
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -40,9 +40,9 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import BlobRef, Fact, Recorded
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 TASK = SOURCES["shop"].task("buy", 3)
 CLICK = '# Element: Buy [1]\ndo(action="Click", element="1")'

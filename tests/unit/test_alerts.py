@@ -15,19 +15,19 @@ import pytest
 from recorded_home import make_home, tell
 from synthetic_run import Told
 
-from app.alerts import beside
-from app.alerts.beside import NAME, telling_alerts
+from app.alerts import terminal
 from app.alerts.incidents import Incidents, Message
 from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
-from app.alerts.watching import TARGET, Clock, Teller, lags_of, watch_alerts
+from app.alerts.terminal import NAME, telling_alerts
+from app.alerts.watcher import TARGET, Clock, Teller, lags_of, watch_alerts
 from app.alerts.webhook import WebhookFailed, post, require_webhook
-from app.attach.listing import ConsumerRow
-from app.attach.running import Session, detached
+from app.attach.attachment import Session, detached
+from app.attach.consumers import ConsumerRow
 from app.attach.store import Store
-from app.runs import RunHandle
+from app.runs.runs import RunHandle
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.evidence import Evidence, Judgment
-from core.task import Task
 from events.catalogue import (
     ControlRequested,
     EpisodeEnded,
@@ -556,7 +556,7 @@ async def test_a_start_that_is_cancelled_while_it_waits_for_its_watcher_leaves_n
             gone.set()
         return 0
 
-    monkeypatch.setattr(beside, "watch_alerts", watch)
+    monkeypatch.setattr(terminal, "watch_alerts", watch)
 
     async def start() -> None:
         async with telling_alerts(handle, lambda _: None):

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from app import worker
-from app.configuration import resolve
-from app.launch import Launch, parse_until, require_reachable
-from app.processes import FAILURE, list_processes, pid_alive, read_json
 from app.revision import is_code_newer_than
-from app.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
+from app.settings.configuration import resolve
+from app.system import worker
+from app.system.launch import Launch, parse_until, require_reachable
+from app.system.processes import FAILURE, list_processes, pid_alive, read_json
+from app.system.supervisor import HOPELESS, STARTER, STOPPED, Supervisor
 from core.errors import BrokerUnreachable, SettingsError, UnknownVersion
-from core.operation import is_operational
+from core.settings.operation import is_operational
 
 WAIT_S = 20.0
 
@@ -83,7 +83,7 @@ def test_an_error_that_no_restart_can_help_ends_the_supervisor(tmp_path: Path) -
 def test_what_is_meant_to_last_is_started_again_whatever_its_exit_status(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int
 ) -> None:
-    monkeypatch.setattr("app.supervisor.BACKOFF_S", (0.01,))
+    monkeypatch.setattr("app.system.supervisor.BACKOFF_S", (0.01,))
     command = (sys.executable, "-c", f"raise SystemExit({status})")
     supervisor = Supervisor("bus.1", lambda: command, folder=tmp_path, lasting=True)
 

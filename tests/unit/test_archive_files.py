@@ -26,7 +26,7 @@ from archive_story import (
 
 from core.errors import DiskFull, ForeignLog
 from events.archive import format as segments
-from events.archive.checking import check_archive
+from events.archive.check import check_archive
 from events.archive.errors import (
     ArchiveBusy,
     ArchiveDamaged,
@@ -36,9 +36,9 @@ from events.archive.errors import (
 )
 from events.archive.format import CHAIN_BYTES, FRAME_HEAD_BYTES, decode_header, frame_at
 from events.archive.manifest import Manifest, load, render, segment_path
-from events.archive.reading import ArchiveReader
-from events.chain import RollingDigest
+from events.archive.reader import ArchiveReader
 from events.envelope import Stored
+from events.log.hash_chain import RollingDigest
 
 EVENTS = 7
 

@@ -15,8 +15,8 @@ from app.attach.effect import AttachedEffect, LiveAttachedEffect
 from app.attach.store import ConsumerMoved, Standing, Store, StoreUnavailable
 from app.attach.target import TargetFailed, load
 from core.errors import ForeignLog, SettingsError
-from events.consumer import ConsumerStopped, Retries, consume
-from events.memory import MemoryLog
+from events.log.consumer import ConsumerStopped, Retries, consume
+from events.log.memory import MemoryLog
 
 QUICK = Retries(tries=2, first_wait_s=0.001, max_wait_s=0.002)
 RUN = "tale"

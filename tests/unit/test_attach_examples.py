@@ -15,12 +15,12 @@ from sqlalchemy import text
 from synthetic_run import a_run, record
 from typer.testing import CliRunner
 
-from app.attach.listing import Lag, state_of
-from app.attach.running import Word, store_url
+from app.attach.attachment import Word, store_url
+from app.attach.consumers import Lag, state_of
 from app.attach.store import Store, this_host
 from app.cli import app
-from app.runs import RunHandle
-from core.arrays import unpack_floats
+from app.runs.runs import RunHandle
+from core.domain.arrays import unpack_floats
 from core.errors import SettingsError
 from events.catalogue import (
     EpisodeAbandoned,
@@ -33,7 +33,7 @@ from events.catalogue import (
 )
 from events.codec import decode_envelope
 from events.envelope import Recorded
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(3, groups=12)

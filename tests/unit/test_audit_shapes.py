@@ -6,12 +6,12 @@ from typing import Any
 import msgpack
 import pytest
 
-from core.task import Task
+from core.domain.task import Task
 from events.codec import decode
 from events.envelope import Stored
 from events.registry import BY_NAME
-from storage.audit.decoding import Event, digest_of
-from storage.audit.decoding import decode as read_event
+from storage.audit.decoder import Event, digest_of
+from storage.audit.decoder import decode as read_event
 from storage.audit.ledger import Ledger
 from storage.audit.shapes import Refs, shapes
 from storage.audit.tasks import task_id

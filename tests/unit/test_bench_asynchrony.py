@@ -8,7 +8,7 @@ import pytest
 from curriculum_story import SECOND, Story, settings_of
 
 from app.bench.asynchrony import LOCK_STEP, Pace, fold_pace
-from app.configuration import resolve
+from app.settings.configuration import resolve
 from events.envelope import Recorded
 
 

@@ -10,7 +10,7 @@ from app.bench.engine_calls import Call, different_pages, episodes_of, groups, r
 from app.bench.engine_vllm import mismatch_of
 from core.models.policy import load_policy
 from core.models.tokenizer import load_tokenizer
-from core.settings import PolicySettings
+from core.settings.schema import PolicySettings
 
 
 def test_recorded_calls_keep_lengths_and_what_their_prompts_share() -> None:

@@ -9,9 +9,9 @@ from app.bench.engine_calls import recorded_episodes
 from app.bench.learner import Bare, Ours, made_up_batch, prepare
 from app.bench.learner_ways import MEMORY, RATE, Way, compare_ways
 from app.bench.peaks import forget_peak, peak_mib
-from app.configuration import resolve
+from app.settings.configuration import resolve
 from core.models.policy import weights_of
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 
 
 def test_the_bare_loop_trains_the_same_policy(tmp_path: Path) -> None:

@@ -4,10 +4,10 @@ difference counts."""
 from pathlib import Path
 
 from app.bench.loop import Point, SeedReport, Version, choose_points, start_command
-from app.configuration import resolve
-from app.evaluation import EvaluationReport
-from app.runs import create_run
-from core.statistics import wilson
+from app.evaluation.evaluation import EvaluationReport
+from app.runs.runs import create_run
+from app.settings.configuration import resolve
+from core.rl.statistics import wilson
 from events.envelope import BlobRef
 
 

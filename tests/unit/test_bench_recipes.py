@@ -18,7 +18,7 @@ from app.bench.recipes.report import report
 from app.bench.recipes.results import Result, Results
 from app.bench.recipes.running import identity_of, settings_of
 from app.cli.bench.recipes import app as cli
-from app.evaluation import Played, PlayedStep
+from app.evaluation.evaluation import Played, PlayedStep
 from core.errors import SettingsError
 
 CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)

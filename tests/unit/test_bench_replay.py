@@ -11,18 +11,18 @@ from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.snapshots import curriculum_kind
 from app.bench.replay import CHUNK, GROWTH, Costs, Figure
 from app.bench.replay_log import LongLog
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import BatchPlanned
 from events.envelope import BlobRef, Record
-from events.memory import MemoryLog
-from events.projection import fold
-from events.reader import read
-from learner.buffer import ReplayBuffer
+from events.log.memory import MemoryLog
+from events.log.projection import fold
+from events.log.reader import read
+from learner.batch_plan import plan
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.state import BufferState
 from learner.history import fold_history
-from learner.planning import plan
 from learner.retention import KEEP_SNAPSHOTS
-from learner.state import BufferState
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 from storage.checkpoints import Counters
 from storage.snapshots import newest_standing
 

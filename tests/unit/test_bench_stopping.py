@@ -10,8 +10,8 @@ from system import ROOT
 MEASURING = """
 import asyncio
 from app.cli.bench.stopping import taking_children_along
-from app.sites import sites_running
-from core.settings import Settings
+from app.system.sites import sites_running
+from core.settings.schema import Settings
 
 async def measure():
     async with sites_running(Settings()), asyncio.TaskGroup() as tasks:

@@ -16,7 +16,7 @@ import pytest
 from core.errors import BlobCorrupt, BlobMissing, DiskFull
 from core.ids import digest_hex
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 
 @pytest.fixture

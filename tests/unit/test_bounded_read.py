@@ -24,12 +24,12 @@ from app.cli import app
 from core.bounded_read import TooLarge, read_bounded, read_file_bounded
 from core.errors import HindcastError
 from events.archive import format as segments
-from events.archive.checking import check_archive
+from events.archive.archive_log import ArchiveLog
+from events.archive.check import check_archive
 from events.archive.format import NotWhole, decode_frame, frame_at, frames_from
-from events.archive.log import ArchiveLog
 from events.archive.manifest import NAME, SEGMENTS, load
 from events.envelope import Stored
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 from storage.checkpoints import Counters, encode_checkpoint, load_checkpoint
 
 MIB = 1024 * 1024

@@ -4,8 +4,8 @@ import pytest
 
 from actors.environments.navigation import authorities, bypass_list, is_allowed, questionable, resolve
 from actors.environments.snapshot import decode_snapshot, page_digest, plain_address
+from core.domain.observation import Node, Page
 from core.errors import EnvironmentFailed
-from core.observation import Node, Page
 
 SITE = ("http://127.0.0.1:8000", "https://shop.example")
 

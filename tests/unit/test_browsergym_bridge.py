@@ -16,10 +16,10 @@ from actors.environments.browsergym.evaluators import evaluate
 from actors.environments.browsergym.pages import page_of
 from actors.environments.browsergym.tasks import BrowsergymTasks
 from actors.environments.browsergym.world import BrowsergymWorld, calls_of
-from core.action import Action, ParseFailure
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
 from core.errors import EnvironmentFailed, SettingsError
-from core.evidence import Evidence
-from core.settings import Settings
+from core.settings.schema import Settings
 
 STAND_IN = Path(__file__).parents[1] / "browsergym_stand_in.py"
 

@@ -4,9 +4,9 @@ import pytest
 from curriculum_story import SOURCES
 from typer.testing import CliRunner
 
-from app.budgets import success_within, with_budget
 from app.cli import app
-from app.evaluation import Played, PlayedStep, plan_attempts
+from app.evaluation.evaluation import Played, PlayedStep, plan_attempts
+from app.evaluation.interaction_budget import success_within, with_budget
 from core.errors import SettingsError
 
 

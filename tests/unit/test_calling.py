@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from actors.calling import call
+from actors.http_calls import call
 
 Answering = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 

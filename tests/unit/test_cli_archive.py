@@ -18,31 +18,31 @@ from recorded_home import make_home
 from synthetic_run import FINGERPRINT, Told
 from typer.testing import CliRunner
 
-import app.archiving as lasting
-import app.importing as importing
-from app.archiving import ArchivingHeldUp, keep_archiving
+import app.runs.archive as lasting
+import app.runs.import_archive as importing
 from app.cli import app
-from app.configuration import resolve
-from app.forking import fork_run
-from app.import_plan import plan_import
-from app.runs import IMPORTING, RunHandle, open_run
-from app.sources import ArchiveSource, open_source
-from app.worker import BEYOND_RESTART
+from app.runs.archive import ArchivingHeldUp, keep_archiving
+from app.runs.fork import fork_run
+from app.runs.import_plan import plan_import
+from app.runs.runs import IMPORTING, RunHandle, open_run
+from app.runs.sources import ArchiveSource, open_source
+from app.settings.configuration import resolve
+from app.system.worker import BEYOND_RESTART
 from core.errors import CorruptEvent, DiskFull, ForeignLog, SettingsError
-from core.settings import Settings
-from events.archive.checking import check_archive
+from core.settings.schema import Settings
+from events.archive.archive_log import ArchiveLog
+from events.archive.check import check_archive
 from events.archive.errors import ArchiveDamaged, ArchiveMissing, ArchiveReadOnly
-from events.archive.log import ArchiveLog
 from events.archive.manifest import is_archive, load, segment_path
 from events.archive.writer import ArchiveWriter
+from events.blob_references import blobs_in
 from events.catalogue import CheckpointSaved, RunFinished, RunStarted, SegmentArchived, WaitExceeded
-from events.chain import RollingDigest
 from events.codec import decode, decode_envelope
 from events.envelope import BlobRef, Record, Stored
-from events.log import Ancestor, EventLog
-from events.publisher import Publisher
-from events.references import blobs_in
-from storage.blobs import BlobStore
+from events.log.hash_chain import RollingDigest
+from events.log.port import Ancestor, EventLog
+from events.log.publisher import Publisher
+from storage.blobs.store import BlobStore
 
 RUN = "tale"
 WAITS = 40

@@ -13,16 +13,16 @@ from tiny_policy import write_tiny_policy
 from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner, Result
 
-from app.archiving import archive_source
-from app.attach.running import Attachment, Session, attach
+from app.attach.attachment import Attachment, Session, attach
 from app.cli import app
-from app.configuration import resolve
-from app.forking import fork_run
-from app.opening import open_log
-from app.runs import RunHandle, create_run, open_run
-from app.witnesses import FILE, WitnessUnreadable, known_witnesses
+from app.runs.archive import archive_source
+from app.runs.fork import fork_run
+from app.runs.open_log import open_log
+from app.runs.runs import RunHandle, create_run, open_run
+from app.runs.witnesses import FILE, WitnessUnreadable, known_witnesses
+from app.settings.configuration import resolve
 from core.errors import ForeignLog
-from events.publisher import Publisher
+from events.log.publisher import Publisher
 from learner.loop import run_learner
 
 RUN = "parent"

@@ -20,10 +20,10 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from typer.testing import CliRunner, Result
 
-from app.broker import running_broker
 from app.cli import app
-from app.configuration import resolve
-from app.runs import RunHandle, create_run, open_run
+from app.runs.runs import RunHandle, create_run, open_run
+from app.settings.configuration import resolve
+from app.system.broker import running_broker
 from core.errors import HindcastError, SettingsError
 from events.catalogue import (
     EpisodeAbandoned,
@@ -35,8 +35,8 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Envelope
-from storage.readmodel.asking import NotInReadModel
 from storage.readmodel.queries import list_episodes
+from storage.readmodel.query_parts import NotInReadModel
 from storage.readmodel.tables import cursor
 
 ROOT = Path(__file__).parents[2]

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from app.configuration import (
+from app.settings.configuration import (
     DEFAULT_SOURCE,
     Resolved,
     fields,
@@ -18,7 +18,7 @@ from app.configuration import (
     to_toml,
 )
 from core.errors import SettingsError
-from core.settings import Settings
+from core.settings.schema import Settings
 from learner.recipes import DEFAULT, load_recipe, recipe_names
 
 

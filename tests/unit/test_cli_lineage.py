@@ -17,7 +17,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from app.cli import app
-from app.runs import RunHandle
+from app.runs.runs import RunHandle
 from core.errors import HindcastError
 from events.catalogue import BatchPlanned, StepTaken, UpdateApplied, WeightsPublished
 from storage.readmodel.lineage import lineage

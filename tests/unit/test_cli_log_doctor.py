@@ -16,16 +16,16 @@ from recorded_home import make_home
 from synthetic_run import a_run, recorded_run
 from typer.testing import CliRunner
 
-import app.doctor as doctor
+import app.system.doctor as doctor
 from app.cli import app
 from app.cli.event_selection import select
 from app.cli.events import Chains, fields_of
-from app.resizing import parse_size, resize_log
-from app.runs import RunHandle, open_run
+from app.runs.resize_log import parse_size, resize_log
+from app.runs.runs import RunHandle, open_run
 from core.errors import SettingsError
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import StepTaken
-from events.jetstream_api import ApiError
+from events.jetstream.api import ApiError
 
 ROOT = Path(__file__).parents[2]
 FACTS = a_run(1, groups=4)

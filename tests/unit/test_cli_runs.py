@@ -9,11 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from app.cli import app
-from app.configuration import resolve
-from app.launch import Launch, write_launch
-from app.processes import write_json
 from app.revision import code_revision
-from app.runs import (
+from app.runs.runs import (
     IMPORTING,
     Filling,
     Fork,
@@ -26,6 +23,9 @@ from app.runs import (
     plan_run,
     write_down,
 )
+from app.settings.configuration import resolve
+from app.system.launch import Launch, write_launch
+from app.system.processes import write_json
 from core.errors import BrokerUnreachable, SettingsError
 
 

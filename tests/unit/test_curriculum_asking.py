@@ -7,7 +7,7 @@ import pytest
 from evolving_story import Bench, settings_of
 from virtual_time import clock_s, run_virtually
 
-from core.changing import changed
+from core.settings.changes import changed
 from events.catalogue import (
     ControlApplied,
     ControlRequested,

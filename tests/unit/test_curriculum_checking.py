@@ -12,17 +12,17 @@ from chat_server import Body, ChatServer, Reaction, chatting, fails, says
 from evolving_story import Bench, settings_of, state_of
 from virtual_time import run_virtually
 
-from actors.curriculum.checking import PROMPT, Checker
-from actors.curriculum.evolving import Evolver, Told
+from actors.curriculum.evolution import Evolver, Told
+from actors.curriculum.feasibility import PROMPT, Checker
 from actors.curriculum.pool import configured_pool
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.snapshots import curriculum_kind
 from actors.curriculum.state import CurriculumState
 from actors.endpoint.client import Endpoint
-from app.configuration import resolve
-from core.endpoint import EndpointSettings
+from app.settings.configuration import resolve
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.task import Task
+from core.settings.endpoint import EndpointSettings
 from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
 from events.envelope import Envelope, Fact, Recorded
 from events.registry import BY_CLASS

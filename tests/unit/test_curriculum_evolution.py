@@ -12,24 +12,24 @@ from curriculum_story import SOURCES, published
 from evolving_story import TASKS, Bench, Lengths, critic, planned, settings_of, state_of
 from virtual_time import run_virtually
 
-from actors.curriculum import evolving
+from actors.curriculum import evolution
 from actors.curriculum.choice import drawn_from
-from actors.curriculum.evolving import Evolver
-from actors.curriculum.generating import (
+from actors.curriculum.evolution import Evolver
+from actors.curriculum.first_state_values import FirstState
+from actors.curriculum.phases import Phases, meaning, wording
+from actors.curriculum.pool import configured_pool, family_of
+from actors.curriculum.snapshots import curriculum_kind
+from actors.curriculum.state import CurriculumState
+from actors.curriculum.task_variation import (
     CANDIDATES_PER_TASK,
     EMBEDDED,
     basis_of,
     embedded_candidates,
     verdict_on,
 )
-from actors.curriculum.phases import Phases, meaning, wording
-from actors.curriculum.pool import configured_pool, family_of
-from actors.curriculum.snapshots import curriculum_kind
-from actors.curriculum.state import CurriculumState
-from actors.curriculum.valuing import FirstState
 from actors.environments.store.tasks import StoreTasks
 from core.errors import BlobMissing, ModelFileError, SettingsError
-from core.settings import EvolutionSettings
+from core.settings.schema import EvolutionSettings
 from events.catalogue import (
     EpisodeJudged,
     EpisodeRequested,
@@ -315,7 +315,7 @@ def test_candidates_are_looked_for_beside_the_event_loop(monkeypatch: pytest.Mon
         return evolver, await state_of(bench)
 
     evolver, state = run_virtually(main())
-    monkeypatch.setattr(evolving, "embedded_candidates", watched)
+    monkeypatch.setattr(evolution, "embedded_candidates", watched)
     begun = asyncio.run(evolver.next_facts(state))
     assert [type(fact) for fact, _ in begun] == [PhaseStarted]
     state.phase = 1

@@ -9,18 +9,18 @@ from chat_server import Body, ChatServer, Reaction, chatting, fails, in_turn, sa
 from evolving_story import TASKS, Bench, settings_of, state_of
 from virtual_time import run_virtually
 
-from actors.curriculum.evolving import Evolver, Told
-from actors.curriculum.inventing import PROMPT, Inventor, new_tasks
+from actors.curriculum.evolution import Evolver, Told
 from actors.curriculum.phases import wording
 from actors.curriculum.pool import configured_pool
 from actors.curriculum.state import CurriculumState
+from actors.curriculum.task_generator import PROMPT, Inventor, new_tasks
 from actors.endpoint.client import Endpoint
-from actors.judge.base import reach_judgment
-from actors.judge.rules import RuleJudge
-from app.configuration import resolve
-from core.endpoint import EndpointSettings
+from actors.judges.base import reach_judgment
+from actors.judges.rules import RuleJudge
+from app.settings.configuration import resolve
+from core.domain.evidence import Evidence
 from core.errors import SettingsError
-from core.evidence import Evidence
+from core.settings.endpoint import EndpointSettings
 from events.catalogue import TaskAdmitted, TaskProposed
 
 SETTINGS = settings_of(feasibility="none")

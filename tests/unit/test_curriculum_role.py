@@ -12,9 +12,9 @@ from simulation.links import MemoryBlobs
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.curriculum.role import RoomCheck, run_curriculum
-from core.changing import changed
+from core.domain.evidence import Evidence
 from core.errors import BrokerUnreachable, SettingsError
-from core.evidence import Evidence
+from core.settings.changes import changed
 from events.catalogue import (
     ControlApplied,
     ControlRequested,
@@ -31,9 +31,9 @@ from events.catalogue import (
     WaitExceeded,
 )
 from events.envelope import Fact, Stored
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 TASKS = 16
 """4 families with 4 tasks each."""

@@ -3,8 +3,8 @@
 import pytest
 from curriculum_story import RULES, SECOND, SOURCES, Story, applied, published, settings_of, skipped
 
+from actors.curriculum.leases import Lease, LeaseTimer
 from actors.curriculum.pool import configured_pool
-from actors.leases import Lease, LeaseTimer
 from core.errors import SettingsError
 from events.catalogue import (
     ControlApplied,

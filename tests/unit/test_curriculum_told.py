@@ -9,7 +9,7 @@ from curriculum_story import run_started
 from evolving_story import TASKS, Bench, Lengths, critic
 from virtual_time import run_virtually
 
-from core.statistics import wilson
+from core.rl.statistics import wilson
 from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
@@ -24,7 +24,7 @@ from events.catalogue import (
 )
 from events.catalogue.consulted import Consulted
 from events.envelope import Fact, Recorded
-from events.reader import read
+from events.log.reader import read
 from storage.audit.audit import audit
 from storage.audit.defects import Defect
 from storage.readmodel.database import ReadModel

@@ -10,8 +10,8 @@ import typer
 
 import events.catalogue  # noqa: F401  # fills the registry
 from app.cli import app
-from app.configuration import fields
-from core.settings import Settings
+from app.settings.configuration import fields
+from core.settings.schema import Settings
 from events.registry import BY_NAME
 
 ROOT = Path(__file__).parents[2]

@@ -10,14 +10,14 @@ import pytest
 from batch_server import BatchServer
 from chat_server import Body, Drops, Reaction, fails, says, serving
 
-from actors.endpoint.asking import Answered, Message, Unanswered
-from actors.endpoint.batch_keeping import BatchFiles
+from actors.endpoint.answer_cache import Memory
+from actors.endpoint.batch_files import BatchFiles
 from actors.endpoint.client import BATCHES, Endpoint
-from actors.endpoint.remembering import Memory
-from actors.patience import limited
-from app.configuration import resolve
-from core.endpoint import EndpointSettings
+from actors.endpoint.completion import Answered, Message, Unanswered
+from actors.episodes.time_limit import limited
+from app.settings.configuration import resolve
 from core.errors import SettingsError
+from core.settings.endpoint import EndpointSettings
 
 Answer = Answered[int] | Unanswered
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.endpoint.asking import Completion
-from actors.endpoint.remembering import Memory
+from actors.endpoint.answer_cache import Memory
+from actors.endpoint.completion import Completion
 
 DIGEST = "ab" * 32
 SAID = Completion(text="1", model="m", finish="stop", prompt_tokens=100, answer_tokens=10)

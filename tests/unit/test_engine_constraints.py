@@ -9,20 +9,20 @@ import torch
 from tiny_policy import write_tiny_policy
 
 from actors.engines.base import Generation
-from actors.engines.guiding import FormGuide
+from actors.engines.guide import FormGuide
 from actors.engines.in_process import InProcessEngine
-from actors.engines.rescoring import GivenAnswer, Rescorer
+from actors.engines.rescorer import GivenAnswer, Rescorer
 from actors.engines.vocabulary import Vocabulary, texts_of
-from core.action import Action
-from core.allowed import pack_allowed, unpack_allowed
+from core.domain.action import Action
+from core.domain.observation import Node, Page
+from core.domain.sampling import Sampling
 from core.errors import CorruptEvent, EngineFailed
-from core.forms import Choice, Form, Free, forms_of
-from core.grammar import parse_answer
+from core.grammar.allowed_tokens import pack_allowed, unpack_allowed
+from core.grammar.answer_constraints import Choice, Form, Free, forms_of
+from core.grammar.answer_parser import parse_answer
+from core.models.logprobs import Scored, restrict, score
 from core.models.policy import load_policy
-from core.models.scoring import Scored, restrict, score
-from core.observation import Node, Page
-from core.sampling import Sampling
-from core.settings import PolicySettings
+from core.settings.schema import PolicySettings
 
 PROMPT = list(range(30, 70))
 PAGE = Page(

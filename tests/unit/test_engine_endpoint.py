@@ -13,27 +13,27 @@ from store_visitor import running_store
 from store_walk import Visit
 from typer.testing import CliRunner
 
-from actors.answers import PolicyAnswerer
-from actors.endpoint.asking import Message
 from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Message
 from actors.engines.endpoint import NO_VERSION, PROMPT, EndpointEngine, TextTokenizer
 from actors.engines.in_process import InProcessEngine
 from actors.environments.store.tasks import StoreTasks
-from actors.reading import Situation, prompt_of
+from actors.episodes.answerers import PolicyAnswerer
+from actors.episodes.prompt_reader import Situation, prompt_of
 from app.cli import app as cli
-from app.configuration import resolve
-from core.action import ACTIONS, ParseFailure
-from core.endpoint import EndpointSettings
+from app.settings.configuration import resolve
+from core.domain.action import ACTIONS, ParseFailure
+from core.domain.observation import Observation
+from core.domain.sampling import Sampling
 from core.errors import EngineFailed, ModelFileError, SettingsError
-from core.framing import STAND_IN
-from core.grammar import parse_answer
+from core.grammar.answer_parser import parse_answer
 from core.models.folders import base_policy_folder
-from core.observation import Observation
-from core.prompt import build_prompt
-from core.sampling import Sampling
-from core.settings import ActorSettings, PolicySettings, SiteSettings
+from core.prompts.chat_frame import STAND_IN
+from core.prompts.prompt import build_prompt
+from core.settings.endpoint import EndpointSettings
+from core.settings.schema import ActorSettings, PolicySettings, SiteSettings
 from events.catalogue import EpisodeRequested
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 SITE = SiteSettings(products=60)
 SAMPLING = Sampling(temperature=0.0, max_tokens=64, seed=2**62)

@@ -8,13 +8,13 @@ import torch
 from tiny_policy import tiny_model, write_tiny_policy
 
 from actors.engines.base import Generation
-from actors.engines.batching import draw
+from actors.engines.batch import draw
 from actors.engines.in_process import InProcessEngine
+from core.domain.sampling import Sampling
 from core.errors import EngineFailed, ModelFileError
+from core.models.logprobs import Scored, score
 from core.models.policy import load_policy, save_weights
-from core.models.scoring import Scored, score
-from core.sampling import Sampling
-from core.settings import PolicySettings
+from core.settings.schema import PolicySettings
 
 
 @pytest.fixture(scope="module")

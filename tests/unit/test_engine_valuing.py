@@ -6,21 +6,21 @@ import pytest
 import torch
 from tiny_policy import tiny_model, write_tiny_policy
 
-from actors.curriculum.valuing import FirstState
-from actors.engines.valuing import CriticValuer, OutcomeValuer
+from actors.curriculum.first_state_values import FirstState
+from actors.engines.value_models import CriticValuer, OutcomeValuer
 from actors.environments.store.tasks import StoreTasks
+from core.domain.observation import Node, Page
 from core.errors import BlobMissing
 from core.models.critic import Critic, values_of
 from core.models.orm import OutcomeModel
 from core.models.policy import encode_weights, load_policy
-from core.observation import Node, Page
-from core.prompt import build_prompt
-from core.rendering import RENDERERS
-from core.settings import Settings, SiteSettings
-from core.verdict_prompt import build_verdict_prompt
+from core.prompts.prompt import build_prompt
+from core.prompts.rendering import RENDERERS
+from core.prompts.verdict_prompt import build_verdict_prompt
+from core.settings.schema import Settings, SiteSettings
 from events.catalogue import WeightsPublished
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 PAGE = Page(url="http://store/", title="Store", nodes=(Node(kind="link", tag="a", text="Cart (0)", id=1),))
 SETTINGS = Settings()

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from actors.engines.routing import preferred
+from actors.engines.server_choice import preferred
 from actors.engines.vllm.fleet import Fleet
 from actors.engines.vllm.server import ServerTroubled, VllmServer
 from events.catalogue import PolicyServerTroubled

@@ -3,10 +3,10 @@
 import pytest
 from test_task_selection import TASKS
 
-from app.evaluation import NothingPlayed, Tally, plan_attempts
-from core.agreement import Confusion, majority_baseline, of_failures, of_successes, plain_accuracy
-from core.evidence import Judgment, Outcome
-from core.statistics import Interval, proportion
+from app.evaluation.evaluation import NothingPlayed, Tally, plan_attempts
+from core.domain.evidence import Judgment, Outcome
+from core.rl.confusion import Confusion, majority_baseline, of_failures, of_successes, plain_accuracy
+from core.rl.statistics import Interval, proportion
 from events.catalogue import EpisodeAbandoned, EpisodeJudged
 from events.catalogue.verdict import JudgeIdentity
 

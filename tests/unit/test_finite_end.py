@@ -6,9 +6,9 @@ from pathlib import Path
 from recorded_home import make_home
 from synthetic_run import a_run
 
-from app.progress import Progress
-from app.resizing import resize_log
-from app.start import _finish
+from app.runs.resize_log import resize_log
+from app.system.progress import Progress
+from app.system.start import _finish
 from events.catalogue import RunFinished
 from events.codec import decode
 

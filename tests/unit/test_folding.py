@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from synthetic_run import Told, a_run, record
 
-from app.folding import folded
-from core.settings import Settings
-from events.log import EventLog
-from events.memory import MemoryLog
-from storage.blobs import BlobStore
+from app.runs.folded_read_model import folded
+from core.settings.schema import Settings
+from events.log.memory import MemoryLog
+from events.log.port import EventLog
+from storage.blobs.store import BlobStore
+from storage.readmodel.catch_up import fill
 from storage.readmodel.database import ReadModel
-from storage.readmodel.filling import fill
 from storage.readmodel.queries import run_summary
 from storage.readmodel.rebuild import compare
 

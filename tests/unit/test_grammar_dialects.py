@@ -2,11 +2,11 @@
 
 import pytest
 
-from core.action import ACTIONS, Action, ParseFailure
-from core.browsergym import read_browsergym
-from core.forms import Choice, Free, forms_of
-from core.grammar import format_answer, parse_answer
-from core.observation import Node, Page
+from core.domain.action import ACTIONS, Action, ParseFailure
+from core.domain.observation import Node, Page
+from core.grammar.answer_constraints import Choice, Free, forms_of
+from core.grammar.answer_parser import format_answer, parse_answer
+from core.grammar.browsergym_dialect import read_browsergym
 
 READ = {
     'do(action="Click", element="7")': Action(name="Click", element=7),

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from app.configuration import fields
-from app.handbook.attributes import attributes_of
-from app.handbook.commands import commands, commands_page
-from app.handbook.events import events_page
-from app.handbook.markdown import code, relink, table
-from app.handbook.readmodel import readmodel_page
-from app.handbook.settings import settings_page
-from app.handbook.site import ROOT, configuration, sources, write_pages
+from app.docs_site.attributes import attributes_of
+from app.docs_site.commands import commands, commands_page
+from app.docs_site.events import events_page
+from app.docs_site.markdown import code, relink, table
+from app.docs_site.readmodel import readmodel_page
+from app.docs_site.settings import settings_page
+from app.docs_site.site import ROOT, configuration, sources, write_pages
+from app.settings.configuration import fields
 from events.registry import BY_NAME
 from storage.readmodel.tables import metadata
 from storage.readmodel.views import VIEWS

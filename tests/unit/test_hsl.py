@@ -11,17 +11,17 @@ from hypothesis import strategies as st
 from test_learner_losses import loss_of, terms
 from training_story import settings_with
 
-from core.hindsight import demonstration_weight, drawn
-from core.losses import EpisodeTokens
-from core.settings import Settings
+from core.rl.hindsight_weights import demonstration_weight, drawn
+from core.rl.loss_normalization import EpisodeTokens
+from core.settings.schema import Settings
 from events.catalogue import BatchPlanned, RunStarted
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import EpisodePart
-from learner.episodes import Episode, Relabelled, Sample
+from learner.batch_plan import plan, sweep
+from learner.buffer.records import Episode, Relabelled, Sample
+from learner.buffer.state import BufferState
 from learner.planners import PLANNERS
-from learner.planning import plan, sweep
-from learner.state import BufferState
-from learner.terms import SampleTerms
+from learner.sample_terms import SampleTerms
 
 LABELS = st.lists(st.sampled_from([0.0, 1.0]), min_size=1, max_size=8).filter(any)
 

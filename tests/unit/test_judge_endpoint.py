@@ -20,26 +20,26 @@ from typer.testing import CliRunner
 
 from actors.endpoint.client import Endpoint
 from actors.environments.store.tasks import StoreTasks
-from actors.judge.base import Opinion, undecided
-from actors.judge.endpoint import PROMPT, EndpointJudge, identity_of
-from actors.judge.role import run_judge
-from actors.judge.rules import RuleJudge
-from actors.judge.story import Story
+from actors.judges.base import Opinion, undecided
+from actors.judges.endpoint import PROMPT, EndpointJudge, identity_of
+from actors.judges.episode_transcript import Story
+from actors.judges.role import run_judge
+from actors.judges.rules import RuleJudge
 from app.cli import app as cli
-from app.configuration import resolve
-from core.action import Action
+from app.settings.configuration import resolve
+from core.domain.action import Action
+from core.domain.evidence import Judgment
+from core.domain.observation import Node, Page
 from core.errors import SettingsError
-from core.evidence import Judgment
-from core.observation import Node, Page
-from core.settings import Settings, SiteSettings
+from core.settings.schema import Settings, SiteSettings
 from events.catalogue import EpisodeEnded, EpisodeJudged, WaitExceeded
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Fact
-from events.log import EventLog
-from events.memory import MemoryLog
-from events.queue import MAX_TRIES
-from events.reader import read
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from events.log.port import EventLog
+from events.log.reader import read
+from events.log.work_queue import MAX_TRIES
+from storage.blobs.store import BlobStore
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

@@ -12,20 +12,20 @@ from test_judge_role import EVIDENCE, RULES, TASK, ended, judge_all, requested
 from webarena_tasks import only_task, raw_task
 
 from actors.endpoint.client import Endpoint
-from actors.endpoint.fuzzy import PROMPT
-from actors.judge.base import Opinion, judge_in_time
-from actors.judge.fuzzy import FuzzyJudge, together
-from actors.judge.judges import judge_names
-from app.configuration import resolve
-from app.judges import open_judges
+from actors.endpoint.fuzzy_match import PROMPT
+from actors.judges.base import Opinion, judge_in_time
+from actors.judges.fuzzy import FuzzyJudge, together
+from actors.judges.registry import judge_names
+from app.settings.configuration import resolve
+from app.system.judges import open_judges
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.evidence import Evidence, Judgment
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import EpisodeJudged
 from events.catalogue.consulted import Consulted
 from events.catalogue.verdict import JudgeIdentity
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 WAIT_S = 120
 CONSULTED = Consulted(

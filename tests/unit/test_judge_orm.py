@@ -12,21 +12,21 @@ from hypothesis import strategies as st
 from tiny_policy import tiny_model, write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
-from actors.judge.base import Opinion
-from actors.judge.orm import OrmVersions, judgment_of
-from actors.judge.role import run_judge
-from actors.judge.story import Story, read_story
-from actors.versions import find_newest
-from core.arrays import pack_floats, pack_ids, unpack_ids
+from actors.judges.base import Opinion
+from actors.judges.episode_transcript import Story, read_story
+from actors.judges.orm import OrmVersions, judgment_of
+from actors.judges.role import run_judge
+from actors.published_versions import find_newest
+from core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from core.domain.evidence import Evidence
+from core.domain.observation import Node, Page
+from core.domain.sampling import Sampling
 from core.errors import ModelFileError, SettingsError
-from core.evidence import Evidence
 from core.models.folders import base_policy_folder
 from core.models.orm import OutcomeModel
 from core.models.policy import encode_weights, save_weights
-from core.observation import Node, Page
-from core.sampling import Sampling
-from core.states import ORM
-from core.verdict_prompt import NO, PROMPT_DIGEST, QUESTION, YES, answer_ids, build_verdict_prompt
+from core.prompts.verdict_prompt import NO, PROMPT_DIGEST, QUESTION, YES, answer_ids, build_verdict_prompt
+from core.rl.combined_state import ORM
 from events.catalogue import (
     EpisodeEnded,
     EpisodeJudged,
@@ -36,10 +36,10 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import BlobRef, Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
+from storage.blobs.store import BlobStore
 
 TOKENIZER: PreTrainedTokenizerFast = PreTrainedTokenizerFast.from_pretrained(base_policy_folder())
 TASK = SOURCES["shop"].task("buy", 3)
@@ -82,7 +82,7 @@ def test_words_that_begin_alike_cannot_be_told_apart(monkeypatch: pytest.MonkeyP
     ids = answer_ids(TOKENIZER)
     assert TOKENIZER.decode([ids.yes]) == YES[0]
     assert TOKENIZER.decode([ids.no]) == NO[0]
-    monkeypatch.setattr("core.verdict_prompt.NO", "YEAH")
+    monkeypatch.setattr("core.prompts.verdict_prompt.NO", "YEAH")
     with pytest.raises(ModelFileError, match="with the same token"):
         answer_ids(TOKENIZER)
 

@@ -9,12 +9,12 @@ from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.environments.miniwob.evaluators import evaluate as evaluate_miniwob
 from actors.environments.store.evaluators import evaluate as evaluate_store
-from actors.judge.base import Judge, reach_judgment
-from actors.judge.role import configured_judges, run_judge
-from actors.judge.rules import RuleJudge
+from actors.judges.base import Judge, reach_judgment
+from actors.judges.role import configured_judges, run_judge
+from actors.judges.rules import RuleJudge
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 from core.errors import JudgeUnavailable, SettingsError
-from core.evidence import Evidence, Judgment
-from core.task import Task
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeEnded,
@@ -24,10 +24,10 @@ from events.catalogue import (
 )
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.queue import MAX_TRIES
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
+from events.log.work_queue import MAX_TRIES
 
 TASK = SOURCES["shop"].task("buy", 3)
 EVIDENCE = Evidence(answer="yes", final_url="http://shop/", probes={"bought": 3})

@@ -9,13 +9,13 @@ from store_visitor import demonstrate, running_store
 
 from actors.environments.store.families import FAMILIES
 from actors.environments.store.tasks import StoreTasks
-from actors.judge.judges import JUDGES, judge_named
-from actors.judge.rules import RuleJudge
-from actors.judge.strict import CHANGES, StrictJudge
+from actors.judges.registry import JUDGES, judge_named
+from actors.judges.rules import RuleJudge
+from actors.judges.strict import CHANGES, StrictJudge
+from core.domain.evidence import Evidence
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.evidence import Evidence
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

@@ -17,24 +17,24 @@ from test_model_webrl_framing import ANSWERS, INSTRUCTION
 from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from actors.judge.base import Opinion
-from actors.judge.judges import judge_names
-from actors.judge.story import Story, read_story
-from actors.judge.webrl_orm import model_version
+from actors.judges.base import Opinion
+from actors.judges.episode_transcript import Story, read_story
+from actors.judges.registry import judge_names
+from actors.judges.webrl_orm import model_version
 from app.cli import app as cli
-from app.configuration import resolve
-from app.judges import open_judges
-from core.arrays import unpack_ids
+from app.settings.configuration import resolve
+from app.system.judges import open_judges
+from core.domain.arrays import unpack_ids
+from core.domain.observation import Element, Node, Page
 from core.errors import ModelFileError, SettingsError
 from core.models.tokenizer import load_tokenizer
-from core.observation import Element, Node, Page
-from core.prompt import Prompt
-from core.settings import Settings
-from core.verdict_prompt import answer_ids
-from core.webrl_verdict_prompt import SYSTEM, WEBRL_ORM, build_webrl_verdict_prompt
+from core.prompts.prompt import Prompt
+from core.prompts.verdict_prompt import answer_ids
+from core.prompts.webrl_verdict_prompt import SYSTEM, WEBRL_ORM, build_webrl_verdict_prompt
+from core.settings.schema import Settings
 from events.catalogue import EpisodeEnded
-from events.memory import MemoryLog
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from storage.blobs.store import BlobStore
 
 SHOWN = '<html data-bbox="0,0,1280,720"> <a id="7" data-text="Lamps"> Lamps </a> </html>'
 

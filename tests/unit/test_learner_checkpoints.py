@@ -8,7 +8,7 @@ from safetensors.numpy import save
 
 from core.errors import BlobMissing, CheckpointCorrupt
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 from storage.checkpoints import (
     Counters,
     Part,

@@ -8,14 +8,14 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
-from core.allowed import pack_allowed
-from core.arrays import pack_floats, pack_ids
-from core.correction import correct
+from core.domain.arrays import pack_floats, pack_ids
+from core.grammar.allowed_tokens import pack_allowed
 from core.models.policy import load_policy
+from core.rl.importance_weights import correct
 from learner.algorithms.base import SampleTerms
-from learner.episodes import Sample
-from learner.passes import forward_passes
-from learner.terms import inputs_digest
+from learner.buffer.records import Sample
+from learner.forward_passes import forward_passes
+from learner.sample_terms import inputs_digest
 
 PROMPT, ANSWER = list(range(40, 60)), [300, 7, 3]
 VOCABULARY = 2048

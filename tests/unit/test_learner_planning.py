@@ -10,18 +10,18 @@ import pytest
 from tiny_policy import write_tiny_policy
 from training_story import RUN, Member, Story, Told, events_of, folded, informative, settings_with, tell
 
-from core.advantages import group_advantages
-from core.arrays import pack_ids, unpack_ids, unpack_positions
+from core.domain.arrays import pack_ids, unpack_ids, unpack_positions
 from core.errors import CorruptEvent
-from core.settings import Settings
+from core.rl.advantages import group_advantages
+from core.settings.schema import Settings
 from events.catalogue import BatchPlanned, EpisodeJudged, EpisodeRequested, SamplesSwept, WeightsPublished
-from events.chain import RollingDigest
-from events.memory import MemoryLog
-from learner.buffer import ReplayBuffer
+from events.log.hash_chain import RollingDigest
+from events.log.memory import MemoryLog
+from learner.batch_plan import Minibatch, minibatches_of, missing, plan, sweep
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.state import BufferState
 from learner.digests import config_digest
-from learner.planning import Minibatch, minibatches_of, missing, plan, sweep
-from learner.state import BufferState
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ import pytest
 from numpy.typing import NDArray
 
 from core.errors import CheckpointCorrupt, DiskFull
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
 from events.envelope import BlobRef
-from learner import leading
-from learner.leading import End, LeadingTraining, Make, Orders, Restore, Step, follow
-from learner.ranks import Together
-from storage.blobs import BlobStore
+from learner.distributed import leader as leader_module
+from learner.distributed.leader import End, LeadingTraining, Make, Orders, Restore, Step, follow
+from learner.distributed.ranks import Together
+from storage.blobs.store import BlobStore
 from storage.checkpoints import Checkpoint, Counters, save_checkpoint
 
 
@@ -64,7 +64,7 @@ def test_a_follower_goes_on_after_a_checkpoint_that_does_not_fit(
         def step(self, index: int) -> None:
             done.append(f"step {index}")
 
-    monkeypatch.setattr(leading, "Training", Refusing)
+    monkeypatch.setattr(leader_module, "Training", Refusing)
     blobs = BlobStore(tmp_path)
     saved = save_checkpoint(blobs, {}, Counters(update=1, batch=0, version=1, state="0" * 64))
     make = Make(BlobRef(sha256="0" * 64, size=1), LearnerSettings())
@@ -86,14 +86,14 @@ def test_a_checkpoint_that_one_process_cannot_read_is_taken_over_by_none(
         def restore(self, _checkpoint: Any) -> None:
             raise AssertionError("not all of them can read it")
 
-    monkeypatch.setattr(leading, "Training", Untouched)
+    monkeypatch.setattr(leader_module, "Training", Untouched)
     gone = BlobRef(sha256="1" * 64, size=9)
     orders = iter([Make(gone, LearnerSettings()), Restore(gone), End()])
     heard: Any = SimpleNamespace(take=lambda: next(orders))
     follow(heard, tmp_path, blobs=BlobStore(tmp_path), ranks=one_of(2, rank=1))
     ranks = one_of(2, rank=0, others=np.array([0.0, 1.0]))
     leader = LeadingTraining(Untouched(), Orders(Store()), ranks)  # type: ignore[arg-type]
-    monkeypatch.setattr(leading.dist, "broadcast", lambda *_, **__: None)
+    monkeypatch.setattr(leader_module.dist, "broadcast", lambda *_, **__: None)
     with pytest.raises(CheckpointCorrupt, match=r"cannot be read by process 1 of the learner.*storage.blobs"):
         leader.restore(Checkpoint(gone, {}, Counters(update=1, batch=0, version=1, state="0" * 64)))
 

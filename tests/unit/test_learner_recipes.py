@@ -8,9 +8,9 @@ import msgspec
 import pytest
 import torch
 
-from core.changing import merge
 from core.errors import SettingsError
-from core.settings import Settings
+from core.settings.changes import merge
+from core.settings.schema import Settings
 from learner.algorithms import ALGORITHMS
 from learner.numerics import configure, differences, fingerprint, processor
 from learner.recipes import DEFAULT, load_recipe, recipe_names
@@ -89,7 +89,7 @@ def test_configuring_fixes_threads_and_kernels_and_may_be_done_again() -> None:
 
 def test_the_planning_and_folding_part_needs_no_torch() -> None:
     code = (
-        "import sys, learner.planning, learner.retention, learner.recipes; sys.exit('torch' in sys.modules)"
+        "import sys, learner.batch_plan, learner.retention, learner.recipes; sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0
 

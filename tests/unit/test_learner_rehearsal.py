@@ -19,16 +19,16 @@ from training_story import (
     tell,
 )
 
-from core.arrays import unpack_floats
-from core.losses import EpisodeTokens
-from core.settings import Settings
+from core.domain.arrays import unpack_floats
+from core.rl.loss_normalization import EpisodeTokens
+from core.settings.schema import Settings
 from events.catalogue import BatchPlanned, SamplesSwept, UpdateApplied
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import EpisodePart
-from learner.planning import plan, sweep
-from learner.verify import verify
-from storage.blobs import BlobStore
+from learner.batch_plan import plan, sweep
+from learner.verify.verify import verify
+from storage.blobs.store import BlobStore
 
 AGREED = (Member(1.0, 2), Member(1.0, 1), Member(1.0, 3), Member(1.0, 1))
 

@@ -27,17 +27,17 @@ from training_story import (
     what_was_learned,
 )
 
-from core.advantages import failed_altogether, group_advantages
-from core.arrays import unpack_floats
-from core.settings import Settings
+from core.domain.arrays import unpack_floats
+from core.rl.advantages import failed_altogether, group_advantages
+from core.settings.schema import Settings
 from events.catalogue import BatchPlanned, RecipeChanged, SamplesSwept, UpdateApplied, WeightsPublished
 from events.catalogue.training import PlannedEpisode
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from learner.algorithms import algorithm_for
-from learner.planning import minibatches_of, plan, sweep
-from learner.snapshots import LEARNER, Folded
-from learner.terms import sample_terms
-from storage.blobs import BlobStore
+from learner.batch_plan import minibatches_of, plan, sweep
+from learner.buffer.snapshots import LEARNER, Folded
+from learner.sample_terms import sample_terms
+from storage.blobs.store import BlobStore
 
 FAILED = tuple(Member(0.0, 1 + index % 2) for index in range(4))
 WON = tuple(Member(1.0, 1) for _ in range(4))

@@ -12,9 +12,9 @@ import pytest
 from sqlalchemy import Connection
 from synthetic_run import TASKS, Told, a_run, blob, record, recorded_run
 
-from core.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.task import Task
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -29,12 +29,12 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact, Recorded
-from events.memory import MemoryLog
-from events.reader import read
-from storage.readmodel.asking import NotInReadModel
+from events.log.memory import MemoryLog
+from events.log.reader import read
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
 from storage.readmodel.lineage import Branch, Node, lineage
+from storage.readmodel.query_parts import NotInReadModel
 
 EVERYTHING: dict[str, Any] = {"limit": None, "depth": 9}
 

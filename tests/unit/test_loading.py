@@ -1,10 +1,10 @@
-"""`core.loading`: nothing is collected within, and it is left as it was found."""
+"""`core.fast_import`: nothing is collected within, and it is left as it was found."""
 
 import gc
 
 import pytest
 
-from core.loading import loading
+from core.fast_import import loading
 
 
 def test_nothing_is_collected_within_and_again_afterwards() -> None:

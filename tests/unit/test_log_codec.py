@@ -5,7 +5,7 @@ import msgspec
 import pytest
 
 from core.errors import CorruptEvent, UnknownVersion
-from events import upcasting
+from events import upcasters
 from events.catalogue import StateValued, TaskAdmitted
 from events.codec import MAX_EVENT_BYTES, EventTooLarge, decode, encode, encode_fact
 from events.envelope import Envelope, Stored
@@ -118,15 +118,15 @@ def test_an_event_too_large_for_the_log_is_refused_before_it_is_sent() -> None:
 
 def test_old_versions_are_brought_up_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """state.valued as if v1 had named a `score` in percent and v2 no critic."""
-    monkeypatch.setattr(upcasting, "STEPS", {})
+    monkeypatch.setattr(upcasters, "STEPS", {})
     monkeypatch.setattr(BY_NAME["state.valued"], "version", 3)
 
-    @upcasting.step("state.valued", since=1)
-    def from_percent(raw: upcasting.Raw) -> upcasting.Raw:
+    @upcasters.step("state.valued", since=1)
+    def from_percent(raw: upcasters.Raw) -> upcasters.Raw:
         return {"task_id": raw["task_id"], "value": raw["score"] / 100}
 
-    @upcasting.step("state.valued", since=2)
-    def with_critic(raw: upcasting.Raw) -> upcasting.Raw:
+    @upcasters.step("state.valued", since=2)
+    def with_critic(raw: upcasters.Raw) -> upcasters.Raw:
         return {**raw, "critic_version": 0}
 
     payload = msgspec.Raw(msgspec.msgpack.encode({"task_id": "t", "score": 25}))
@@ -145,7 +145,7 @@ def test_a_missing_upcasting_step_is_named(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_a_step_cannot_be_declared_twice(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upcasting, "STEPS", {})
-    upcasting.step("x", since=1)(lambda raw: raw)
+    monkeypatch.setattr(upcasters, "STEPS", {})
+    upcasters.step("x", since=1)(lambda raw: raw)
     with pytest.raises(ValueError, match=r"two upcasting steps"):
-        upcasting.step("x", since=1)(lambda raw: raw)
+        upcasters.step("x", since=1)(lambda raw: raw)

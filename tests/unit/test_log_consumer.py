@@ -7,13 +7,13 @@ from collections.abc import Sequence
 import pytest
 
 from core.errors import ForeignLog, HindcastError
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import EventDeadLettered, TaskAdmitted
-from events.consumer import ConsumerStopped, Retries, consume
 from events.envelope import Recorded
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import Bookmark, read
+from events.log.consumer import ConsumerStopped, Retries, consume
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import Bookmark, read
 from events.registry import BY_NAME
 
 QUICK = Retries(tries=3, first_wait_s=0.001, max_wait_s=0.002)

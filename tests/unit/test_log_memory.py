@@ -3,15 +3,15 @@
 import pytest
 
 from core.errors import BrokerUnreachable, ExpectationFailed
-from core.settings import LogSettings
-from events.appending import append_once
+from core.settings.schema import LogSettings
 from events.catalogue import EventDeadLettered, TaskAdmitted
 from events.envelope import Record
-from events.log import Expectation
-from events.memory import Faults, MemoryLog
-from events.publisher import Publisher
-from events.queue import ACK_WAIT_S, MAX_TRIES
-from events.reader import read
+from events.log.append_once import append_once
+from events.log.memory import Faults, MemoryLog
+from events.log.port import Expectation
+from events.log.publisher import Publisher
+from events.log.reader import read
+from events.log.work_queue import ACK_WAIT_S, MAX_TRIES
 from events.subjects import matches
 
 SETTINGS = LogSettings(linger_ms=0)

@@ -10,8 +10,8 @@ from synthetic_run import recorded_run
 from core.errors import NoSuchPlace
 from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, WeightsPublished
 from events.envelope import Recorded, Stored
-from events.memory import MemoryLog
-from events.places import END, Landmarks, Place, parse_place, position_of
+from events.log.memory import MemoryLog
+from events.log.places import END, Landmarks, Place, parse_place, position_of
 
 
 async def told() -> tuple[MemoryLog, list[Recorded]]:

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 import pytest
 
 from core.errors import BrokerDenied, BrokerUnreachable, ExpectationFailed, LogFull
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import EpisodeAbandoned, SamplesSwept, TaskAdmitted
 from events.codec import MAX_EVENT_BYTES, EventTooLarge
 from events.envelope import Record, Recorded
-from events.log import Expectation
-from events.memory import Faults, MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.log.memory import Faults, MemoryLog
+from events.log.port import Expectation
+from events.log.publisher import Publisher
+from events.log.reader import read
 
 
 def settings(**changes: object) -> LogSettings:

@@ -8,15 +8,15 @@ import msgspec
 import pytest
 
 from core.errors import CorruptEvent, ForeignLog, UnknownVersion
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import TaskAdmitted
-from events.chain import ChainChecker, RollingDigest
 from events.codec import decode_envelope, encode
 from events.envelope import Stored
-from events.memory import MemoryLog
-from events.projection import fold
-from events.publisher import Publisher
-from events.reader import read, tail, tail_batches
+from events.log.hash_chain import ChainChecker, RollingDigest
+from events.log.memory import MemoryLog
+from events.log.projection import fold
+from events.log.publisher import Publisher
+from events.log.reader import read, tail, tail_batches
 from events.registry import BY_NAME
 
 SETTINGS = LogSettings(linger_ms=0)

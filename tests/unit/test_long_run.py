@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Connection, event
 
 from app.bench.long_run import RUN, LongRun, fill_with_long_run, long_run_events
-from core.arrays import unpack_ids, unpack_positions
+from core.domain.arrays import unpack_ids, unpack_positions
 from events.catalogue import BatchPlanned, StepTaken, TaskProposed, UpdateApplied
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import read_cursor

@@ -7,14 +7,14 @@ import torch
 from tiny_policy import write_tiny_policy
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from core.action import Action
-from core.grammar import format_answer, parse_answer
+from core.domain.action import Action
+from core.domain.observation import Page
+from core.grammar.answer_parser import format_answer, parse_answer
 from core.models.folders import base_policy_folder
 from core.models.policy import load_policy
-from core.models.state import state_digest
+from core.models.state_digest import state_digest
 from core.models.tokenizer import load_tokenizer
-from core.observation import Page
-from core.rendering import RENDERERS
+from core.prompts.rendering import RENDERERS
 from learner.base_policy.batches import STRIDE, collate
 from learner.base_policy.folder import export
 from learner.base_policy.haste import HASTY, LEAVE, OF

@@ -15,13 +15,13 @@ from typer.testing import CliRunner
 
 from actors.engines.round_trip import Asked, round_trip
 from app.cli import app
-from app.configuration import resolve
-from app.model_check import check_model, require_model
-from app.selection import select_run
+from app.runs.selection import select_run
+from app.settings.configuration import resolve
+from app.system.model_check import check_model, require_model
 from core.errors import SettingsError
-from core.models.checking import Finding, cache_bytes
+from core.models.folder_check import Finding, cache_bytes
 from core.models.policy import load_policy
-from core.settings import Settings
+from core.settings.schema import Settings
 
 
 def _settings(*overrides: str) -> Settings:

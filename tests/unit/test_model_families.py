@@ -14,16 +14,16 @@ from model_families import FAMILIES
 
 from actors.engines.base import Generation
 from actors.engines.in_process import InProcessEngine
-from core.action import Action
-from core.allowed import unpack_allowed
-from core.answer_form import parse_form
-from core.forms import Form, Free
-from core.framing import STAND_IN, chat_frame, encode_text
+from core.domain.action import Action
+from core.domain.sampling import Sampling
+from core.grammar.allowed_tokens import unpack_allowed
+from core.grammar.answer_constraints import Form, Free
+from core.grammar.answer_form import parse_form
+from core.models.logprobs import Scored, score
 from core.models.policy import LoadedPolicy, load_policy
-from core.models.scoring import Scored, score
-from core.prompt import build_prompt, encode_answer
-from core.sampling import Sampling
-from core.settings import PolicySettings
+from core.prompts.chat_frame import STAND_IN, chat_frame, encode_text
+from core.prompts.prompt import build_prompt, encode_answer
+from core.settings.schema import PolicySettings
 
 ANSWER = '# Element: Brass lamp [3]\ndo(action="Click", element="3")'
 PAGE = "page Shop\nlink Brass lamp [3]"

@@ -15,7 +15,7 @@ from core.models.policy import (
     save_weights,
     weights_of,
 )
-from core.models.state import state_digest
+from core.models.state_digest import state_digest
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@ import pytest
 from transformers import PreTrainedTokenizerFast
 
 from core.errors import SettingsError
-from core.framing import STAND_IN, encode_text
 from core.models.folders import base_policy_folder
-from core.prompt import HISTORIES, build_prompt, encode_answer
+from core.prompts.chat_frame import STAND_IN, encode_text
+from core.prompts.prompt import HISTORIES, build_prompt, encode_answer
 
 
 @pytest.fixture(scope="module")

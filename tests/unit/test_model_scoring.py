@@ -5,8 +5,8 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
+from core.models.logprobs import Scored, packs, score
 from core.models.policy import load_policy
-from core.models.scoring import Scored, packs, score
 
 
 @pytest.fixture(scope="module")

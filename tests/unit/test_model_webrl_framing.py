@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from core.errors import ModelFileError
-from core.framing import encode_text
 from core.models.tokenizer import load_tokenizer
-from core.prompt import Prompt, build_prompt, encode_answer
+from core.prompts.chat_frame import encode_text
+from core.prompts.prompt import Prompt, build_prompt, encode_answer
 
 ANSWERS = (
     '# Element: the \'Sales\' menu item\ndo(action="Click", element="2")',

@@ -7,21 +7,21 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from actors.judge.judges import judge_names
+from actors.judges.registry import judge_names
 from app.cli import COMMANDS, app
 from app.cli.evaluate import SUITES
 from app.cli.options import EpisodeState
 from app.cli.suggestions import with_nearest
-from app.configuration import resolve
-from app.exports.running import FORMATS
-from app.handbook.commands import commands
-from app.system import ROLES
+from app.docs_site.commands import commands
+from app.exports.export import FORMATS
+from app.settings.configuration import resolve
+from app.system.system import ROLES
 from core.errors import ModelFileError, SettingsError
-from core.models.files import require_files
 from core.models.folders import folder_advice
+from core.models.model_files import require_files
 from core.models.tokenizer import load_tokenizer
-from core.nearest import ALIASES, advice, nearest
-from core.settings import LearnerSettings
+from core.settings.schema import LearnerSettings
+from core.text.nearest import ALIASES, advice, nearest
 from events.registry import BY_NAME
 from learner.recipes import recipe_names
 

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.engine import make_url
 
-from app.broker import ensure_broker
-from app.configuration import read_file, resolve, to_toml
-from app.supervisor import home_folder
-from app.task_selection import settings_file
+from app.evaluation.task_selection import settings_file
+from app.settings.configuration import read_file, resolve, to_toml
+from app.system.broker import ensure_broker
+from app.system.supervisor import home_folder
 from core.errors import SettingsError
-from storage.sqlite_address import sqlite_address
+from storage.readmodel.sqlite_address import sqlite_address
 
 NAMES = (
     "plain",

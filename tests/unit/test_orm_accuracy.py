@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.agreement import (
+from core.rl.confusion import (
     Confusion,
     balanced_accuracy,
     majority_baseline,
@@ -12,7 +12,7 @@ from core.agreement import (
     of_successes,
     plain_accuracy,
 )
-from core.statistics import wilson
+from core.rl.statistics import wilson
 
 COUNTS = st.integers(0, 200)
 

@@ -14,7 +14,7 @@ from app.page.lanes import lanes
 from app.page.plane import DRAWN_OUT, round_values, tick_labels
 from app.page.rendering import FOLDER
 from app.page.views.timeline import Bar, Published, Timeline
-from storage.readmodel.answers import MetricColumn
+from storage.readmodel.results import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
     lambda pairs: [(version, min(won, judged), judged) for version, (won, judged) in enumerate(pairs)]

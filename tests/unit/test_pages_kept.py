@@ -14,10 +14,10 @@ from curriculum_story import Story, settings_of
 from hypothesis import given
 from hypothesis import strategies as st
 
-import storage.page_keeping as page_keeping
-from core.evidence import Evidence, Judgment
+import storage.blobs.page_retention as page_keeping
+from core.domain.evidence import Evidence, Judgment
 from core.ids import digest_hex
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import (
     BlobReleased,
     EpisodeAbandoned,
@@ -30,11 +30,11 @@ from events.catalogue.episode import Screenshot
 from events.catalogue.verdict import JudgeIdentity
 from events.codec import decode, decode_envelope
 from events.envelope import BlobRef, Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from storage.blobs import BlobStore
-from storage.page_keeping import PageKeeper
-from storage.pages import PageState, PageWindow, pages_kind
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from storage.blobs.page_retention import PageKeeper
+from storage.blobs.store import BlobStore
+from storage.blobs.wanted_pages import PageState, PageWindow, pages_kind
 
 RUN = "r_pages"
 JUDGES = ("rules", "strict")

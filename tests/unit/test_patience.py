@@ -5,8 +5,8 @@ import asyncio
 import pytest
 from virtual_time import clock_s, run_virtually
 
-from actors.endpoint.pace import Pace
-from actors.patience import limited, uncounted
+from actors.endpoint.rate_limit import Pace
+from actors.episodes.time_limit import limited, uncounted
 
 
 def test_waiting_for_a_turn_leaves_what_was_left_of_the_limit() -> None:

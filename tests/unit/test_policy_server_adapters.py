@@ -15,14 +15,14 @@ from safetensors.numpy import save
 from tiny_policy import write_tiny_policy
 
 from actors.engines.base import Generation
+from actors.engines.vllm.generate_wire import read_answer
 from actors.engines.vllm.server import VllmServer
 from actors.engines.vllm.weights import Adapters, Unusable, WrongVersion, label_of
-from actors.engines.vllm.wire import read_answer
-from actors.policy_server.command import LORA_RANKS, for_adapters, server_command, server_environment
-from app.configuration import resolve
+from actors.policy_servers.command import LORA_RANKS, for_adapters, server_command, server_environment
+from app.settings.configuration import resolve
 from core.errors import SettingsError
 from core.models.adapter_file import CONFIG
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import PolicyServerTroubled
 
 PEFT = {"peft_type": "LORA", "r": 4, "lora_alpha": 8}

@@ -17,10 +17,10 @@ from tiny_policy import write_tiny_policy
 import actors.engines.vllm.engine as engine_module
 from actors.engines.vllm.server import ServerTroubled, VllmServer
 from actors.engines.vllm.weights import WholeWeights, label_of
-from actors.policy_server.syncing import CHANGING
-from events.beginning import log_name
+from actors.policy_servers.weight_sync import CHANGING
 from events.catalogue import PolicyServerTroubled
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
+from events.log.run_identity import log_name
 
 
 @pytest.fixture(scope="module")

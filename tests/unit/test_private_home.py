@@ -12,7 +12,7 @@ import pytest
 from recorded_home import make_home as recorded_home
 from synthetic_run import a_run
 
-from app.private_home import UMASK, close_home, is_open, make_home, restrict_new_files, users_umask
+from app.system.private_home import UMASK, close_home, is_open, make_home, restrict_new_files, users_umask
 
 ROOT = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-c", "from app.cli import main; main()")

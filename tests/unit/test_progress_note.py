@@ -9,9 +9,9 @@ import pytest
 from synthetic_run import FINGERPRINT, recorded_run
 
 from app.cli.start import _print_summary
-from app.progress import VERSIONS_KEPT, Narrator, Progress
-from app.progress_note import EVERY_EVENTS, FILE, ProgressNote
-from app.start import Summary
+from app.system.progress import VERSIONS_KEPT, Narrator, Progress
+from app.system.progress_note import EVERY_EVENTS, FILE, ProgressNote
+from app.system.start import Summary
 from events.catalogue import EpisodeEnded, EpisodeRequested, RunResumed, UpdateApplied, WeightsPublished
 from events.envelope import Recorded
 

@@ -8,12 +8,12 @@ import pytest
 from sqlalchemy import Connection, func, select
 
 from app.bench.long_run import RUN, fill_with_long_run
-from storage.readmodel import blocks, metrics
+from storage.readmodel import block_sums, metrics
 from storage.readmodel.database import ReadModel
 from storage.readmodel.metrics import update_metrics
+from storage.readmodel.outcome_counts import tallies
 from storage.readmodel.queries import list_policies, success_by_version
 from storage.readmodel.tables import block_counts, judged, notices, steps, updates
-from storage.readmodel.tallies import tallies
 
 EVENTS = 2500
 BLOCK = 256
@@ -24,7 +24,7 @@ JUDGE = "rules"
 @pytest.fixture(scope="module")
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK", BLOCK)
+        patch.setattr(block_sums, "BLOCK", BLOCK)
         patch.setattr(metrics, "ONE_BY_ONE", 1)
         model = ReadModel(f"sqlite:///{tmp_path_factory.mktemp('blocks')}/model.sqlite", run=RUN)
         fill_with_long_run(model, EVENTS)
@@ -36,7 +36,7 @@ def asked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Connection]:
 def test_a_block_is_added_up_once_it_is_over_and_no_earlier(asked: Connection) -> None:
     written = asked.scalars(select(block_counts.c.position).distinct().order_by(block_counts.c.position))
     assert list(written) == list(range(BLOCK, EVENTS + 1, BLOCK))
-    assert [blocks.ended_by(position) for position in (0, BLOCK - 1, BLOCK, BLOCK + 1)] == [
+    assert [block_sums.ended_by(position) for position in (0, BLOCK - 1, BLOCK, BLOCK + 1)] == [
         0,
         0,
         BLOCK,
@@ -46,7 +46,7 @@ def test_a_block_is_added_up_once_it_is_over_and_no_earlier(asked: Connection) -
 
 @pytest.mark.parametrize("position", AS_OF)
 def test_counts_are_those_of_the_rows(asked: Connection, position: int) -> None:
-    counted = blocks.totals(asked, position)
+    counted = block_sums.totals(asked, position)
     taken = asked.scalar(select(func.count()).where(steps.c.position <= position))
     told = select(notices.c.type, func.count()).where(notices.c.position <= position).group_by(notices.c.type)
     assert counted == {

@@ -10,13 +10,13 @@ from sqlalchemy.schema import CreateSchema
 from synthetic_run import recorded_run
 
 from core.errors import ForeignLog, SettingsError
-from core.settings import LogSettings
+from core.settings.schema import LogSettings
 from events.catalogue import EpisodeCancelled, EpisodeRequested, EpisodeStarted
-from events.chain import RollingDigest
 from events.envelope import Recorded
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from events.reader import read
+from events.log.hash_chain import RollingDigest
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import read
 from storage.readmodel.address import parse
 from storage.readmodel.database import ReadModel, ReadModelUnavailable
 from storage.readmodel.dump import dump

@@ -5,14 +5,14 @@ import pytest
 from sqlalchemy import select
 from synthetic_run import Tale, a_run, recorded_run
 
-from core.action import Action
+from core.domain.action import Action
 from core.ids import digest_hex
 from events.envelope import Envelope, Fact, Recorded
 from events.registry import BY_CLASS
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
 from storage.readmodel.mapping import MAPPERS, operations
-from storage.readmodel.operations import Insert, InsertMany
+from storage.readmodel.row_operations import Insert, InsertMany
 from storage.readmodel.tables import TABLES, steps
 
 

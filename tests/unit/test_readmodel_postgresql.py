@@ -12,14 +12,14 @@ from sqlalchemy import inspect
 from structlog.testing import capture_logs
 from synthetic_run import Tale, Told, a_run, record, recorded_run
 
-from app.configuration import resolve
+from app.settings.configuration import resolve
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.settings import StorageSettings
-from core.task import Task
+from core.settings.schema import StorageSettings
 from events.catalogue import TaskAdmitted, TaskProposed, WeightsAdopted
 from events.envelope import Record, Recorded
-from events.memory import MemoryLog
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.reader import read
 from storage.readmodel.address import LONGEST_NAME, schema_name
 from storage.readmodel.database import DatabaseAway, ReadModel, ReadModelUnavailable
 from storage.readmodel.dump import dump

@@ -10,10 +10,10 @@ from structlog.testing import capture_logs
 from synthetic_run import a_run, record, recorded_run
 
 from core.errors import ForeignLog, UnknownVersion
-from core.settings import StorageSettings
+from core.settings.schema import StorageSettings
 from events.codec import encode
 from events.envelope import Record, Stored
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from storage.readmodel.database import ReadModel
 from storage.readmodel.dump import dump
 from storage.readmodel.fold import PositionRefused, read_cursor

@@ -8,8 +8,8 @@ import pytest
 from sqlalchemy import Connection, select
 from synthetic_run import PICTURE, SECOND_NS, TASKS, Told, a_run, record, recorded_run
 
-from core.evidence import Judgment, Outcome
-from core.statistics import wilson
+from core.domain.evidence import Judgment, Outcome
+from core.rl.statistics import wilson
 from events.catalogue import (
     BatchPlanned,
     BlobReleased,
@@ -25,10 +25,8 @@ from events.catalogue import (
 from events.catalogue.training import SampleReport
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Recorded
-from events.memory import MemoryLog
-from events.reader import read
-from storage.readmodel.answers import ModelSummary
-from storage.readmodel.asking import NotInReadModel
+from events.log.memory import MemoryLog
+from events.log.reader import read
 from storage.readmodel.database import ReadModel
 from storage.readmodel.fold import apply
 from storage.readmodel.queries import (
@@ -40,8 +38,10 @@ from storage.readmodel.queries import (
     success_by_version,
     training_judge,
 )
-from storage.readmodel.rates import throughput
+from storage.readmodel.query_parts import NotInReadModel
+from storage.readmodel.results import ModelSummary
 from storage.readmodel.tables import batches
+from storage.readmodel.throughput import throughput
 
 NO_SAMPLES = SampleReport(advantages=b"", weights=b"", ratios=b"", masks=b"")
 

@@ -8,9 +8,9 @@ from sqlalchemy import delete, insert, inspect, select, update
 from synthetic_run import a_run, record, recorded_run
 
 from core.errors import CorruptEvent
-from core.settings import StorageSettings
+from core.settings.schema import StorageSettings
 from events.envelope import Stored
-from events.memory import MemoryLog
+from events.log.memory import MemoryLog
 from storage.readmodel.database import ReadModel
 from storage.readmodel.projector import run_projector
 from storage.readmodel.rebuild import rebuild

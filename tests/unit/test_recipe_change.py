@@ -14,14 +14,14 @@ from synthetic_run import a_run, recorded_run
 from training_story import Told, bench, learn, settings_with, tell
 from typer.testing import CliRunner
 
-from app.changing import CHANGEABLE, change_recipe, recorded_settings, resolve_change
 from app.cli import app as cli
-from app.configuration import Layer, fields, flatten, from_override
+from app.runs.recipe_change import CHANGEABLE, change_recipe, recorded_settings, resolve_change
+from app.settings.configuration import Layer, fields, flatten, from_override
 from core.errors import SettingsError
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import RecipeChanged, UpdateApplied
-from events.memory import MemoryLog
-from learner.verify import verify
+from events.log.memory import MemoryLog
+from learner.verify.verify import verify
 from storage.readmodel.forgetting import WATCHED, Point, retained, stretches
 
 VALUES = flatten(Settings().model_dump(mode="json"), "the run")

@@ -10,19 +10,19 @@ from recorded_home import make_home
 from synthetic_run import RULES, a_run, recorded_run
 from typer.testing import CliRunner
 
-from actors.judge.base import Judge
-from actors.judge.rejudging import NO_VERDICT, SecondOpinion, agreement_of
+from actors.judges.base import Judge
+from actors.judges.second_opinion import NO_VERDICT, SecondOpinion, agreement_of
 from actors.replay.recorded import Wanted
 from app.cli import app as cli
-from app.rejudging import RejudgeReport, rejudge
+from app.evaluation.rejudge import RejudgeReport, rejudge
+from core.domain.evidence import Evidence, Judgment, Outcome
+from core.domain.task import Task
 from core.errors import JudgeUnavailable, SettingsError
-from core.evidence import Evidence, Judgment, Outcome
-from core.statistics import cohen_kappa
-from core.task import Task
+from core.rl.statistics import cohen_kappa
 from events.catalogue import EpisodeEnded, EpisodeJudged, EpisodeRequested
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Recorded
-from events.reader import read
+from events.log.reader import read
 
 
 class Saying:

@@ -8,10 +8,10 @@ from store_visitor import running_store
 from store_walk import Visit
 from test_relabeler_learned import SITES, TASKS, played
 
-from actors.relabel.base import AchievedGoal, Finding
-from app.relabel_accuracy import compare_goals
-from core.agreement import Confusion
-from storage.blobs import BlobStore
+from actors.relabelers.base import AchievedGoal, Finding
+from app.evaluation.relabel_accuracy import compare_goals
+from core.rl.confusion import Confusion
+from storage.blobs.store import BlobStore
 
 
 @pytest.fixture(scope="module")

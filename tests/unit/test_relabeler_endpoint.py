@@ -17,18 +17,18 @@ from test_judge_role import publisher
 
 from actors.endpoint.client import Endpoint
 from actors.environments.store.tasks import StoreTasks
-from actors.judge.endpoint import identity_of
-from actors.relabel.base import why_not_goal
-from actors.relabel.endpoint import PROMPT, EndpointRelabeler, goals_of
-from actors.relabel.role import run_relabeler
-from app.configuration import resolve
-from core.arrays import unpack_ids
+from actors.judges.endpoint import identity_of
+from actors.relabelers.base import why_not_goal
+from actors.relabelers.endpoint import PROMPT, EndpointRelabeler, goals_of
+from actors.relabelers.role import run_relabeler
+from app.settings.configuration import resolve
+from core.domain.arrays import unpack_ids
 from core.errors import SettingsError
-from core.settings import Settings, SiteSettings
+from core.settings.schema import Settings, SiteSettings
 from events.catalogue import EpisodeRelabeled, StepTaken
-from events.memory import MemoryLog
-from events.reader import read
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from events.log.reader import read
+from storage.blobs.store import BlobStore
 
 SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)

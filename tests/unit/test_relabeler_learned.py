@@ -15,8 +15,8 @@ from test_relabeler_role import relabel_all
 from tiny_policy import tiny_model, write_tiny_policy
 
 from actors.environments.store.tasks import StoreTasks
-from actors.relabel.base import PlayedEpisode
-from actors.relabel.learned import (
+from actors.relabelers.base import PlayedEpisode
+from actors.relabelers.learned import (
     NO_PAGE,
     NO_VERSION,
     ONLY_LEARNED_FROM,
@@ -24,18 +24,18 @@ from actors.relabel.learned import (
     LearnedVersions,
     goals_of,
 )
-from actors.relabel.rules import RuleRelabeler
-from core.achievements import Achievement, read_achievements
-from core.arrays import unpack_ids
+from actors.relabelers.rules import RuleRelabeler
+from core.domain.arrays import unpack_ids
+from core.models.logprobs import Scored, score_pack
 from core.models.policy import encode_weights, load_policy
-from core.models.scoring import Scored, score_pack
-from core.models.writing import WritingModel, write_greedily
-from core.settings import RelabelerSettings, Settings, SiteSettings
-from core.states import RELABELER
+from core.models.text_generation import WritingModel, write_greedily
+from core.prompts.achievement_prompt import Achievement, read_achievements
+from core.rl.combined_state import RELABELER
+from core.settings.schema import RelabelerSettings, Settings, SiteSettings
 from events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken, WeightsPublished
 from events.catalogue.verdict import BackwardReading
 from events.envelope import BlobRef, Fact
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 SITES = SiteSettings(products=60)
 TASKS = StoreTasks(SITES)

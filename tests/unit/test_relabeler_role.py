@@ -16,26 +16,26 @@ from test_telemetry import spans as spans  # a fixture
 from virtual_time import clock_s, run_virtually
 
 from actors.environments.store.tasks import StoreTasks
-from actors.reading import prompt_of
-from actors.relabel.base import AchievedGoal, Finding, PlayedEpisode, Relabeler, why_not_goal
-from actors.relabel.memory import ENDED_KEPT, EpisodeMemory
-from actors.relabel.prompts import difference
-from actors.relabel.role import run_relabeler
-from actors.relabel.rules import RuleRelabeler
-from actors.working_off import OUTAGE_PAUSES_S
+from actors.episodes.prompt_reader import prompt_of
+from actors.queue_worker import OUTAGE_PAUSES_S
+from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, Relabeler, why_not_goal
+from actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
+from actors.relabelers.rewritten_prompts import difference
+from actors.relabelers.role import run_relabeler
+from actors.relabelers.rules import RuleRelabeler
 from core import telemetry_names as names
-from core.arrays import pack_ids, unpack_ids
+from core.domain.arrays import pack_ids, unpack_ids
+from core.domain.observation import Page
 from core.errors import RelabelerFailed, RelabelerUnavailable
-from core.observation import Page
-from core.settings import ActorSettings, SiteSettings
+from core.settings.schema import ActorSettings, SiteSettings
 from events.catalogue import EpisodeEnded, EpisodeRelabeled, StepTaken
 from events.catalogue.verdict import JudgeIdentity
 from events.envelope import Fact
-from events.memory import MemoryLog
-from events.queue import MAX_TRIES
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.reader import read
+from events.log.work_queue import MAX_TRIES
 from events.tracing import span
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -9,16 +9,16 @@ from bare_step import bare_step
 
 from actors.environments.base import Picture, Start, StepOutcome
 from actors.environments.snapshot import observe
-from actors.replay.causes import Surroundings, explain
+from actors.replay.divergence_causes import Surroundings, explain
 from actors.replay.pages import GONE
 from actors.replay.recorded import RecordedEpisode, RecordedStep
 from actors.replay.steps import Difference, drive
-from core.action import Action, ParseFailure
-from core.evidence import Evidence
-from core.observation import Node, Observation, Page
-from core.task import Task
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.observation import Node, Observation, Page
+from core.domain.task import Task
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
-from storage.blobs import BlobStore
+from storage.blobs.store import BlobStore
 
 THEN, NOW = "http://127.0.0.1:1111", "http://127.0.0.1:2222"
 TASK = Task(environment="store", family="buy", seed=1, instruction="Buy it.", goal={}, max_steps=5)

@@ -6,8 +6,8 @@ from collections.abc import AsyncGenerator
 import pytest
 from synthetic_run import recorded_run
 
+from actors.replay.bounded_map import each
 from actors.replay.recorded import NoSuchEpisode, RecordedEpisode, Wanted, recorded_episodes
-from actors.replay.working import each
 from events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from events.envelope import Recorded
 

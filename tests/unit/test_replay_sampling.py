@@ -15,13 +15,13 @@ from actors.replay.recorded import Wanted
 from actors.replay.sampling import TOLERANCE, differing_tokens
 from app.replay.sampling import SamplingReport, replay_sampling
 from app.replay.steps import NothingToReplay
-from core.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids
-from core.forms import Form, Free
+from core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids
+from core.domain.sampling import Sampling
+from core.domain.task import Task
+from core.grammar.answer_constraints import Form, Free
 from core.models.policy import encode_weights
-from core.sampling import Sampling
 from core.seeds import derive_seed
-from core.settings import Settings
-from core.task import Task
+from core.settings.schema import Settings
 from events.catalogue import (
     BlobReleased,
     EpisodeRequested,
@@ -30,9 +30,9 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact
-from events.memory import MemoryLog
-from events.publisher import Publisher
-from storage.blobs import BlobStore
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from storage.blobs.store import BlobStore
 
 EPISODES, STEPS = 3, 4
 PROMPT = list(range(20, 60))

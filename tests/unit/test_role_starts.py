@@ -14,11 +14,11 @@ from test_judge_role import requested as requested_one
 from virtual_time import clock_s, run_virtually
 from watched_reads import watch_reads
 
-from actors.curriculum.keeping import Keeper
 from actors.curriculum.projection import CurriculumProjection
-from actors.following import LOOK_BACK_EVENTS
-from actors.judge.role import run_judge
-from core.settings import Settings
+from actors.curriculum.snapshot_keeper import Keeper
+from actors.family_follower import LOOK_BACK_EVENTS
+from actors.judges.role import run_judge
+from core.settings.schema import Settings
 from events.catalogue import (
     ControlRequested,
     EpisodeAbandoned,
@@ -29,9 +29,9 @@ from events.catalogue import (
     WeightsAdopted,
     WeightsPublished,
 )
-from events.memory import MemoryLog
-from events.projection import fold
-from events.reader import read
+from events.log.memory import MemoryLog
+from events.log.projection import fold
+from events.log.reader import read
 
 
 def every(settings: Settings, events: int) -> Settings:

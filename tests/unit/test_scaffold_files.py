@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from actors.scaffold.candidates import Candidate, best, remember
 from actors.scaffold.files import check_states, parse_states, site_states
-from actors.scaffold.memory import Candidate, best, remember
 from actors.scaffold.scaffold import Scaffold, scaffold_of
 from actors.scaffold.states import CandidateRule, ElementRule
-from app.configuration import resolve
-from core.action import Action
+from app.settings.configuration import resolve
+from core.domain.action import Action
+from core.domain.observation import Node, Page
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.forms import Choice
-from core.observation import Node, Page
-from core.settings import ScaffoldSettings
-from core.task import Task
+from core.grammar.answer_constraints import Choice
+from core.settings.schema import ScaffoldSettings
 
 WAY_OUT = '[[state.actions]]\naction = "Go_backward"\n'
 PAGE = Page(

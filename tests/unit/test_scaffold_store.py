@@ -11,10 +11,10 @@ from actors.environments.store.tasks import StoreTasks
 from actors.scaffold.files import site_states
 from actors.scaffold.scaffold import Scaffold
 from actors.scaffold.states import SiteStates
-from core.action import Action
-from core.forms import Choice
-from core.observation import Page
-from core.settings import ScaffoldSettings, SiteSettings
+from core.domain.action import Action
+from core.domain.observation import Page
+from core.grammar.answer_constraints import Choice
+from core.settings.schema import ScaffoldSettings, SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

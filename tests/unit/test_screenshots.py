@@ -10,18 +10,18 @@ import pytest
 from PIL import Image
 
 from actors.environments.base import Picture
-from actors.environments.picture import box_in, marks_in
-from actors.screenshots import MAX_MISSING, Allowance, EpisodeScreenshots
+from actors.environments.screenshot import box_in, marks_in
+from actors.episodes.screenshots import MAX_MISSING, Allowance, EpisodeScreenshots
 from app.cli.screenshots import in_words, write_out
+from core.domain.screen import Box, Mark
 from core.errors import DiskFull
 from core.ids import digest_hex
-from core.rendering.marks import COLOURS
-from core.screen import Box, Mark
-from core.settings import ActorSettings
+from core.prompts.rendering.marks import COLOURS
+from core.settings.schema import ActorSettings
 from events.catalogue.episode import Screenshot
 from events.envelope import BlobRef
-from storage.blobs import BlobStore
-from storage.readmodel.answers import ScreenshotRow
+from storage.blobs.store import BlobStore
+from storage.readmodel.results import ScreenshotRow
 
 
 class Gallery:

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from app import sizing
 from app.cli.size import app
-from app.sizing import GIB, MODELS, Load, adapter_parameters, size_of
-from core.arrays import pack_floats, pack_ids
+from app.settings import sizing
+from app.settings.sizing import GIB, MODELS, Load, adapter_parameters, size_of
+from core.domain.arrays import pack_floats, pack_ids
 from core.errors import SettingsError
 from events.codec import encode_fact
 

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from app.cli.output import weighted_rate
-from core.statistics import difference, gap, standardized, wilson
-from storage.readmodel.tallies import Tally, curve
+from core.rl.statistics import difference, gap, standardized, wilson
+from storage.readmodel.outcome_counts import Tally, curve
 
 counts = st.integers(0, 30).flatmap(lambda trials: st.tuples(st.integers(0, trials), st.just(trials)))
 

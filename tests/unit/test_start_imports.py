@@ -18,7 +18,11 @@ HEAVY = {"sqlalchemy", "torch", "transformers", "playwright", "openai", "pyarrow
 
 @pytest.mark.parametrize(
     "modules",
-    ["app.worker, app.bootstrap", "app.bus", "app.cli.start, app.cli.log, app.cli.verify, app.cli.fork"],
+    [
+        "app.system.worker, app.bootstrap",
+        "app.system.bus",
+        "app.cli.start, app.cli.log, app.cli.verify, app.cli.fork",
+    ],
 )
 def test_nothing_heavy_is_loaded_before_it_is_used(modules: str) -> None:
     code = f"import sys, {modules}; print(*({HEAVY!r} & set(sys.modules)))"

@@ -3,7 +3,7 @@ from actors.environments.store.pages import Choice
 from actors.environments.store.search import MAX_TOKENS, SearchIndex, sorted_by, tokens_of
 from actors.environments.store.vocabulary import KINDS
 from actors.environments.store.words import vocabulary_words
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 
 def test_the_default_catalogue_is_the_same_on_every_machine() -> None:

@@ -9,7 +9,7 @@ import pytest
 from actors.environments.store.control import Record
 from actors.environments.store.evaluators import achieved_goals, evaluate
 from actors.environments.store.families import FAMILIES
-from actors.environments.store.opening import opening_state
+from actors.environments.store.initial_state import opening_state
 from actors.environments.store.session import (
     Added,
     Address,
@@ -30,10 +30,10 @@ from actors.environments.store.session import (
     apply,
 )
 from actors.environments.store.tasks import StoreTasks
+from core.domain.evidence import Evidence
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.evidence import Evidence
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)

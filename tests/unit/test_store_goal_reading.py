@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.environments.store.families import FAMILIES
-from actors.environments.store.goals.reading import MAX_TEXT, goal_said, phrasings
+from actors.environments.store.goals.instruction_parser import MAX_TEXT, goal_said, phrasings
 from actors.environments.store.goals.visits import Place
 from actors.environments.store.hindsight import meaning
-from actors.environments.store.opening import opening_state
+from actors.environments.store.initial_state import opening_state
 from actors.environments.store.tasks import StoreTasks
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 TASKS = StoreTasks(SiteSettings(products=60))
 SEEDS = range(20)

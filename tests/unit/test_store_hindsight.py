@@ -13,10 +13,10 @@ from actors.environments.store.families import FAMILIES
 from actors.environments.store.hindsight import Hindsight, hindsight_of, meaning
 from actors.environments.store.relevance import Walk
 from actors.environments.store.tasks import StoreTasks
-from core.action import Action
-from core.evidence import Evidence
-from core.settings import SiteSettings
-from core.task import Task
+from core.domain.action import Action
+from core.domain.evidence import Evidence
+from core.domain.task import Task
+from core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings(products=60)
 TASKS = StoreTasks(SETTINGS)

@@ -18,7 +18,7 @@ from actors.environments.store.server import create_app, serve
 from actors.environments.store.sessions import MAX_FACTS
 from actors.environments.store.tasks import StoreTasks
 from core.errors import EnvironmentFailed
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 SETTINGS = SiteSettings()
 TASKS = StoreTasks(SETTINGS)
@@ -324,7 +324,7 @@ def test_it_stops_soon_on_sigterm() -> None:
     program = (
         "import asyncio\n"
         "from actors.environments.store.server import serve\n"
-        "from core.settings import SiteSettings\n"
+        "from core.settings.schema import SiteSettings\n"
         "asyncio.run(serve(SiteSettings(), host='127.0.0.1', port=0, control_token='t',\n"
         "                  ready=lambda address: print(address, flush=True)))\n"
     )

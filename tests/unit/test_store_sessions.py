@@ -3,7 +3,7 @@ from itertools import count
 import msgspec
 
 from actors.environments.store.catalogue import build_catalogue
-from actors.environments.store.opening import opening_state
+from actors.environments.store.initial_state import opening_state
 from actors.environments.store.session import (
     Added,
     Address,

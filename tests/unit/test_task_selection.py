@@ -6,14 +6,14 @@ import pytest
 from curriculum_story import SOURCES
 
 from actors.curriculum.pool import configured_pool, task_name
-from app.configuration import resolve
-from app.conflicts import find_conflicts
-from app.evaluation import Tally, plan_attempts
-from app.name_conflicts import name_conflicts
-from app.task_selection import Selection, divide, held_out_file, settings_file
+from app.evaluation.evaluation import Tally, plan_attempts
+from app.evaluation.task_selection import Selection, divide, held_out_file, settings_file
+from app.settings.checks.cross_checks import find_conflicts
+from app.settings.checks.names import name_conflicts
+from app.settings.configuration import resolve
+from core.domain.evidence import Judgment
 from core.errors import SettingsError
-from core.evidence import Judgment
-from core.settings import CurriculumSettings, Settings
+from core.settings.schema import CurriculumSettings, Settings
 from events.catalogue import EpisodeAbandoned, EpisodeJudged
 from events.catalogue.verdict import JudgeIdentity
 

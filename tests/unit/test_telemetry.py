@@ -18,22 +18,22 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode
 from synthetic_run import recorded_run
 
-from actors.endpoint.asking import Message
 from actors.endpoint.client import Endpoint
-from actors.spans import acted, browser_action, policy_call
-from app.configuration import resolve
+from actors.endpoint.completion import Message
+from actors.telemetry.spans import acted, browser_action, policy_call
+from app.settings.configuration import resolve
 from core import telemetry_names as names
-from core.action import Action
-from core.endpoint import EndpointSettings
+from core.domain.action import Action
+from core.domain.sampling import Sampling
 from core.errors import SettingsError
-from core.sampling import Sampling
-from core.settings import LogSettings
+from core.settings.endpoint import EndpointSettings
+from core.settings.schema import LogSettings
 from events.catalogue import BatchPlanned, EpisodeEnded, PhaseStarted
 from events.envelope import Stored
-from events.memory import MemoryLog
-from events.publisher import Publisher
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
 from events.tracing import current_traceparent, is_tracing, span
-from learner.planning import Minibatch
+from learner.batch_plan import Minibatch
 from learner.spans import TrainingSpans
 
 ROOT = Path(__file__).parents[2]
@@ -247,9 +247,9 @@ async def test_a_learner_that_starts_again_finds_the_plan_s_span_in_the_log(span
 
 EXPORT = """
 import sys, time
-from app.logs import LogStyle, configure_logging
-from app.telemetry import exporting
-from core.settings import TelemetrySettings
+from app.system.logs import LogStyle, configure_logging
+from app.system.telemetry import exporting
+from core.settings.schema import TelemetrySettings
 from events.tracing import span
 
 configure_logging(LogStyle(), process="actor.1", role="actor")

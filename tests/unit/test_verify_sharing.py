@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BlobMissing
-from learner.diagnosis import Divergence
-from learner.recomputing import StretchReport
-from learner.sharing import recompute_all
-from learner.survey import BASE, Seam, Stretch, Survey, cut, thin
+from learner.verify.diagnosis import Divergence
+from learner.verify.log_recomputer import StretchReport
+from learner.verify.survey import BASE, Seam, Stretch, Survey, cut, thin
+from learner.verify.work_distribution import recompute_all
 
 
 def covers(stretches: list[Stretch], *, begin: int, until: int) -> bool:

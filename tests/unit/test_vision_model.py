@@ -11,31 +11,31 @@ import torch
 from PIL import Image
 from vision_model import write_vision_model
 
-from actors.answers import PolicyAnswerer
 from actors.engines.in_process import InProcessEngine
 from actors.engines.slots import CacheSlots
-from actors.reading import Situation
-from app.conflicts import find_conflicts
-from app.forking import settings_of_fork
-from app.model_check import check_model
-from app.runs import list_runs
-from app.selection import select_run
+from actors.episodes.answerers import PolicyAnswerer
+from actors.episodes.prompt_reader import Situation
+from app.runs.fork import settings_of_fork
+from app.runs.runs import list_runs
+from app.runs.selection import select_run
+from app.settings.checks.cross_checks import find_conflicts
+from app.system.model_check import check_model
+from core.domain.observation import Observation, Page
+from core.domain.sampling import Sampling
+from core.domain.task import Task
 from core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable, SettingsError
-from core.framing import encode_text
 from core.models.adapter import ALL_LINEAR, add_adapter
+from core.models.logprobs import Scored, score
 from core.models.policy import LoadedPolicy, encode_weights, load_policy, load_weights
-from core.models.scoring import Scored, score
-from core.models.seeing import Eyes, Seen, freeze_tower, is_of_tower, picture_inputs
-from core.observation import Observation, Page
-from core.prompt import build_prompt
-from core.sampling import Sampling
-from core.settings import PolicySettings, Settings
-from core.task import Task
+from core.models.vision import Eyes, Seen, freeze_tower, is_of_tower, picture_inputs
+from core.prompts.chat_frame import encode_text
+from core.prompts.prompt import build_prompt
+from core.settings.schema import PolicySettings, Settings
 from events.catalogue import EpisodeRequested
 from events.catalogue.episode import ShownPicture
-from learner.pictures import Album
-from learner.state import BufferState
-from storage.blobs import BlobStore
+from learner.buffer.state import BufferState
+from learner.screenshots import Album
+from storage.blobs.store import BlobStore
 
 PAGE = "page Shop\nlink Brass lamp [3] <|image_pad|><|vision_start|>\nbutton Add to cart [4]"
 

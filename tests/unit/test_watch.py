@@ -13,9 +13,9 @@ from app.watch.rendering import as_line, as_screen
 from app.watch.spans import Spans, covered_ns, total_ns
 from app.watch.state import Watch
 from app.watch.view import ActorView, EpisodeView, View
-from core.arrays import pack_floats, pack_ids
-from core.evidence import Evidence, Judgment
-from core.task import Task
+from core.domain.arrays import pack_floats, pack_ids
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 from events.catalogue import (
     BatchPlanned,
     EpisodeEnded,

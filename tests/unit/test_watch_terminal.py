@@ -22,8 +22,8 @@ from recorded_home import make_home, tell
 from synthetic_run import Told, a_run
 from textual.pilot import Pilot
 
-from app.runs import RunHandle
-from app.watch.asking import Model
+from app.runs.runs import RunHandle
+from app.watch.read_model import Model
 from app.watch.screens.episode import EpisodeScreen
 from app.watch.screens.episodes import Episodes
 from app.watch.screens.overview import Overview
@@ -32,7 +32,7 @@ from app.watch.screens.step import StepScreen
 from app.watch.screens.terminal import WatchTerminal
 from app.watch.sparkline import sparkline
 from events.catalogue import EpisodeStarted, RunForked
-from storage.readmodel.filling import fill
+from storage.readmodel.catch_up import fill
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

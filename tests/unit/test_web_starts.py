@@ -3,9 +3,9 @@
 from typing import Any
 
 from actors.environments.web.starts import Starts
-from core.evidence import Evidence
-from core.sampling import Sampling
-from core.task import Task
+from core.domain.evidence import Evidence
+from core.domain.sampling import Sampling
+from core.domain.task import Task
 from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, StepTaken
 
 

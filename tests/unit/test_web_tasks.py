@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from actors.environments.web.definition import Check, WebTask, plain
 from actors.environments.web.evaluators import Found, Report, evaluate
 from actors.environments.web.files import read_tasks
-from actors.environments.web.probing import MAX_CHARS, MAX_TEXTS, bounded
+from actors.environments.web.probes import MAX_CHARS, MAX_TEXTS, bounded
 from actors.environments.web.secrets import Secrets, require_secrets
 from actors.environments.web.tasks import WebTasks, as_task, definition_of
-from app.configuration import Resolved, resolve, to_toml
-from app.runs import plan_run
-from app.web_tasks import overrides_for, require_actors, require_task_secrets
+from app.runs.runs import plan_run
+from app.settings.configuration import Resolved, resolve, to_toml
+from app.settings.web_tasks import overrides_for, require_actors, require_task_secrets
+from core.domain.evidence import Evidence
 from core.errors import EnvironmentFailed, SettingsError
-from core.evidence import Evidence
-from core.settings import Settings, WebSettings
+from core.settings.schema import Settings, WebSettings
 
 ENTRY: dict[str, Any] = {
     "name": "price",

@@ -20,9 +20,9 @@ from actors.environments.webarena.probes import (
 )
 from actors.environments.webarena.tasks import goal_of
 from actors.environments.webarena.tokens import is_word, words
-from actors.judge.judges import JUDGES
-from core.evidence import Evidence
-from core.task import Task
+from actors.judges.registry import JUDGES
+from core.domain.evidence import Evidence
+from core.domain.task import Task
 
 
 def asking(folder: Path, *, lite: bool = True, **references: Any) -> Task:

@@ -19,10 +19,10 @@ from actors.environments.webarena.probes import Look, stored
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from app.bootstrap import task_sources
 from app.cli import app
-from app.configuration import resolve, to_toml
-from app.webarena_conflicts import require_accounts, require_one_resetter, require_sound_shared_groups
+from app.settings.checks.webarena import require_accounts, require_one_resetter, require_sound_shared_groups
+from app.settings.configuration import resolve, to_toml
 from core.errors import EnvironmentFailed, SettingsError
-from core.settings import CurriculumSettings, Settings, SiteSettings
+from core.settings.schema import CurriculumSettings, Settings, SiteSettings
 
 LITE = Path(
     os.environ.get("HINDCAST_WEBARENA_LITE")

@@ -13,10 +13,10 @@ from actors.environments.webshop.goals import SPLITS, bounds_of, price_limit
 from actors.environments.webshop.products import read_products
 from actors.environments.webshop.shop import Shop, shop_of
 from actors.environments.webshop.tasks import MAX_STEPS, ServerTasks, WebshopTasks, webshop_tasks
-from app.configuration import resolve
-from app.webshop_conflicts import require_webshop_data
+from app.settings.checks.webshop import require_webshop_data
+from app.settings.configuration import resolve
 from core.errors import SettingsError
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 
 @pytest.fixture(scope="module")

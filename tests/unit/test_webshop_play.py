@@ -18,23 +18,23 @@ from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
 from actors.environments.site import Browserless
 from actors.environments.webshop.demonstrators import buy_first, demonstrate
 from actors.environments.webshop.evaluators import evaluate
-from actors.environments.webshop.places import PARTS, Place, address_of, place_at
+from actors.environments.webshop.locations import PARTS, Place, address_of, place_at
 from actors.environments.webshop.server import parts_of, webshop_routes
 from actors.environments.webshop.shop import FAMILIES, shop_of
 from actors.environments.webshop.site import WebshopServerSite, webshop_site
 from actors.environments.webshop.tasks import WebshopTasks
 from actors.environments.webshop.views import view_of
 from actors.environments.webshop.world import WebshopText, page_of
+from actors.scaffold.candidates import Memory, best, remember
 from actors.scaffold.files import site_states
-from actors.scaffold.memory import Memory, best, remember
-from core.action import Action, ParseFailure
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence, Judgment
+from core.domain.observation import Node, Page
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.evidence import Evidence, Judgment
-from core.grammar import parse_answer
-from core.observation import Node, Page
-from core.rendering import RENDERERS
-from core.settings import SiteSettings
-from core.task import Task
+from core.grammar.answer_parser import parse_answer
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import SiteSettings
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from webshop_reference import ratio, reference_reward, token_set_ratio
 
 from actors.environments.webshop.colours import colour_or_text
 from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.locations import Place
 from actors.environments.webshop.nouns import Nouns, nouns_of, words_for_nouns
-from actors.environments.webshop.places import Place
 from actors.environments.webshop.record import record_at
 from actors.environments.webshop.reward import Bought, Reward, reward_of, title_overlap, type_reward
 from actors.environments.webshop.shop import Shop, shop_of

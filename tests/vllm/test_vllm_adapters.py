@@ -15,26 +15,26 @@ import msgspec
 import pytest
 from training_story import RUN, Bench, Story, Told, events_of, informative, learn, tell
 
-from actors.adoption import Adoption, newest_policy, version_of
 from actors.engines.base import Generation, PolicyEngine
-from actors.engines.rescoring import GivenAnswer, Rescorer
+from actors.engines.rescorer import GivenAnswer, Rescorer
 from actors.engines.vllm.weights import label_of
-from actors.policy_server.command import SERVED
+from actors.episodes.weight_adoption import Adoption, newest_policy, version_of
+from actors.policy_servers.command import SERVED
 from app.bench.untied import write_untied
-from app.configuration import resolve
-from app.places import POLICY_FILE, base_url_in
-from app.policy_servers import keep_servers, opened_engine
-from app.runs import RunHandle
-from core.arrays import pack_floats, pack_ids, unpack_ids
+from app.runs.runs import RunHandle
+from app.settings.configuration import resolve
+from app.system.listen_addresses import POLICY_FILE, base_url_in
+from app.system.policy_servers import keep_servers, opened_engine
+from core.domain.arrays import pack_floats, pack_ids, unpack_ids
+from core.domain.sampling import Sampling
 from core.models.policy import WEIGHTS
-from core.sampling import Sampling
-from core.settings import LogSettings
-from events.beginning import log_name
+from core.settings.schema import LogSettings
 from events.catalogue import PolicyServerTroubled, StepTaken, UpdateApplied, WeightsPublished
-from events.memory import MemoryLog
-from events.publisher import Publisher
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.run_identity import log_name
 from learner.numerics import configure
-from learner.verify import verify
+from learner.verify.verify import verify
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

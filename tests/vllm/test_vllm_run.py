@@ -16,8 +16,8 @@ import pytest
 from system import Home
 
 from app.bench.untied import write_untied
-from app.runs import open_run
-from core.arrays import unpack_ids
+from app.runs.runs import open_run
+from core.domain.arrays import unpack_ids
 from events.catalogue import (
     EpisodeAbandoned,
     EpisodeCancelled,
@@ -29,7 +29,7 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Fact
-from events.reader import read
+from events.log.reader import read
 
 pytestmark = [pytest.mark.vllm, pytest.mark.timeout(3600)]
 

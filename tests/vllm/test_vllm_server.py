@@ -10,21 +10,21 @@ import pytest
 import pytest_asyncio
 
 from actors.engines.base import Constraint, Generation
-from actors.engines.rescoring import GivenAnswer, Rescorer
+from actors.engines.rescorer import GivenAnswer, Rescorer
 from actors.engines.vllm.engine import VllmEngine
 from actors.engines.vllm.server import VllmServer
 from actors.engines.vllm.weights import WholeWeights, label_of
-from actors.policy_server.command import HOST, server_command, server_environment
-from actors.policy_server.folders import VersionFolders, WholeModel
-from actors.policy_server.process import running
-from actors.policy_server.syncing import synchronise
+from actors.policy_servers.command import HOST, server_command, server_environment
+from actors.policy_servers.server_process import running
+from actors.policy_servers.version_folders import VersionFolders, WholeModel
+from actors.policy_servers.weight_sync import synchronise
 from app.bench.untied import write_untied
-from app.policy_servers import free_port
-from app.vllm_python import server_python
-from core.forms import Free
+from app.system.policy_servers import free_port
+from app.system.vllm_python import server_python
+from core.domain.sampling import Sampling
+from core.grammar.answer_constraints import Free
 from core.models.policy import WEIGHTS
-from core.sampling import Sampling
-from core.settings import Settings
+from core.settings.schema import Settings
 from events.catalogue import PolicyServerTroubled
 
 pytestmark = [pytest.mark.vllm, pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(900)]

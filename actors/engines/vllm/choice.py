@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from math import exp
 
 from actors.engines.base import Generation
+from actors.engines.vllm.generate_wire import read_answer, request_body
 from actors.engines.vllm.server import VllmServer
 from actors.engines.vllm.weights import Span
-from actors.engines.vllm.wire import read_answer, request_body
+from core.domain.sampling import Sampling
 from core.errors import EngineFailed
-from core.sampling import Sampling
 
 ONE_TOKEN = Sampling(temperature=1.0, max_tokens=1, seed=0)
 EXACT = 1e-6

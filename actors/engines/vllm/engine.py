@@ -6,7 +6,7 @@
 
 Consumes requests; waits for a server (`answer_timeout_s`), for one to serve a version (`vllm.start_timeout_s` and a
 synchronisation), and then for the others (`vllm.straggler_timeout_s`); produces answers. It gives no weights to
-anybody: the role `policy_server` does, once per server, while any number of actors ask (`actors.policy_server`).
+anybody: the role `policy_server` does, once per server, while any number of actors ask (`actors.policy_servers`).
 
 Invariant 6, for every answer: the server names the weights of every token. A name that is not this run's, or a version older
 than this engine had when it asked, rejects the answer, is a fact, and the question is asked again. A version newer than
@@ -27,20 +27,20 @@ from typing import Any, Self, TypeGuard
 from transformers import AutoConfig
 
 from actors.engines.base import Constraint, Generation
-from actors.engines.guiding import FormGuide, Guide, RecordedGuide
-from actors.engines.routing import routing_key
+from actors.engines.guide import FormGuide, Guide, RecordedGuide
+from actors.engines.server_choice import routing_key
 from actors.engines.vllm.fleet import Fleet, Tell
+from actors.engines.vllm.generate_wire import read_answer, request_body
 from actors.engines.vllm.guided import sample_guided
-from actors.engines.vllm.looking import POLL_S, Looks, Shown
 from actors.engines.vllm.server import ServerTroubled, UnknownModel, VllmServer
+from actors.engines.vllm.server_checks import POLL_S, Looks, Shown
 from actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
-from actors.engines.vllm.wire import read_answer, request_body
 from actors.engines.vocabulary import Vocabulary
+from core.domain.sampling import Sampling
 from core.errors import EngineFailed
-from core.models.chatting import stop_tokens, text_config
+from core.models.generation_config import stop_tokens, text_config
 from core.models.tokenizer import load_tokenizer
-from core.sampling import Sampling
-from core.vllm import VllmSettings
+from core.settings.vllm import VllmSettings
 
 LOOK_S = 10.0
 """One look at which weights a server has."""

@@ -19,7 +19,7 @@ from typing import Self
 
 import structlog
 
-from actors.engines.routing import preferred
+from actors.engines.server_choice import preferred
 from actors.engines.vllm.server import ServerTroubled, VllmServer
 from events.catalogue import PolicyServerTroubled
 

@@ -12,9 +12,9 @@ from typing import Protocol
 import numpy as np
 
 from actors.engines.base import Generation
-from actors.engines.guiding import Guide
-from core.allowed import Allowed, pack_allowed
-from core.sampling import Sampling
+from actors.engines.guide import Guide
+from core.domain.sampling import Sampling
+from core.grammar.allowed_tokens import Allowed, pack_allowed
 from core.seeds import derive_seed
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from actors.engines.vllm.server import VllmServer
 from core.errors import HindcastError
-from core.settings import Settings
+from core.settings.schema import Settings
 
 
 class WrongVersion(HindcastError):
@@ -39,7 +39,7 @@ class Span(msgspec.Struct, frozen=True):
 
 
 def label_of(run: str, version: int) -> str:
-    """What a server's weights, or an adapter, are called. `run`: its log's name (`events.beginning.log_name`), here and
+    """What a server's weights, or an adapter, are called. `run`: its log's name (`events.log.run_identity.log_name`), here and
     below.
     """
     return f"{run}:{version}"

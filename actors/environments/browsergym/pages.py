@@ -2,7 +2,7 @@
 
 from actors.environments.browsergym.child import Seen, SeenNode
 from actors.environments.snapshot import LIMITS
-from core.observation import Node, Page
+from core.domain.observation import Node, Page
 
 KINDS = {
     "link": "link",

@@ -15,13 +15,13 @@ from actors.environments.browsergym.pages import page_of
 from actors.environments.browsergym.tasks import ENVIRONMENT
 from actors.environments.chromium import find_browser
 from actors.environments.snapshot import observe
-from core.action import Action, ParseFailure
-from core.browsergym import INFEASIBLE, write_browsergym
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.observation import Observation
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.evidence import Evidence
-from core.observation import Observation
-from core.settings import Settings
-from core.task import Task
+from core.grammar.browsergym_dialect import INFEASIBLE, write_browsergym
+from core.settings.schema import Settings
 from events.catalogue.episode import StepResult
 
 RESET_S = 90.0

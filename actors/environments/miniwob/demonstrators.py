@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Sequence
 
-from actors.environments.miniwob.solving import clicking, forms, mail, reasoning, scrolling, widgets
-from actors.environments.miniwob.solving.reading import Solve
-from core.action import Action
-from core.observation import Observation
-from core.task import Task
+from actors.environments.miniwob.solvers import clicks, forms, long_pages, mail, puzzles, widgets
+from actors.environments.miniwob.solvers.page_queries import Solve
+from core.domain.action import Action
+from core.domain.observation import Observation
+from core.domain.task import Task
 
 Demonstrate = Callable[[Task, str, Observation, Sequence[Action]], Action]
 
@@ -22,7 +22,7 @@ def _demonstrator(solve: Solve) -> Demonstrate:
 
 DEMONSTRATORS: dict[tuple[str, str], Demonstrate] = {
     ("miniwob", family): _demonstrator(solve)
-    for kind in (clicking, forms, widgets, scrolling, mail, reasoning)
+    for kind in (clicks, forms, widgets, long_pages, mail, puzzles)
     for family, solve in kind.SOLUTIONS.items()
 }
 """By environment and family. A family without one is listed in docs/miniwob.md."""

@@ -15,8 +15,8 @@ from actors.environments.miniwob.families import FAMILIES
 from actors.environments.miniwob.unplayable import why_not
 from actors.environments.site import SiteTraits
 from actors.environments.snapshot import plain_address
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.task import Task
 
 _FOLDER = Path(miniwob.__file__).parent / "html"
 _SCRIPTS = Path(__file__).parent

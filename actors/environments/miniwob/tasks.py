@@ -3,8 +3,8 @@
 from actors.environments.base import ResetSemantics
 from actors.environments.miniwob.families import FAMILIES, USUAL
 from actors.environments.miniwob.unplayable import why_not
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.task import Task
 
 
 class MiniwobTasks:

@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from actors.environments.miniwob.families import FAMILIES
-from core.nearest import nearest
+from core.text.nearest import nearest
 
 Kind = Literal["sight", "drag", "point", "selection", "motion"]
 

@@ -8,7 +8,7 @@ import msgspec
 from actors.environments.store import vocabulary
 from core.ids import digest_hex
 from core.seeds import derive_seed
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 GROUP = 8
 """Products per noun that a small catalogue aims at: enough similar ones to choose wrongly among."""

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.session import AnyFact, State
 from actors.environments.store.sessions import Session, Sessions
-from core.task import Task
+from core.domain.task import Task
 
 HEADER = "x-control-token"
 MAX_BODY_BYTES = 64 * 1024

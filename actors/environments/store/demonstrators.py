@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from actors.environments.store.families import FAMILIES, Family
 from actors.environments.store.families.view import View
 from actors.environments.store.tasks import ENVIRONMENT
-from core.action import Action
-from core.observation import Observation
-from core.task import Task
+from core.domain.action import Action
+from core.domain.observation import Observation
+from core.domain.task import Task
 
 
 def _demonstrator(family: Family) -> Callable[[Task, str, Observation, Sequence[Action]], Action]:

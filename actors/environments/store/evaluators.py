@@ -9,9 +9,9 @@ from actors.environments.store.catalogue import build_catalogue
 from actors.environments.store.control import Record
 from actors.environments.store.families import FAMILIES, Ending
 from actors.environments.store.families.base import distinct
-from core.evidence import Evidence, Judgment
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 from core.seeds import derive_seed
-from core.task import Task
 
 
 class AchievedGoal(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from urllib.parse import parse_qsl, urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from actors.environments.store.opening import MAX_QUANTITY
+from actors.environments.store.initial_state import MAX_QUANTITY
 from actors.environments.store.session import (
     Added,
     Address,

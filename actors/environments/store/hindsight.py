@@ -14,9 +14,9 @@ import msgspec
 from actors.environments.store.evaluators import AchievedGoal, achieved_goals, ending_of
 from actors.environments.store.families import FAMILIES, Ending, Goal, Reached
 from actors.environments.store.relevance import Walk, needed_facts, relevant_steps
-from core.evidence import Evidence
+from core.domain.evidence import Evidence
+from core.domain.task import Task
 from core.seeds import derive_seed
-from core.task import Task
 
 POINTING = ("phrase", "query", "sort", "title")
 """What of a goal only says which product, order or line of the cart is meant."""

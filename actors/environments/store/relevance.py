@@ -18,8 +18,8 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from actors.environments.store.families import Ending, Family, Reached
-from core.action import Action
-from core.observation import Node, Page
+from core.domain.action import Action
+from core.domain.observation import Node, Page
 
 FILLING = ("Type", "Select Dropdown Option")
 SENDING = ("Click", "Search", "Press")

@@ -21,8 +21,8 @@ from actors.environments.store.pages import Pages
 from actors.environments.store.sessions import Sessions
 from actors.environments.store.shop import COOKIE, Shop, go
 from actors.environments.webshop.server import webshop_routes
-from actors.serving import serve_app
-from core.settings import SiteSettings
+from actors.web_server import serve_app
+from core.settings.schema import SiteSettings
 
 METHODS = ["GET", "POST", "PUT", "DELETE", "PATCH"]
 

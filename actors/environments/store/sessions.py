@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.opening import opening_state
+from actors.environments.store.initial_state import opening_state
 from actors.environments.store.session import AnyFact, State, apply
 
 MAX_SESSIONS = 2048

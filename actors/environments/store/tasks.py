@@ -6,13 +6,13 @@ from random import Random
 from actors.environments.base import ResetSemantics, Variant
 from actors.environments.store.catalogue import Catalogue, catalogue_of
 from actors.environments.store.families import FAMILIES, Goal
-from actors.environments.store.goals.reaching import why_unreachable
-from actors.environments.store.goals.varying import vary
-from actors.environments.store.opening import opening_state
+from actors.environments.store.goals.reachability import why_unreachable
+from actors.environments.store.goals.variations import vary
+from actors.environments.store.initial_state import opening_state
+from core.domain.task import Task
 from core.errors import SettingsError
 from core.seeds import derive_seed
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 ENVIRONMENT = "store"
 

@@ -8,7 +8,7 @@ from actors.environments.store.families import FAMILIES
 from actors.environments.store.pages import PARTS, PRICE_BANDS, SORT_LABELS
 from actors.environments.store.shop import NOTES
 from actors.environments.store.tasks import StoreTasks
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 INSTRUCTION_SEEDS = 40
 """Tasks per family whose instructions are read for words: every phrasing occurs in them."""

@@ -6,8 +6,8 @@ import msgspec
 
 from actors.environments.web.definition import Check
 from actors.environments.web.tasks import definition_of
-from core.evidence import Evidence, Judgment
-from core.task import Task
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 
 NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w|\.\d)")
 SHOWN_CHARS = 80

@@ -5,7 +5,7 @@ from typing import Any
 
 from actors.environments.web.definition import Wrong, plain, task_of
 from core.errors import SettingsError
-from core.plain_values import find_unkeepable, parse_json, parse_toml
+from core.text.plain_values import find_unkeepable, parse_json, parse_toml
 
 
 def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:

@@ -21,11 +21,11 @@ from actors.environments.site import Site
 from actors.environments.snapshot import page_digest, script_beside, take_snapshot
 from actors.environments.window import Window
 from actors.environments.world import Windows
-from core.action import Action, ParseFailure
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.observation import Observation
+from core.domain.task import Task
 from core.errors import EnvironmentFailed, HindcastError
-from core.evidence import Evidence
-from core.observation import Observation
-from core.task import Task
 
 BINDING = "hindcastPerson"
 POLL_S = 0.1

@@ -9,10 +9,10 @@ from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
 from actors.environments.web.definition import Definition, Step, Wrong, check_steps
-from actors.environments.web.entering import first_line
+from actors.environments.web.entry import first_line
 from actors.environments.web.person import Person
 from core.errors import SettingsError
-from core.plain_values import parse_toml
+from core.text.plain_values import parse_toml
 
 STEP_S = 60.0
 """One step, until what it led to can be seen."""

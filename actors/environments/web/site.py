@@ -14,13 +14,13 @@ from playwright.async_api import Error as PlaywrightError
 
 from actors.environments.site import SiteTraits
 from actors.environments.web.definition import WebTask, origin_of, secrets_named
-from actors.environments.web.entering import STEP_MS, first_line, log_in, require_signed_in, reset_site
+from actors.environments.web.entry import STEP_MS, first_line, log_in, require_signed_in, reset_site
 from actors.environments.web.evaluators import Report
-from actors.environments.web.probing import bounded, fingerprint, look
+from actors.environments.web.probes import bounded, fingerprint, look
 from actors.environments.web.secrets import Secrets
 from actors.environments.web.tasks import ENVIRONMENT, definition_of
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.task import Task
 
 
 class WebSite:

@@ -4,9 +4,9 @@ import msgspec
 
 from actors.environments.base import ResetSemantics
 from actors.environments.web.definition import WebTask, plain, tasks_of
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.settings import WebSettings
-from core.task import Task
+from core.settings.schema import WebSettings
 
 ENVIRONMENT = "web"
 _BESIDE = ("instruction", "family", "max_steps")

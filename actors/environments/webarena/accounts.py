@@ -7,7 +7,7 @@ import msgspec
 
 from actors.environments.webarena.schema import SITES, WebTask
 from core.errors import EnvironmentFailed, SettingsError
-from core.nearest import advice
+from core.text.nearest import advice
 
 ADMIN_API = "shopping_site_admin"
 """The account of the shop's own interface, which helper functions ask for orders and reviews."""

@@ -9,7 +9,7 @@ import msgspec
 
 from actors.environments.webarena.schema import SITES, Malformed, WebTask
 from core.errors import SettingsError
-from core.nearest import advice
+from core.text.nearest import advice
 
 HOMEPAGE = "homepage"
 """The page that links to all sites: a placeholder, no site of a task."""

@@ -10,7 +10,7 @@ import msgspec
 from actors.environments.webarena.addresses import NAMES, needed
 from actors.environments.webarena.schema import Malformed, WebTask, read_task
 from core.errors import SettingsError
-from core.plain_values import find_unkeepable
+from core.text.plain_values import find_unkeepable
 
 
 class TaskFile(NamedTuple):

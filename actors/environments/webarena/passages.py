@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from actors.environments.webarena.matching import Rules, includes_any, shown
+from actors.environments.webarena.matchers import Rules, includes_any, shown
 from actors.environments.webarena.schema import Requirement
 
 WINDOW_CHARACTERS = 2_000

@@ -14,7 +14,7 @@ import zstandard
 from actors.environments.webarena.passages import passages_of
 from actors.environments.webarena.schema import Evaluation
 from core.bounded_read import read_bounded
-from core.evidence import Evidence
+from core.domain.evidence import Evidence
 
 LOOKS = "looks"
 MAX_CHARACTERS = 4 * 2**20

@@ -9,7 +9,7 @@ from typing import Any, Literal, cast, get_args
 import msgspec
 
 from actors.environments.webarena.calls import PREFIX, read_call
-from actors.environments.webarena.matching import Rules
+from actors.environments.webarena.matchers import Rules
 
 Check = Literal["string_match", "url_match", "program_html"]
 Approach = Literal["exact_match", "must_include", "fuzzy_match"]

@@ -13,18 +13,18 @@ from playwright.async_api import Page as BrowserPage
 
 from actors.environments.site import SiteTraits
 from actors.environments.web.definition import Reset
-from actors.environments.web.entering import reset_site
+from actors.environments.web.entry import reset_site
 from actors.environments.web.secrets import Secrets
 from actors.environments.webarena.addresses import checked_addresses
 from actors.environments.webarena.helpers import Helpers
 from actors.environments.webarena.login import LogIns
-from actors.environments.webarena.looking import look_at
-from actors.environments.webarena.places import Held, Places, places_folder
+from actors.environments.webarena.page_looks import look_at
 from actors.environments.webarena.probes import stored
+from actors.environments.webarena.site_slots import Held, Places, places_folder
 from actors.environments.webarena.tasks import ENVIRONMENT, Goal, goal_of
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 logger = structlog.get_logger(__name__)
 

@@ -17,9 +17,9 @@ from actors.environments.webarena.addresses import (
 )
 from actors.environments.webarena.file import TaskFile, read_file
 from actors.environments.webarena.schema import SITES, Evaluation, WebTask
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 ENVIRONMENT = "webarena"
 SEVERAL = "multi"

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 import msgspec
 
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import Place, place_at
+from actors.environments.webshop.locations import Place, place_at
 from actors.environments.webshop.shop import FAMILIES
 from actors.environments.webshop.tasks import ENVIRONMENT
-from core.action import Action
-from core.observation import Node, Observation, Page
-from core.task import Task
+from core.domain.action import Action
+from core.domain.observation import Node, Observation, Page
+from core.domain.task import Task
 
 PAGES = 2
 """Pages of results that are looked through before the title is searched for instead."""

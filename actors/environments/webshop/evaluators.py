@@ -5,8 +5,8 @@ import msgspec
 from actors.environments.webshop.goals import Goal
 from actors.environments.webshop.record import Record
 from actors.environments.webshop.reward import reward_of
-from core.evidence import Evidence, Judgment
-from core.task import Task
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
 
 
 def evaluate(task: Task, evidence: Evidence) -> Judgment:

@@ -3,8 +3,8 @@
 import msgspec
 
 from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.locations import Place
 from actors.environments.webshop.nouns import Nouns, nouns_of
-from actors.environments.webshop.places import Place
 from actors.environments.webshop.products import Product
 from actors.environments.webshop.reward import Bought
 from actors.environments.webshop.shop import Shop

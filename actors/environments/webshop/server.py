@@ -10,10 +10,10 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from actors.environments.webshop.places import ROOT, address_of, path_of, place_at, query_of
+from actors.environments.webshop.locations import ROOT, address_of, path_of, place_at, query_of
 from actors.environments.webshop.shop import Shop, shop_of
 from actors.environments.webshop.views import Element, View, view_of
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 PART_CHARS = 190
 """Longer texts are shown as several: what a policy sees of one text is capped at 200 characters."""

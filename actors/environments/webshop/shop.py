@@ -17,7 +17,7 @@ from actors.environments.webshop.goals import (
 from actors.environments.webshop.products import Product, read_products
 from actors.environments.webshop.search import SearchIndex
 from core.ids import digest_hex
-from core.settings import SiteSettings
+from core.settings.schema import SiteSettings
 
 FAMILIES = (*SPLITS, *(f"synthetic_{split}" for split in SPLITS))
 """Parts of the human goals, then of the synthetic ones. Which of them there are depends on the data."""

@@ -7,14 +7,14 @@ from playwright.async_api import Page as BrowserPage
 
 from actors.environments.site import Browserless, Site, SiteTraits
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import Place, path_of, place_at
+from actors.environments.webshop.locations import Place, path_of, place_at
 from actors.environments.webshop.record import Record, record_at
 from actors.environments.webshop.shop import Shop, shop_of
 from actors.environments.webshop.tasks import ENVIRONMENT
 from actors.environments.webshop.world import WebshopText
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 PAGE_TIMEOUT_MS = 15_000.0
 ENDED = "document.getElementById('thankyou')"

@@ -5,9 +5,9 @@ import msgspec
 from actors.environments.base import ResetSemantics, TaskSource
 from actors.environments.webshop.goals import SPLITS, Split, bounds_of
 from actors.environments.webshop.shop import Shop, shop_of
+from core.domain.task import Task
 from core.errors import SettingsError
-from core.settings import SiteSettings
-from core.task import Task
+from core.settings.schema import SiteSettings
 
 ENVIRONMENT = "webshop"
 MAX_STEPS = 15

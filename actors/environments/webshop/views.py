@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import PARTS, Place
+from actors.environments.webshop.locations import PARTS, Place
 from actors.environments.webshop.products import Product
 from actors.environments.webshop.search import FOUND
 from actors.environments.webshop.shop import Shop

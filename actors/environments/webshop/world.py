@@ -12,17 +12,17 @@ import msgspec
 from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
 from actors.environments.snapshot import observe
 from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.places import Place, address_of, place_at
+from actors.environments.webshop.locations import Place, address_of, place_at
 from actors.environments.webshop.record import record_at
 from actors.environments.webshop.search import MAX_QUERY_CHARS
 from actors.environments.webshop.shop import Shop
 from actors.environments.webshop.tasks import ENVIRONMENT
 from actors.environments.webshop.views import Element, View, view_of
-from core.action import Action, ParseFailure
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.observation import Node, Observation, Page
+from core.domain.task import Task
 from core.errors import EnvironmentFailed
-from core.evidence import Evidence
-from core.observation import Node, Observation, Page
-from core.task import Task
 from events.catalogue.episode import StepResult
 
 _TAGS = {"heading": "h", "text": "p", "button": "button", "link": "a"}

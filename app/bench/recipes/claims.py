@@ -7,7 +7,7 @@ import msgspec
 
 from app.bench.recipes.config import Claim
 from app.bench.recipes.results import Result
-from core.statistics import NORMAL_95, Interval
+from core.rl.statistics import NORMAL_95, Interval
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

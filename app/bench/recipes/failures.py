@@ -13,7 +13,7 @@ The first that fits counts.
 
 from typing import Literal
 
-from app.evaluation import Played
+from app.evaluation.evaluation import Played
 
 Failure = Literal["no attempt", "stuck midway", "no recovery", "wrong stop"]
 KINDS: tuple[Failure, ...] = ("no attempt", "stuck midway", "no recovery", "wrong stop")

@@ -6,7 +6,7 @@ from app.bench.recipes.claims import Finding, find
 from app.bench.recipes.config import Claim, Table
 from app.bench.recipes.failures import KINDS
 from app.bench.recipes.results import Result
-from core.statistics import wilson
+from core.rl.statistics import wilson
 
 Measured = Mapping[tuple[str, int], Result]
 """Results by row and seed."""

@@ -16,13 +16,13 @@ from app.bench.recipes.config import Row, Table, identity
 from app.bench.recipes.failures import KINDS, failure_kind
 from app.bench.recipes.results import Result, Results
 from app.bootstrap import task_sources
-from app.configuration import resolve
-from app.evaluation import Tally, play
+from app.evaluation.evaluation import Tally, play
 from app.revision import code_revision
+from app.settings.configuration import resolve
 from core.ids import digest_hex
 from core.models.folders import policy_folder
-from core.settings import Settings
-from core.statistics import wilson
+from core.rl.statistics import wilson
+from core.settings.schema import Settings
 
 Say = Callable[[str], None]
 

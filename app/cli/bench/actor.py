@@ -10,7 +10,7 @@ from app.bench.comparison import Comparison
 from app.cli.bench.printing import print_comparisons
 from app.cli.options import Json
 from app.cli.output import say
-from app.supervisor import home_folder
+from app.system.supervisor import home_folder
 
 app = typer.Typer()
 
@@ -38,7 +38,7 @@ def actor(
 
     async def measure() -> list[Comparison]:
         from app.bench.actor import ActorBench
-        from core.settings import ActorSettings
+        from core.settings.schema import ActorSettings
 
         bench = ActorBench(home=home_folder(), settings=ActorSettings(contexts=contexts), said=say)
         await bench.record(episodes)

@@ -12,7 +12,7 @@ from app.bench.comparison import Comparison, compare
 from app.cli.bench.printing import print_comparisons
 from app.cli.options import Json
 from app.cli.output import say
-from app.supervisor import home_folder
+from app.system.supervisor import home_folder
 
 GOAL = 1.5
 

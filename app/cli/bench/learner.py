@@ -86,7 +86,7 @@ async def _beside_itself(
     threads: int,
 ) -> list[Comparison]:
     from app.bench.learner_ways import Way, compare_ways
-    from app.configuration import resolve
+    from app.settings.configuration import resolve
 
     folder, common = measured_policy(policy, scratch), f"learner.threads={threads}"
     changed, standing = (
@@ -103,7 +103,7 @@ async def _beside_bare(
 ) -> list[Comparison]:
     from app.bench.engine_calls import describe, recorded_episodes
     from app.bench.learner import Bare, Ours, made_up_batch, prepare
-    from app.configuration import resolve
+    from app.settings.configuration import resolve
 
     prepare(threads)
     folder = measured_policy(policy, scratch)

@@ -11,7 +11,7 @@ import uvloop
 from app.cli.bench.printing import machine, print_comparisons
 from app.cli.options import Json
 from app.cli.output import print_json, print_text, say
-from app.supervisor import home_folder
+from app.system.supervisor import home_folder
 
 app = typer.Typer()
 

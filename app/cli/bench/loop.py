@@ -11,8 +11,8 @@ import typer
 from app.cli.bench.printing import machine
 from app.cli.options import Json
 from app.cli.output import print_json, print_table, print_text, say
-from app.configuration import resolve
-from app.supervisor import home_folder
+from app.settings.configuration import resolve
+from app.system.supervisor import home_folder
 from core.errors import SettingsError
 
 app = typer.Typer()

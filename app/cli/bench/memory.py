@@ -11,8 +11,8 @@ from app.bench.memory_run import EVERY_S, watch_memory
 from app.cli.bench.printing import machine
 from app.cli.options import Json
 from app.cli.output import print_json, print_table, print_text, say
-from app.private_home import users_umask
-from app.supervisor import home_folder
+from app.system.private_home import users_umask
+from app.system.supervisor import home_folder
 from core.errors import SettingsError
 from core.scratch import scratch_folder
 

@@ -10,7 +10,7 @@ import typer
 from app.cli.bench.printing import machine
 from app.cli.options import Json
 from app.cli.output import print_json, print_text, say
-from app.supervisor import home_folder
+from app.system.supervisor import home_folder
 from core.errors import SettingsError
 
 app = typer.Typer()

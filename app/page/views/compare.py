@@ -2,8 +2,8 @@
 
 import msgspec
 
-from app.page.asking import Ask
 from app.page.charts import CurvePoint
+from app.page.page_query import Ask
 from storage.readmodel.comparison import Comparison, Point, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")

@@ -4,8 +4,8 @@ import asyncio
 
 import msgspec
 
-from app.attach.listing import ConsumerRow, list_consumers
-from app.page.asking import Ask
+from app.attach.consumers import ConsumerRow, list_consumers
+from app.page.page_query import Ask
 
 
 class Consumers(msgspec.Struct, frozen=True, kw_only=True):

@@ -2,13 +2,13 @@
 
 import msgspec
 
-from app.page.asking import Ask
-from app.runs import NoSuchRun
-from app.sources import Source
-from core.screen import Box
+from app.page.page_query import Ask
+from app.runs.runs import NoSuchRun
+from app.runs.sources import Source
+from core.domain.screen import Box
 from events.envelope import BlobRef
-from storage.readmodel.answers import EpisodeDetail, ScreenshotRow, StepRow
 from storage.readmodel.queries import show_episode
+from storage.readmodel.results import EpisodeDetail, ScreenshotRow, StepRow
 
 
 class Frame(msgspec.Struct, frozen=True, kw_only=True):

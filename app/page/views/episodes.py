@@ -5,11 +5,11 @@ import re
 import msgspec
 from sqlalchemy import select
 
-from app.page.asking import Ask, whole_number
+from app.page.page_query import Ask, whole_number
 from core.errors import SettingsError
-from storage.readmodel.answers import EpisodeRow
-from storage.readmodel.asking import holding
 from storage.readmodel.queries import list_episodes
+from storage.readmodel.query_parts import holding
+from storage.readmodel.results import EpisodeRow
 from storage.readmodel.tables import tasks
 
 PAGE = 50

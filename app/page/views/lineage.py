@@ -2,12 +2,12 @@
 
 import msgspec
 
-from app.page.asking import Ask, whole_number
+from app.page.page_query import Ask, whole_number
 from core.errors import SettingsError
-from core.nearest import advice
-from storage.readmodel.asking import NotInReadModel
-from storage.readmodel.lineage.answers import Lineage
-from storage.readmodel.lineage.walking import lineage
+from core.text.nearest import advice
+from storage.readmodel.lineage.results import Lineage
+from storage.readmodel.lineage.traversal import lineage
+from storage.readmodel.query_parts import NotInReadModel
 
 KINDS = ("step", "episode", "batch", "update", "task", "policy")
 DEPTH = 3

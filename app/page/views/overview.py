@@ -3,14 +3,14 @@
 import msgspec
 from sqlalchemy import Connection
 
-from app.going_on import works_on
-from app.page.asking import Ask
 from app.page.charts import CurvePoint, pool_metric, pool_versions
-from storage.readmodel.answers import MetricColumn, RunSummary, Throughput
-from storage.readmodel.asking import position_of
+from app.page.page_query import Ask
+from app.system.system_state import works_on
 from storage.readmodel.metrics import update_metrics
+from storage.readmodel.outcome_counts import families_by_version, tallies
 from storage.readmodel.queries import run_summary, training_judge
-from storage.readmodel.tallies import families_by_version, tallies
+from storage.readmodel.query_parts import position_of
+from storage.readmodel.results import MetricColumn, RunSummary, Throughput
 
 METRICS = {
     "reward_mean": "mean reward of the episodes trained on",

@@ -2,9 +2,9 @@
 
 import msgspec
 
-from app.page.asking import Ask
-from storage.readmodel.answers import PolicyRow
+from app.page.page_query import Ask
 from storage.readmodel.queries import list_policies
+from storage.readmodel.results import PolicyRow
 
 PAGE = 100
 """Rows at once."""

@@ -5,10 +5,10 @@ import json
 import msgspec
 from sqlalchemy import select
 
-from app.page.asking import Ask
-from storage.readmodel.answers import RecipeChange
-from storage.readmodel.asking import NotInReadModel, holding, of_this_run
+from app.page.page_query import Ask
 from storage.readmodel.queries import recipe_changes
+from storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
+from storage.readmodel.results import RecipeChange
 from storage.readmodel.tables import notices, runs
 
 NOTICES = 50

@@ -2,10 +2,10 @@
 
 import msgspec
 
-from app.page.asking import Ask
-from storage.readmodel.answers import PhaseRow, TaskRow
+from app.page.page_query import Ask
 from storage.readmodel.phases import list_phases
 from storage.readmodel.queries import list_tasks
+from storage.readmodel.results import PhaseRow, TaskRow
 
 PAGE = 200
 """Tasks shown at most."""

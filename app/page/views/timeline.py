@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Select, or_, select
 
-from app.page.asking import Ask
-from storage.readmodel.asking import also_holding, first_verdicts, holding, newest_ns
+from app.page.page_query import Ask
 from storage.readmodel.queries import training_judge
+from storage.readmodel.query_parts import also_holding, first_verdicts, holding, newest_ns
 from storage.readmodel.tables import episodes, steps, updates, weights
 
 WINDOW_S = 120.0

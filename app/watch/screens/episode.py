@@ -10,8 +10,8 @@ from app.watch.rendering import seconds
 from app.watch.screens.base import LiveScreen
 from app.watch.screens.rows import Rows
 from app.watch.screens.step import StepScreen
-from core.printable import one_line
-from storage.readmodel.answers import EpisodeDetail, StepRow
+from core.text.printable import one_line
+from storage.readmodel.results import EpisodeDetail, StepRow
 
 HEADS = (("step", 5), ("action", 32), ("result", 12), ("ms", 7), ("url", 24))
 WIDTH = 300

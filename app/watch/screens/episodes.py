@@ -10,7 +10,7 @@ from app.watch.rendering import seconds
 from app.watch.screens.base import LiveScreen
 from app.watch.screens.episode import EpisodeScreen
 from app.watch.screens.rows import Rows
-from storage.readmodel.answers import EpisodeRow
+from storage.readmodel.results import EpisodeRow
 
 PAGE = 50
 """Rows asked for at first, and further ones each time that the end is reached."""

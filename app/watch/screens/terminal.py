@@ -16,9 +16,9 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
-from app.runs import RunHandle
-from app.watch.asking import Model
-from app.watch.following import look
+from app.runs.runs import RunHandle
+from app.watch.follower import look
+from app.watch.read_model import Model
 from app.watch.screens.episodes import Episodes
 from app.watch.screens.overview import Overview
 from app.watch.view import View

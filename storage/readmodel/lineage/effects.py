@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Select, and_, func, select
 
-from storage.readmodel.lineage.asked import POLICY, Asked, Edge, Found, Ref
+from storage.readmodel.lineage.query import POLICY, Asked, Edge, Found, Ref
 from storage.readmodel.lineage.sources import SAME_SAMPLE, SHARE, summed_shares, verdicts_edge
 from storage.readmodel.tables import (
     adoptions,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
-from storage.readmodel.asking import OUTCOMES
-from storage.readmodel.lineage.answers import Origins, Reach
-from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, UNJUDGED, Asked, Ref
 from storage.readmodel.lineage.effects import first_version_with
+from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, UNJUDGED, Asked, Ref
+from storage.readmodel.lineage.results import Origins, Reach
 from storage.readmodel.lineage.sources import SAME_SAMPLE
+from storage.readmodel.query_parts import OUTCOMES
 from storage.readmodel.tables import (
     batch_episodes,
     batch_samples,

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import structs
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
-from core.states import ORM, RELABELER
-from storage.readmodel.lineage.answers import Kind
-from storage.readmodel.lineage.asked import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
+from core.rl.combined_state import ORM, RELABELER
+from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
+from storage.readmodel.lineage.results import Kind
 from storage.readmodel.tables import (
     batch_episodes,
     batch_samples,

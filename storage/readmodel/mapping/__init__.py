@@ -7,10 +7,10 @@ version does not know changes nothing.
 from collections.abc import Callable, Iterable
 
 from events.envelope import Recorded
-from storage.readmodel.mapping.acting import ACTING
-from storage.readmodel.mapping.running import RUNNING
+from storage.readmodel.mapping.episodes import ACTING
+from storage.readmodel.mapping.run import RUNNING
 from storage.readmodel.mapping.training import TRAINING
-from storage.readmodel.operations import Operation
+from storage.readmodel.row_operations import Operation
 
 Mapper = Callable[..., Iterable[Operation]]
 

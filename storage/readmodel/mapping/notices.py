@@ -20,9 +20,9 @@ from events.catalogue import (
     WaitExceeded,
 )
 from events.envelope import Fact, Recorded
-from storage.readmodel.mapping.consulting import consultation
-from storage.readmodel.operations import Insert, Operation
-from storage.readmodel.values import clean_text, fact_to_json
+from storage.readmodel.column_values import clean_text, fact_to_json
+from storage.readmodel.mapping.endpoint_costs import consultation
+from storage.readmodel.row_operations import Insert, Operation
 
 
 def notice(recorded: Recorded, about: str, text: str) -> Insert:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, repeat
 
-from core.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
 from events.catalogue import (
     BatchPlanned,
     CheckpointSaved,
@@ -15,9 +15,9 @@ from events.catalogue import (
     WeightsPublished,
 )
 from events.envelope import Recorded
+from storage.readmodel.column_values import finite, finite_all, small_integer, to_json
 from storage.readmodel.mapping.notices import notice
-from storage.readmodel.operations import Ensure, Insert, InsertMany, Operation, Put, Taken, Values
-from storage.readmodel.values import finite, finite_all, small_integer, to_json
+from storage.readmodel.row_operations import Ensure, Insert, InsertMany, Operation, Put, Taken, Values
 
 POLICY = "policy"
 """The model whose plans say what episodes it learns from; others read verdicts or goals."""

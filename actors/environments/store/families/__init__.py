@@ -2,12 +2,12 @@
 
 from actors.environments.store.families.account import CANCEL_ORDER, CHANGE_ADDRESS, ORDER_STATUS
 from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached
-from actors.environments.store.families.buying import ADD_SEVERAL, ADD_TO_CART, BUY
-from actors.environments.store.families.choosing import COMPARE, FIND_PRODUCT
+from actors.environments.store.families.cart_edits import CHANGE_QUANTITY, REMOVE_FROM_CART
+from actors.environments.store.families.comparisons import COMPARE, FIND_PRODUCT
 from actors.environments.store.families.impossible import IMPOSSIBLE
-from actors.environments.store.families.keeping import WISH_LIST, WRITE_REVIEW
-from actors.environments.store.families.looking import FIND_FEATURE, FIND_PRICE, FIND_RATING
-from actors.environments.store.families.tidying import CHANGE_QUANTITY, REMOVE_FROM_CART
+from actors.environments.store.families.product_questions import FIND_FEATURE, FIND_PRICE, FIND_RATING
+from actors.environments.store.families.purchases import ADD_SEVERAL, ADD_TO_CART, BUY
+from actors.environments.store.families.wish_list_and_reviews import WISH_LIST, WRITE_REVIEW
 
 FAMILIES: dict[str, Family] = {
     family.name: family

@@ -18,9 +18,9 @@ from actors.environments.store.families.base import (
     first,
 )
 from actors.environments.store.families.view import DONE, View, answer, click, fill
-from actors.environments.store.opening import random_address
+from actors.environments.store.initial_state import random_address
 from actors.environments.store.session import Address, Order, State
-from core.action import Action
+from core.domain.action import Action
 
 
 def phrases_of(catalogue: Catalogue, orders: Sequence[Order], order: Order) -> tuple[str, ...]:

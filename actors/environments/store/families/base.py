@@ -10,7 +10,7 @@ import msgspec
 from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.families.view import View
 from actors.environments.store.session import AnyFact, Listed, State, apply
-from core.action import Action
+from core.domain.action import Action
 
 Goal: TypeAlias = dict[str, Any]
 

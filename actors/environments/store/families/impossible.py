@@ -11,13 +11,13 @@ from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.families.account import phrases_of, say_cancel, say_status, to_order
 from actors.environments.store.families.answers import at_the_end, is_unable
 from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
-from actors.environments.store.families.buying import drawn_line, item_goal, say_add, say_buy
-from actors.environments.store.families.looking import say_price
+from actors.environments.store.families.product_questions import say_price
+from actors.environments.store.families.purchases import drawn_line, item_goal, say_add, say_buy
 from actors.environments.store.families.targets import draw_target, reach, search_for, targets_of
 from actors.environments.store.families.view import UNABLE, View, answer, click
 from actors.environments.store.search import tokens_of
 from actors.environments.store.session import Line, State
-from core.action import Action
+from core.domain.action import Action
 
 
 def absent(catalogue: Catalogue, words: Sequence[str]) -> Goal | None:

@@ -13,7 +13,7 @@ from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families.base import Goal
 from actors.environments.store.families.view import View, click, fill
 from actors.environments.store.pages import SORT_LABELS
-from core.action import Action
+from core.domain.action import Action
 
 SEARCH_BOX = "Search the store"
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from urllib.parse import parse_qs, urlsplit
 
-from core.action import Action
-from core.observation import Node, Observation
+from core.domain.action import Action
+from core.domain.observation import Node, Observation
 
 PRESSABLE = ("link", "button", "clickable")
 

@@ -12,7 +12,7 @@ import msgspec
 from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families.base import Goal
 from actors.environments.store.families.view import DONE, UNABLE
-from actors.environments.store.opening import MAX_QUANTITY
+from actors.environments.store.initial_state import MAX_QUANTITY
 from actors.environments.store.session import (
     Added,
     Address,

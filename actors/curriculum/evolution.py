@@ -1,0 +1,207 @@
+"""What the curriculum does between phases: begin the next one, propose its tasks, decide on each.
+
+    failed tasks ── generator ──> task.proposed ── critic, ORM ──> state.valued ── window, feasibility ──> task.admitted
+                                                                   task.checked ──────────┘     └──> task.rejected
+
+Reads the state and, for values, one page and one set of weights by digest. Everything it comes to is a fact, so a restart
+goes on after the last one that was appended.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from itertools import chain, zip_longest
+
+import msgspec
+import structlog
+
+from actors.curriculum.feasibility import Checker
+from actors.curriculum.first_state_values import FirstState, Valuer
+from actors.curriculum.pool import Pool, family_of
+from actors.curriculum.state import CurriculumState
+from actors.curriculum.task_generator import Inventor
+from actors.curriculum.task_variation import (
+    basis_of,
+    embedded_candidates,
+    outside,
+    undecided,
+    verdict_on,
+    wanted,
+)
+from actors.environments.base import GoalSpace, TaskSource
+from core.domain.observation import Page
+from core.domain.task import Task
+from core.errors import BlobCorrupt, BlobMissing, ModelFileError, SettingsError
+from core.settings.endpoint import ENDPOINT
+from core.settings.schema import Settings
+from events.catalogue import PhaseStarted, StateValued, TaskChecked
+from events.envelope import BlobRef, Fact
+from storage.blobs.store import BlobStore
+
+logger = structlog.get_logger(__name__)
+
+Told = tuple[Fact, str]
+"""A fact and the entity it is about."""
+
+
+class Evolver:
+    """Decides what comes next of a phase's tasks; keeps nothing that the log does not hold."""
+
+    def __init__(
+        self,
+        *,
+        sources: Mapping[str, TaskSource],
+        pool: Pool,
+        settings: Settings,
+        blobs: BlobStore,
+        valuer: Valuer | None,
+        inventor: Inventor | None = None,
+        checker: Checker | None = None,
+    ) -> None:
+        """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
+
+        `inventor` None: tasks are made from what the sites know; `checker` None: no model can be asked what can be done.
+        """
+        self._inventor = inventor
+        self._checker = checker
+        self._settings = settings
+        self._blobs = blobs
+        self._valuer = valuer
+        self._named = frozenset(pool)
+        by_turns = chain.from_iterable(zip_longest(*(family.values() for family in pool.values())))
+        self._own = [task for task in by_turns if task is not None]
+        """Tasks that the sites gave, of every family in turn."""
+        self._families: dict[str, list[str]] = {}
+        for name in pool:
+            environment, _, family = name.partition("/")
+            self._families.setdefault(environment, []).append(family)
+        self._spaces: dict[str, GoalSpace] = {
+            name: source
+            for name, source in sources.items()
+            if name in self._families and isinstance(source, GoalSpace)
+        }
+        self._exhausted: tuple[int | None, int] | None = None
+        """Phase and number of the candidate for which nothing new was found."""
+        if settings.evolution.generator and not self._spaces:
+            logger.warning(
+                "no tasks will be generated: no environment of the run knows its goals before a page is seen",
+                environments=sorted(self._families),
+            )
+
+    async def next_facts(self, state: CurriculumState) -> list[Told]:
+        """What to append now, each fact resting on the one before; empty: the phase goes on as it is."""
+        if state.phases.over:
+            phase = (state.phase or 0) + 1
+            return [(PhaseStarted(phase=phase, reference_version=state.version), f"phase_{phase}")]
+        if waiting := undecided(state):
+            return await self._decisions(state, waiting)
+        return await self._proposals(state)
+
+    async def _proposals(self, state: CurriculumState) -> list[Told]:
+        count = wanted(state, self._settings.evolution)
+        place = (state.phase, len(state.phases.candidates))
+        if not count or place == self._exhausted:
+            return []
+        basis = basis_of(state, families=self._named)
+        if self._inventor is not None:
+            phases, pages = state.phases, state.phases.ground.pages
+            found = await self._inventor.candidates(
+                basis,
+                count=count,
+                environments=tuple(self._spaces),
+                known=[phases.generated[name].instruction for name in phases.candidates],
+                page_of=lambda task: self._page(pages.get(family_of(task))),
+            )
+        else:
+            found = await asyncio.to_thread(
+                embedded_candidates,
+                basis,
+                count=count,
+                spaces=self._spaces,
+                families=self._families,
+                run_seed=self._settings.run.seed,
+            )
+        if not found:
+            self._exhausted = place
+            logger.info(
+                "no more new tasks", phase=basis.phase, proposed=basis.first, failed=len(basis.failed)
+            )
+        return [(fact, fact.task.id) for fact in found]
+
+    async def _decisions(self, state: CurriculumState, waiting: Sequence[Task]) -> list[Told]:
+        """What becomes of candidates, and the values that it rests on."""
+        phase, asked = state.phase or 0, self._settings.evolution.valued_by
+        published = state.phases.ground.valuing(asked)
+        values, checks = state.phases.values, state.phases.checked
+        fresh = await self._values(state, [task for task in waiting if task.id not in values])
+        values = fresh | {task.id: values[task.id] for task in waiting if task.id in values}
+        said = await self._checks(state, [task for task in waiting if task.id not in checks], values)
+        told: list[Told] = []
+        for task in waiting:
+            value = values.get(task.id)
+            if task.id in fresh and published is not None:
+                valued = StateValued(
+                    task_id=task.id, critic_version=published.version, value=fresh[task.id], model=asked
+                )
+                told.append((valued, task.id))
+            if task.id in said:
+                told.append((said[task.id], task.id))
+            fact = verdict_on(
+                task,
+                value=value,
+                checked=said.get(task.id) or checks.get(task.id),
+                phase=phase,
+                settings=self._settings.evolution,
+                spaces=self._spaces,
+            )
+            told.append((fact, task.id))
+        return told
+
+    async def _checks(
+        self, state: CurriculumState, tasks: Sequence[Task], values: Mapping[str, float]
+    ) -> dict[str, TaskChecked]:
+        """What a model says of tasks by id, where one is to be asked: of those alone whose value is within the window."""
+        evolution = self._settings.evolution
+        if evolution.feasibility != ENDPOINT or self._checker is None:
+            return {}
+        hopeful = [task for task in tasks if not outside(values.get(task.id), evolution)]
+        pages = state.phases.ground.pages
+        checked = await self._checker.check(
+            hopeful, own=self._own, page_of=lambda task: self._page(pages.get(family_of(task)))
+        )
+        return {fact.task_id: fact for fact in checked}
+
+    async def _values(self, state: CurriculumState, tasks: Sequence[Task]) -> dict[str, float]:
+        """Values of tasks by id; those whose first page nobody has seen yet are left out."""
+        ground = state.phases.ground
+        published, pages = ground.valuing(self._settings.evolution.valued_by), ground.pages
+        if published is None or self._valuer is None:
+            return {}
+        valued: list[Task] = []
+        states: list[FirstState] = []
+        for task in tasks:
+            page = await asyncio.to_thread(self._page, pages.get(family_of(task)))
+            if page is not None:
+                valued.append(task)
+                states.append(FirstState(task, page))
+        if not states:
+            return {}
+        try:
+            values = await asyncio.to_thread(self._valuer.values, states, published)
+        except (BlobMissing, BlobCorrupt, ModelFileError) as error:
+            logger.warning("the model cannot be loaded: nothing is valued", reason=str(error))
+            return {}
+        except SettingsError as error:  # a first page that does not fit the context, say
+            logger.warning("a first state cannot be read: nothing is valued", reason=str(error))
+            return {}
+        return {task.id: value for task, value in zip(valued, values, strict=True)}
+
+    def _page(self, blob: BlobRef | None) -> Page | None:
+        """A recorded page; None where there is none, or it was let go of since."""
+        try:
+            return None if blob is None else msgspec.msgpack.decode(self._blobs.get(blob), type=Page)
+        except (BlobMissing, BlobCorrupt) as error:
+            logger.warning(
+                "a first page is gone: tasks that begin on it are neither valued nor shown with it",
+                reason=str(error),
+            )
+            return None

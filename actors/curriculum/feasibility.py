@@ -1,0 +1,85 @@
+"""Whether a generated task can be done at all, by a model behind an endpoint (WebRL, arXiv 2411.02337, section 2.2).
+
+For tasks in words, of which no site knows the truth. Each answer is a fact (`task.checked`): what stands in the log is never
+asked again. Who cannot be asked has not said yes, so that such a task is rejected, with the reason.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+import msgspec
+
+from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Answered
+from actors.endpoint.prompts import json_in, prompt_text, schema_of
+from actors.judges.endpoint import page_text
+from core.domain.observation import Page
+from core.domain.task import Task
+from core.settings.endpoint import ENDPOINT
+from events.catalogue import TaskChecked
+
+PROMPT = prompt_text("feasible-1")
+SHOWN = 16
+"""Tasks of the site's own in one question."""
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str
+    feasible: Literal["YES", "NO"]
+
+
+SCHEMA = schema_of(_Said, name="feasibility")
+
+
+class Checker:
+    """Checks tasks by asking."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self.name = f"{ENDPOINT}/{PROMPT.version} {endpoint.settings.model}"
+        """As `task.checked` names it."""
+
+    async def check(
+        self, tasks: Sequence[Task], *, own: Sequence[Task], page_of: Callable[[Task], Page | None]
+    ) -> list[TaskChecked]:
+        """What is said of each task, in their order, asked side by side.
+
+        `own`: tasks that the sites gave; `page_of`: the page that a task begins on, where somebody has seen it.
+        """
+        return list(await asyncio.gather(*(self._check(task, own=own, page_of=page_of) for task in tasks)))
+
+    async def _check(
+        self, task: Task, *, own: Sequence[Task], page_of: Callable[[Task], Page | None]
+    ) -> TaskChecked:
+        page = await asyncio.to_thread(page_of, task)
+        alike = [one.instruction for one in own if one.environment == task.environment]
+        said = await self._endpoint.ask(
+            PROMPT.filled(
+                {
+                    "task": task.instruction,
+                    "own": "\n".join(alike[:SHOWN]) or "not shown",
+                    "page": "not seen"
+                    if page is None
+                    else page_text(page, most=self._endpoint.settings.prompt_characters),
+                }
+            ),
+            _read,
+            schema=SCHEMA,
+        )
+        if isinstance(said, Answered):
+            feasible, reason = said.value.feasible == "YES", said.value.reason
+        else:
+            feasible, reason = None, f"{said.trouble}: {said.reason}"
+        return TaskChecked(
+            task_id=task.id,
+            feasible=feasible,
+            reason=reason,
+            checker=self.name,
+            prompt=PROMPT.digest,
+            consulted=said.consulted,
+        )
+
+
+def _read(text: str) -> _Said:
+    return msgspec.json.decode(json_in(text), type=_Said)

@@ -1,0 +1,25 @@
+"""The model that values first states as the curriculum asks it; who answers is `actors.engines.value_models`."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from core.domain.observation import Page
+from core.domain.task import Task
+from events.catalogue import WeightsPublished
+
+
+class FirstState(msgspec.Struct, frozen=True):
+    """What an episode of a task begins with."""
+
+    task: Task
+    page: Page
+
+
+class Valuer(Protocol):
+    """Values first states."""
+
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
+        """V of each state under these weights, in [0, 1]. Blocks; equal states get equal values."""
+        ...

@@ -1,0 +1,139 @@
+"""Which episodes are open, and since which event: the fold behind "every episode ends once" (invariant 2).
+
+A lease begins with the request and again with the start. The fold knows no time: what events say about their own is an
+annotation, and a clock that is set would end every lease at once. `LeaseTimer` measures how long its process has observed
+a lease, on a clock that never jumps; a restarted process grants each lease in full again. A request that was waiting while
+the system stood still is not late: resuming the run, or the end of a pause, begins its lease anew.
+"""
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from actors.curriculum.pauses import Pauses
+from events.catalogue import (
+    ControlRequested,
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    EpisodeStarted,
+    RunResumed,
+    StepTaken,
+)
+from events.envelope import Recorded
+
+FAMILIES = frozenset({"run", "request", "episode", "step", "episode_end", "control"})
+"""Families a lease book must be shown."""
+
+
+class Lease(msgspec.Struct):
+    """One open episode."""
+
+    episode: str
+    task_id: str
+    lease_s: float
+    since: int
+    """Position of the event that the lease runs from: the request, the start, or what began it anew."""
+    causation: str
+    """Id of the event the lease runs from: the request or the start."""
+    actor: str | None = None
+    """Who started it; None while it waits."""
+    steps: int = 0
+
+    def describe_expiry(self) -> str:
+        """In words, for `episode.abandoned.detail`."""
+        if self.actor is None:
+            return f"no actor started it within {self.lease_s:g} s"
+        return f"{self.actor} started it and did not end it within {self.lease_s:g} s"
+
+
+@dataclass(slots=True)
+class LeaseBook:
+    """All open episodes. Deterministic; `apply` is the only way to change it."""
+
+    leases: dict[str, Lease] = field(default_factory=dict)
+    """By episode, in the order of their requests."""
+    pauses: Pauses = field(default_factory=Pauses)
+    cancels: dict[str, str] = field(default_factory=dict)
+    """Open episodes that somebody wants cancelled, and why."""
+
+    def __len__(self) -> int:
+        return len(self.leases)
+
+    def __contains__(self, episode: str) -> bool:
+        return episode in self.leases
+
+    def apply(self, recorded: Recorded) -> None:
+        """Fold one event; families other than `FAMILIES` change nothing."""
+        paused = bool(self.pauses)
+        self.pauses.apply(recorded)
+        if paused and not self.pauses:
+            self._begin_anew(recorded)
+        match recorded.fact:
+            case EpisodeRequested() as fact:
+                self.leases[fact.episode] = Lease(
+                    episode=fact.episode,
+                    task_id=fact.task.id,
+                    lease_s=fact.lease_s,
+                    since=recorded.position,
+                    causation=recorded.envelope.id,
+                )
+            case EpisodeStarted() as fact:
+                if lease := self.leases.get(fact.episode):
+                    lease.actor = fact.actor
+                    lease.since = recorded.position
+                    lease.causation = recorded.envelope.id
+            case StepTaken() as fact:
+                if lease := self.leases.get(fact.episode):
+                    lease.steps = max(lease.steps, fact.index + 1)
+            case EpisodeEnded() | EpisodeAbandoned() | EpisodeCancelled() as fact:
+                self.leases.pop(fact.episode, None)
+                self.cancels.pop(fact.episode, None)
+            case ControlRequested(command="cancel", arguments={"episode": str(episode)}) as fact:
+                if episode in self.leases:
+                    self.cancels[episode] = f"{fact.author}: {fact.reason}"
+            case RunResumed():
+                self._begin_anew(recorded)
+
+    def _begin_anew(self, recorded: Recorded) -> None:
+        for lease in self.waiting():
+            lease.since = recorded.position
+
+    def all_open(self) -> list[Lease]:
+        """Everything that has not ended, in the order of the requests."""
+        return list(self.leases.values())
+
+    def waiting(self) -> list[Lease]:
+        """Open episodes nobody has started, in the order of their requests."""
+        return [lease for lease in self.leases.values() if lease.actor is None]
+
+    def unwanted(self) -> list[tuple[Lease, str]]:
+        """Open episodes that somebody wants cancelled, and why."""
+        return [(self.leases[episode], why) for episode, why in self.cancels.items()]
+
+    def started_by(self, actor: str) -> list[Lease]:
+        """Open episodes this actor started."""
+        return [lease for lease in self.leases.values() if lease.actor == actor]
+
+
+class LeaseTimer:
+    """How long one process has observed each open lease, in seconds of a monotonic clock that the caller reads."""
+
+    def __init__(self) -> None:
+        self._observed: dict[str, tuple[int, float]] = {}
+        """By episode: the event that its lease runs from, and when that was first seen."""
+
+    def expired(self, book: LeaseBook, *, now_s: float) -> list[Lease]:
+        """Leases observed for their full time, in the order of their requests; none that waits because of a pause."""
+        before, self._observed = self._observed, {}
+        late = []
+        for lease in book.all_open():
+            seen = before.get(lease.episode)
+            if seen is None or seen[0] != lease.since:
+                seen = (lease.since, now_s)
+            self._observed[lease.episode] = seen
+            held = bool(book.pauses) and lease.actor is None
+            if now_s - seen[1] >= lease.lease_s and not held:
+                late.append(lease)
+        return late

@@ -1,0 +1,59 @@
+"""Keeps the curriculum's fold every so many events, and finds it again at a start.
+
+Waits for room on a full disk as every blob does, and therefore saves nothing while the run is paused for want of it.
+"""
+
+import asyncio
+from hashlib import sha256
+
+import structlog
+
+from actors.curriculum.snapshots import curriculum_kind
+from actors.curriculum.state import CurriculumState
+from core.errors import DiskFull
+from core.settings.schema import Settings
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from storage.blobs.store import BlobStore
+from storage.snapshots import append_snapshot, newest_standing
+
+logger = structlog.get_logger(__name__)
+
+
+class Keeper:
+    """What the curriculum's process knows of its snapshots."""
+
+    def __init__(self, log: EventLog, publisher: Publisher, blobs: BlobStore, settings: Settings) -> None:
+        self._log = log
+        self._publisher = publisher
+        self._blobs = blobs
+        self._kind = curriculum_kind(settings)
+        self._every = settings.storage.snapshot_events
+        self._saved_at = 0
+
+    async def restore(self) -> CurriculumState | None:
+        """The state at the newest snapshot that can be read; None: fold from the beginning."""
+        standing = await newest_standing(self._log, self._blobs, self._kind)
+        if standing is None:
+            return None
+        self._saved_at = standing.saved.position
+        return standing.state
+
+    async def save_if_due(self, state: CurriculumState) -> None:
+        """Keep the state as it is now, if enough was folded since it was kept last."""
+        position = state.position
+        if position - self._saved_at < self._every or state.leases.pauses:
+            return
+        content = self._kind.encode(state)  # before anything is awaited: the fold goes on meanwhile
+        self._saved_at = position
+        (stored,) = await self._log.read(after=position - 1, limit=1)
+        try:
+            blob = await asyncio.to_thread(self._blobs.put, content)
+        except DiskFull as error:
+            logger.warning("no snapshot: the next start folds more", reason=str(error))
+            return
+        digest = sha256(stored.data).digest()
+        await append_snapshot(
+            self._log, self._publisher, self._kind, blob, position=position, position_digest=digest
+        )
+        logger.info("snapshot saved", position=position, size_bytes=blob.size)

@@ -1,0 +1,136 @@
+"""Tasks in words, made from failed ones by a model behind an endpoint (WebRL, arXiv 2411.02337, section 2.2).
+
+A new task begins where the failed one that it varies began (its family and session) and has a goal in words alone: no rule can
+judge it. So it is judged by who reads (`orm`, `endpoint`), as in WebRL, and the settings have to name one of them first.
+
+What a model says is not repeatable, what was proposed stands in the log: a curriculum that dies in the middle asks again for
+what is missing, and no instruction is proposed twice. An equal question is answered from memory.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+import structlog
+
+from actors.curriculum.phases import wording
+from actors.curriculum.task_variation import Basis
+from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Answered
+from actors.endpoint.prompts import json_in, prompt_text, schema_of
+from actors.judges.endpoint import page_text
+from core.domain.observation import Page
+from core.domain.task import Task
+from core.seeds import derive_seed
+from core.settings.endpoint import ENDPOINT
+from events.catalogue import TaskProposed
+
+PROMPT = prompt_text("tasks-1")
+SHOWN = 16
+"""Failed tasks, and known ones, in one question."""
+IN_WORDS = "words"
+"""How such a task differs from its parent."""
+SEEDS = 2**31
+"""Servers take seeds below this."""
+
+logger = structlog.get_logger(__name__)
+
+
+class _New(msgspec.Struct, forbid_unknown_fields=True):
+    varies: int
+    instruction: str
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    tasks: list[_New]
+
+
+SCHEMA = schema_of(_Said, name="tasks")
+
+
+class Inventor:
+    """Invents tasks by asking."""
+
+    def __init__(self, endpoint: Endpoint, *, run_seed: int) -> None:
+        self._endpoint = endpoint
+        self._run_seed = run_seed
+        self.name = f"{ENDPOINT}/{PROMPT.version} {endpoint.settings.model}"
+        """As `task.proposed` names the generator."""
+
+    async def candidates(
+        self,
+        basis: Basis,
+        *,
+        count: int,
+        environments: Sequence[str],
+        known: Sequence[str],
+        page_of: Callable[[Task], Page | None],
+    ) -> list[TaskProposed]:
+        """At most so many new tasks that vary failed ones of these environments; none where no answer comes.
+
+        `known`: instructions that were invented for the phase before; `page_of`: the page that a task begins on, where
+        somebody has seen it.
+        """
+        failed = [task for task in basis.failed if task.environment in environments]
+        if not failed:
+            return []
+        names = ("evolution", basis.phase, basis.first)
+        failed.sort(key=lambda task: derive_seed(self._run_seed, *names, task.id))
+        failed = [task for task in failed if task.environment == failed[0].environment][:SHOWN]
+        page = await asyncio.to_thread(page_of, failed[0])
+        most = self._endpoint.settings.prompt_characters
+        listed = [f"{number}. {task.instruction}" for number, task in enumerate(failed, 1)]
+        said = await self._endpoint.ask(
+            PROMPT.filled(
+                {
+                    "count": str(count),
+                    "failed": "\n".join(listed),
+                    "known": "\n".join(known[-SHOWN:]) or "none but the failed ones",
+                    "page": "not seen" if page is None else page_text(page, most=most),
+                }
+            ),
+            lambda text: new_tasks(text, failed),
+            schema=SCHEMA,
+            seed=derive_seed(self._run_seed, *names) % SEEDS,
+        )
+        if not isinstance(said, Answered):
+            logger.warning("no tasks were invented", phase=basis.phase, trouble=said.trouble)
+            return []
+        asked, found = set(basis.asked), list[TaskProposed]()
+        for task, parent in said.value:
+            if wording(task) in asked or len(found) == count:
+                continue
+            asked.add(wording(task))
+            found.append(
+                TaskProposed(
+                    task=task,
+                    source="generated",
+                    parents=(parent.id,),
+                    phase=basis.phase,
+                    generator=self.name,
+                    change=IN_WORDS,
+                    prompt=PROMPT.digest,
+                    consulted=None if found else said.consulted,
+                )
+            )
+        return found
+
+
+def new_tasks(text: str, failed: Sequence[Task]) -> list[tuple[Task, Task]]:
+    """The tasks of an answer, each with the one that it varies.
+
+    Raises:
+        ValueError, msgspec.DecodeError: a task is none; says why, in words for the model.
+
+    """
+    found = []
+    for new in msgspec.json.decode(json_in(text), type=_Said).tasks:
+        instruction = " ".join(new.instruction.split())
+        if not instruction:
+            raise ValueError("a task has no instruction")
+        if not 1 <= new.varies <= len(failed):
+            raise ValueError(f"{instruction!r} varies task {new.varies}, and there are 1 to {len(failed)}")
+        parent = failed[new.varies - 1]
+        goal = {"words": instruction}
+        found.append((msgspec.structs.replace(parent, instruction=instruction, goal=goal), parent))
+    return found

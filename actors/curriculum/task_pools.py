@@ -1,0 +1,103 @@
+"""What the curriculum draws from under given settings; made anew when they change."""
+
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from actors.curriculum.choice import demonstrated_pool
+from actors.curriculum.evolution import Evolver
+from actors.curriculum.feasibility import Checker
+from actors.curriculum.first_state_values import Valuer
+from actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
+from actors.curriculum.projection import PAIRING
+from actors.curriculum.task_generator import Inventor
+from actors.environments.base import TaskSource
+from actors.environments.web.tasks import ENVIRONMENT as RECORDED
+from core.errors import SettingsError
+from core.settings.schema import Settings
+from storage.blobs.store import BlobStore
+
+
+class Means(msgspec.Struct, frozen=True):
+    """Tasks, and who makes more of them."""
+
+    pool: Pool
+    demonstrable: Pool
+    """The part of it that has a demonstrator."""
+    evolver: Evolver
+
+
+MakeMeans = Callable[[Settings], Means]
+
+
+def pools(
+    sources: Mapping[str, TaskSource], demonstrators: Collection[tuple[str, str]], settings: Settings
+) -> tuple[Pool, Pool]:
+    """The run's tasks, and those of them that can be shown.
+
+    Raises:
+        SettingsError: the settings name an environment or a family that does not exist, or compare with demonstrations where
+            nobody can show any.
+
+    """
+    pool = configured_pool(sources, settings.curriculum)
+    wanted = settings.curriculum.demonstrations
+    shown = demonstrable_pool(pool, demonstrators)
+    if settings.learner.algorithm == PAIRING:
+        # a failure is compared with a demonstration of the same task: nothing else is attempted
+        if wanted and not shown:
+            raise SettingsError(_nobody_shows(pool, wanted))
+        pool = shown = demonstrated_pool(shown, wanted=wanted, run_seed=settings.run.seed)
+    return pool, shown
+
+
+def require_demonstrations(
+    pool: Pool, demonstrable: Pool, *, settings: Settings, begun: int, run: str
+) -> None:
+    """Assert that somebody shows what is still to be shown: of the settings' number, `begun` demonstrations are.
+
+    Raises SettingsError. What was shown already needs nobody who could show it again.
+    """
+    wanted = settings.curriculum.demonstrations
+    if wanted <= begun or demonstrable:
+        return
+    if any(family.partition("/")[0] == RECORDED for family in pool):
+        raise SettingsError(
+            f"curriculum.demonstrations = {wanted}, and people have recorded {begun} in this run, whose families have no "
+            f"scripted demonstrator. Record {wanted - begun} more: hindcast record --task NAME {run}"
+        )
+    raise SettingsError(_nobody_shows(pool, wanted - begun))
+
+
+def _nobody_shows(pool: Pool, missing: int) -> str:
+    return (
+        f"curriculum.demonstrations wants {missing} more, but none of the run's families has a demonstrator: "
+        f"{', '.join(pool)}. Set it to 0, or add a family that has one (docs/miniwob.md lists those that have none)."
+    )
+
+
+def means_by(
+    sources: Mapping[str, TaskSource],
+    demonstrators: Collection[tuple[str, str]],
+    blobs: BlobStore,
+    *,
+    valuer: Valuer | None,
+    inventor: Inventor | None,
+    checker: Checker | None,
+) -> MakeMeans:
+    """Makes the means for any settings, as `pools` raises."""
+
+    def make(settings: Settings) -> Means:
+        pool, shown = pools(sources, demonstrators, settings)
+        evolver = Evolver(
+            sources=sources,
+            pool=pool,
+            settings=settings,
+            blobs=blobs,
+            valuer=valuer,
+            inventor=inventor,
+            checker=checker,
+        )
+        return Means(pool=pool, demonstrable=shown, evolver=evolver)
+
+    return make

@@ -1,0 +1,170 @@
+"""Tasks made from failed ones (WebRL, arXiv 2411.02337, section 2.2), as pure functions of the curriculum's state.
+
+Candidate k of a phase follows from the run's seed, the phase, k, the failed tasks of the phase before and what was
+proposed until then; so a curriculum that dies in the middle proposes the same ones again, and none twice. As many are
+proposed at once as are still to be admitted, so that the last one is the same however often it was interrupted.
+"""
+
+from collections.abc import Collection, Mapping, Sequence, Set
+from random import Random
+from typing import NamedTuple
+
+from actors.curriculum.phases import meaning, wording
+from actors.curriculum.pool import family_of
+from actors.curriculum.state import CurriculumState
+from actors.environments.base import GoalSpace
+from core.domain.task import Task
+from core.seeds import derive_seed
+from core.settings.endpoint import ENDPOINT
+from core.settings.schema import EvolutionSettings
+from events.catalogue import TaskAdmitted, TaskChecked, TaskProposed, TaskRejected
+
+EMBEDDED = "embedded/1"
+CANDIDATES_PER_TASK = 4
+"""Candidates for each task wanted, at most: a critic may find that everything is too hard."""
+CHUNK = 16
+"""Proposed, or decided on, at a time."""
+DRAWS = 32
+"""Draws for one candidate until it is new."""
+TOO_HARD, TOO_EASY, UNREACHABLE, UNCHECKED = "too hard", "too easy", "unreachable", "unchecked"
+"""Reasons of `task.rejected`; the last two are followed by why."""
+
+
+def wanted(state: CurriculumState, settings: EvolutionSettings) -> int:
+    """How many candidates to propose now: none before those proposed are decided on."""
+    phases = state.phases
+    if not settings.generator or not state.phase or undecided(state):
+        return 0
+    missing = settings.tasks_per_phase - sum(
+        phases.phase_of.get(name) == state.phase for name in phases.candidates
+    )
+    left = CANDIDATES_PER_TASK * settings.tasks_per_phase - len(phases.candidates)
+    return max(0, min(missing, left, CHUNK))
+
+
+def undecided(state: CurriculumState) -> list[Task]:
+    """Candidates of the phase that are neither admitted nor rejected, in their order, at most `CHUNK`."""
+    phases = state.phases
+    waiting = (
+        name for name in phases.candidates if name not in state.admitted and name not in state.rejected
+    )
+    return [phases.generated[name] for name, _ in zip(waiting, range(CHUNK), strict=False)]
+
+
+class Basis(NamedTuple):
+    """What candidates follow from, copied from a state that goes on changing."""
+
+    phase: int
+    first: int
+    """Number of the next candidate."""
+    failed: tuple[Task, ...]
+    """Of the phase before."""
+    asked: frozenset[str]
+    """What all tasks ever proposed ask for."""
+
+
+def basis_of(state: CurriculumState, *, families: Collection[str]) -> Basis:
+    """As it stands now. `families`: those that the settings name; no other's failures are varied."""
+    phases = state.phases
+    failed = tuple(task for task in phases.seeds if family_of(task) in families)
+    return Basis(state.phase or 0, len(phases.candidates), failed, frozenset(phases.asked))
+
+
+def embedded_candidates(
+    basis: Basis,
+    *,
+    count: int,
+    spaces: Mapping[str, GoalSpace],
+    families: Mapping[str, Collection[str]],
+    run_seed: int,
+) -> list[TaskProposed]:
+    """The next `count` candidates that vary a failed goal; fewer where no new one can be found.
+
+    `spaces` and `families` (those of the run) by environment.
+    """
+    phase = basis.phase
+    seeds = [task for task in basis.failed if task.environment in spaces]
+    seeds.sort(key=lambda task: derive_seed(run_seed, "evolution", phase, task.id))
+    known = set(basis.asked)
+    found: list[TaskProposed] = []
+    for number in range(basis.first, basis.first + count):
+        proposed = _candidate(
+            number, seeds, known, phase, spaces=spaces, families=families, run_seed=run_seed
+        )
+        if proposed is None:
+            break
+        known |= {wording(proposed.task), meaning(proposed.task)}
+        found.append(proposed)
+    return found
+
+
+def _candidate(
+    number: int,
+    seeds: Sequence[Task],
+    known: Set[str],
+    phase: int,
+    *,
+    spaces: Mapping[str, GoalSpace],
+    families: Mapping[str, Collection[str]],
+    run_seed: int,
+) -> TaskProposed | None:
+    for draw in range(DRAWS if seeds else 0):
+        parent = seeds[(number + draw) % len(seeds)]
+        random = Random(derive_seed(run_seed, "evolution", phase, number, draw))
+        variant = spaces[parent.environment].vary(
+            parent, families=families[parent.environment], random=random
+        )
+        if variant is not None and known.isdisjoint((wording(variant.task), meaning(variant.task))):
+            return TaskProposed(
+                task=variant.task,
+                source="generated",
+                parents=(parent.id,),
+                phase=phase,
+                generator=EMBEDDED,
+                change=variant.change,
+            )
+    return None
+
+
+def outside(value: float | None, settings: EvolutionSettings) -> str:
+    """Why a value is not within the window; empty where it is, or where there is none."""
+    if value is None or settings.value_low <= value <= settings.value_high:
+        return ""
+    return TOO_EASY if value > settings.value_high else TOO_HARD
+
+
+def verdict_on(
+    task: Task,
+    *,
+    value: float | None,
+    checked: TaskChecked | None,
+    phase: int,
+    settings: EvolutionSettings,
+    spaces: Mapping[str, GoalSpace],
+) -> TaskAdmitted | TaskRejected:
+    """What becomes of a candidate: first by the critic's value, where there is one, then by whether it can be done.
+
+    `checked`: what a model said about that, where one is to be asked.
+    """
+    why = outside(value, settings) or _infeasible(task, checked, settings, spaces)
+    if why:
+        return TaskRejected(task_id=task.id, reason=why, value=value)
+    return TaskAdmitted(task_id=task.id, phase=phase, value=value)
+
+
+def _infeasible(
+    task: Task,
+    checked: TaskChecked | None,
+    settings: EvolutionSettings,
+    spaces: Mapping[str, GoalSpace],
+) -> str:
+    """Why a candidate cannot be done; empty where it can, or nobody is asked."""
+    if settings.feasibility == ENDPOINT:
+        if checked is None or checked.feasible is None:
+            return f"{UNCHECKED}: {checked.reason if checked else 'nobody was asked'}"
+        return "" if checked.feasible else f"{UNREACHABLE}: {checked.reason}"
+    if settings.feasibility == "none":
+        return ""
+    space = spaces.get(task.environment)
+    why = f"{task.environment} cannot say whether" if space is None else space.why_unreachable(task)
+    return f"{UNREACHABLE}: {why}" if why else ""

@@ -1,0 +1,397 @@
+"""Questions asked together through a server's Batch API (`/v1/files`, `/v1/batches`): cheaper, and answered within a day.
+
+    answer ── gathered ──> file ──> batch ──> polled ──> its answers, each to whoever waits for it
+       │        (kept in a file before the batch is begun, with its id as soon as there is one)
+       └── a kept batch holds the question ──> that batch is waited for
+
+A question that a kept batch holds is not sent again, also by a process that starts later or works beside this one
+(`actors.endpoint.batch_files`): a batch whose id was not written down before the end is found again among the
+server's by the key in its metadata. A batch is let go of when each of its answers is remembered, or was handed out and
+is none.
+
+Waits for more questions (`endpoint.batch_gather_s`, or until there are `endpoint.batch_questions`), for another process that
+is about to begin a batch (`HELD_LOOK_S` between two looks), then for the batch (`endpoint.batch_wait_s`, looked at every
+`endpoint.batch_poll_s`), through outages of the server, too. One event loop.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextvars import Context
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self, TypeVar
+
+import msgspec
+import structlog
+
+from actors.endpoint.answer_cache import Memory
+from actors.endpoint.batch_files import BatchFiles, Kept
+from actors.endpoint.batch_wire import (
+    COMPLETIONS,
+    ENDED,
+    FAILED,
+    Batch,
+    BatchList,
+    Line,
+    Named,
+    NotAnswered,
+    question_line,
+    read_lines,
+)
+from actors.endpoint.chat_wire import Unreadable
+from actors.endpoint.completion import Completion
+from core.settings.endpoint import EndpointSettings
+
+KEY = "hindcast"
+"""Of a batch's metadata: the name that it is kept under here."""
+LISTED = 100
+"""Batches of the server that are looked through for one whose id was not written down."""
+HELD_LOOK_S = 1.0
+UNREADABLE_LOOKS = 4
+"""At a file of answers whose content is none: it may have come through badly. Pauses grow from `endpoint.batch_poll_s`."""
+
+Read = TypeVar("Read")
+Call = Callable[[Callable[[], Awaitable[bytes]]], Awaitable[bytes]]
+"""Makes a request, tried again while that may help; raises NotAnswered."""
+
+logger = structlog.get_logger(__name__)
+
+
+class _Waiting(NamedTuple):
+    body: Mapping[str, Any]
+    said: asyncio.Future[Line | Completion]
+
+
+class Batches:
+    """The batches of one process; an async context manager within one event loop."""
+
+    def __init__(
+        self,
+        client: Any,
+        settings: EndpointSettings,
+        *,
+        folder: Path,
+        memory: Memory,
+        call: Call,
+        sleep: Callable[[float], Awaitable[None]],
+    ) -> None:
+        """`client`: an AsyncOpenAI; `folder`: where batches are kept."""
+        self._client = client
+        self._settings = settings
+        self._files = BatchFiles(folder, base_url=settings.base_url, memory=memory)
+        self._call = call
+        self._sleep = sleep
+        self._tasks = asyncio.TaskGroup()
+        self._running: set[asyncio.Task[None]] = set()
+        self._kept: dict[str, Kept] = {}
+        """By question."""
+        self._own: set[str] = set()
+        """Keys of all that this process has kept or waited for."""
+        self._settled: dict[str, set[str]] = {}
+        """By key: questions that are settled, and stand in its file."""
+        self._first: set[str] = set()
+        """Questions that this process has settled before any other."""
+        self._waiting: dict[str, _Waiting] = {}
+        self._gathered: dict[str, Mapping[str, Any]] = {}
+        self._full = asyncio.Event()
+        self._settling = asyncio.Lock()
+        """Many answers of one batch are settled at once, and all of them change its file."""
+        self._followed: set[str] = set()
+        self._answers: dict[str, Line] = {}
+
+    async def __aenter__(self) -> Self:
+        """With what earlier processes left."""
+        for kept in await asyncio.to_thread(self._files.left):
+            self._know(kept, kept.questions)
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop waiting; what was sent stays kept."""
+        for task in self._running:
+            task.cancel()
+        await self._tasks.__aexit__(None, None, None)  # an error of whoever asked is theirs, and in no group
+
+    async def answer(self, question: str, body: Mapping[str, Any]) -> Line | Completion:
+        """What came of a question, by its digest; a completion: another process has asked it meanwhile. Raises NotAnswered."""
+        if question in self._answers:
+            return self._answers[question]
+        if question not in self._waiting:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting[question] = _Waiting(body, future)
+            kept = self._kept.get(question)
+            if kept is None:
+                self._gather(question, body)
+            else:
+                self._begin_following(kept)
+        return await asyncio.shield(self._waiting[question].said)
+
+    async def settle(self, question: str, *, remembered: bool) -> bool:
+        """Nobody will ask for this answer again: it is `remembered`, or is none. Whether the latter is said for the first time."""
+        self._answers.pop(question, None)
+        kept = self._kept.pop(question, None)
+        if kept is None:
+            return False
+        kept.questions.remove(question)
+        if not remembered:
+            self._settled.setdefault(kept.key, set()).add(question)
+        async with self._settling:
+            # also what others have brought meanwhile: one write for many
+            settled = self._settled.pop(kept.key, set())
+            try:
+                if settled or not kept.questions:
+                    self._first |= await asyncio.to_thread(
+                        self._files.settle, kept.key, settled, last=not kept.questions
+                    )
+            except OSError as error:
+                # the answer is worth more: a later process looks at this batch once more
+                self._first |= settled
+                logger.warning("a batch's file is not up to date", batch=kept.batch, reason=str(error))
+        first = question in self._first
+        self._first.discard(question)
+        return first
+
+    def _know(self, kept: Kept, questions: Iterable[str]) -> None:
+        self._kept |= dict.fromkeys(questions, kept)
+        self._own.add(kept.key)
+
+    def _begin_following(self, kept: Kept) -> None:
+        if kept.key not in self._followed:
+            self._followed.add(kept.key)
+            self._start(self._follow(kept))
+
+    def _start(self, work: Any) -> None:
+        task = self._tasks.create_task(work, context=Context())  # whoever asks first has limits of its own
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+
+    def _gather(self, question: str, body: Mapping[str, Any]) -> None:
+        if not self._gathered:
+            self._gathered, self._full = {}, asyncio.Event()
+            self._start(self._send(self._gathered, self._full))
+        self._gathered[question] = body
+        if len(self._gathered) >= self._settings.batch_questions:
+            self._full.set()
+            self._gathered = {}  # what is asked before the full one is on its way goes into the next
+
+    async def _send(self, asked: Mapping[str, Mapping[str, Any]], full: asyncio.Event) -> None:
+        """Wait for what else is asked, and begin a batch of it all."""
+        waiting = asyncio.ensure_future(full.wait())
+        await asyncio.wait({waiting}, timeout=self._settings.batch_gather_s)
+        waiting.cancel()
+        if self._gathered is asked:
+            self._gathered = {}
+        wanted = [question for question in asked if question in self._waiting]
+        for question in wanted:
+            if (holding := self._kept.get(question)) is not None:  # found in a batch since it was gathered
+                self._begin_following(holding)
+        kept = self._files.new(sorted(question for question in wanted if question not in self._kept))
+        if not kept.questions:
+            return
+        try:
+            with self._files.held(kept.key):
+                claimed = await asyncio.to_thread(self._files.claim, kept, own=frozenset(self._own))
+                for question, said in claimed.remembered.items():
+                    self._hand_out(question, said)
+                for other in {other.key: other for other in claimed.elsewhere.values()}.values():
+                    # all of it, also what nobody asks here so far: its file is not looked at again
+                    self._know(other, [name for name in other.questions if name not in self._kept])
+                    self._begin_following(other)
+                if kept.questions:
+                    self._know(kept, kept.questions)
+                    self._followed.add(kept.key)
+                    await self._begin(
+                        kept, b"".join(question_line(name, asked[name]) for name in kept.questions)
+                    )
+        except (NotAnswered, OSError) as error:
+            await self._give_up(kept, error)
+            return
+        if kept.questions:
+            await self._follow(kept)
+
+    async def _begin(self, kept: Kept, lines: bytes) -> None:
+        files, batches = self._client.files.with_raw_response, self._client.batches.with_raw_response
+        file = await self._asked(
+            lambda: files.create(file=(f"{kept.key[:16]}.jsonl", lines), purpose="batch"), Named
+        )
+        begun = await self._asked(
+            lambda: batches.create(
+                input_file_id=file.id,
+                endpoint=COMPLETIONS,
+                completion_window="24h",
+                metadata={KEY: kept.key},
+            ),
+            Batch,
+        )
+        kept.batch = begun.id
+        await asyncio.to_thread(self._files.write, kept)
+        logger.info("batch begun", batch=kept.batch, questions=len(kept.questions))
+
+    async def _follow(self, kept: Kept) -> None:
+        """Wait for a batch, and hand out its answers."""
+        asked = list(kept.questions)
+        until = asyncio.get_running_loop().time() + self._settings.batch_wait_s
+        try:
+            if not kept.batch and not await self._stands(kept, until):
+                for question in set(asked) & self._waiting.keys():
+                    self._gather(question, self._waiting[question].body)
+                return
+            lines = await self._lines(kept, until)
+        except (NotAnswered, OSError) as error:
+            await self._give_up(kept, error)
+            return
+        finally:
+            self._followed.discard(kept.key)
+        logger.info("batch ended", batch=kept.batch, answers=len(lines), questions=len(asked))
+        for question in asked:
+            line = lines.get(question, Line(custom_id=question))
+            self._answers[question] = line
+            self._hand_out(question, line)
+
+    def _hand_out(self, question: str, said: Line | Completion) -> None:
+        if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
+            waiting.said.set_result(said)
+
+    async def _stands(self, kept: Kept, until: float) -> bool:
+        """Whether a batch without a name was begun after all; it is let go of if not. Raises NotAnswered."""
+        while True:
+            with self._files.held(kept.key) as ours:
+                if ours:
+                    if await self._was_begun(kept, until):
+                        return True
+                    await self._forget(kept)
+                    return False
+            if asyncio.get_running_loop().time() > until:
+                raise NotAnswered("outage", "another process is beginning this batch", settled=False)
+            await self._sleep(HELD_LOOK_S)
+
+    async def _was_begun(self, kept: Kept, until: float) -> bool:
+        """While nobody else looks: its name is in its file by now, or the server has a batch of its key."""
+        standing = await asyncio.to_thread(self._files.read, kept.key)
+        if standing is None:
+            return False
+        if standing.batch:
+            kept.batch = standing.batch
+            return True
+        batches = self._client.batches.with_raw_response
+        listed = await self._patiently(
+            lambda: self._asked(lambda: batches.list(limit=LISTED), BatchList), until
+        )
+        found = [one.id for one in listed.data if (one.metadata or {}).get(KEY) == kept.key]
+        if found:
+            kept.batch = found[0]
+            await asyncio.to_thread(self._files.write, kept)
+        return bool(found)
+
+    async def _lines(self, kept: Kept, until: float) -> dict[str, Line]:
+        """The answers of a batch once it has ended. Raises NotAnswered."""
+        settings, clock = self._settings, asyncio.get_running_loop().time
+        batches = self._client.batches.with_raw_response
+        while True:
+            batch = await self._patiently(
+                lambda: self._asked(lambda: batches.retrieve(kept.batch), Batch), until
+            )
+            if batch.status in ENDED:
+                break
+            if batch.status == FAILED:
+                why = msgspec.json.encode(batch.errors).decode()[:300]
+                raise NotAnswered(
+                    "rejected", f"the server does not take batch {kept.batch}: {why}", settled=True
+                )
+            if clock() > until:
+                raise NotAnswered(
+                    "outage",
+                    f"batch {kept.batch} is {batch.status} after {settings.batch_wait_s:g} s (endpoint.batch_wait_s)",
+                    settled=False,
+                )
+            await self._sleep(settings.batch_poll_s)
+        found: dict[str, Line] = {}
+        for name in (batch.error_file_id, batch.output_file_id):
+            if name:
+                found |= await self._read_lines(name, kept, until)
+        return found
+
+    async def _lines_of(self, name: str) -> dict[str, Line]:
+        """The lines of a file by question. Raises NotAnswered, Unreadable."""
+        files = self._client.files.with_raw_response
+        content = await self._call(lambda: _content(files.content(name)))
+        return read_lines(content)
+
+    async def _read_lines(self, name: str, kept: Kept, until: float) -> dict[str, Line]:
+        """As `_lines_of`, through outages, and some more times where what comes is no answer. Raises NotAnswered."""
+        for look in range(UNREADABLE_LOOKS):
+            if look:
+                await self._sleep(self._settings.batch_poll_s * 2 ** (look - 1))
+            try:
+                return await self._patiently(lambda: self._lines_of(name), until)
+            except Unreadable as error:
+                reason = str(error)
+                logger.warning("a batch's answers cannot be read", batch=kept.batch, reason=reason)
+        raise NotAnswered(
+            "outage",
+            f"the answers of batch {kept.batch}, file {name}, were fetched {UNREADABLE_LOOKS} times and cannot be read: {reason}. "
+            "They are let go of, and its questions are sent anew when they are asked again",
+            settled=True,
+        )
+
+    async def _patiently(self, look: Callable[[], Awaitable[Read]], until: float) -> Read:
+        """What a look at a batch shows. It is paid for, so that an outage ends no wait for it. Raises NotAnswered."""
+        outage = False
+        while True:
+            try:
+                found = await look()
+            except NotAnswered as error:
+                if error.settled or error.trouble != "outage":
+                    raise
+                if asyncio.get_running_loop().time() > until:
+                    waited = f"{self._settings.batch_wait_s:g} s (endpoint.batch_wait_s)"
+                    raise NotAnswered("outage", f"{error}; so after {waited}", settled=False) from None
+                if not outage:
+                    outage = True
+                    logger.warning("batches cannot be looked at: trying further", reason=str(error))
+            else:
+                if outage:
+                    logger.info("batches can be looked at again")
+                return found
+            await self._sleep(self._settings.batch_poll_s)
+
+    async def _asked(self, request: Callable[[], Awaitable[Any]], kind: type[Read]) -> Read:
+        content = await self._call(lambda: _content(request()))
+        try:
+            return msgspec.json.decode(content, type=kind)
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+            raise NotAnswered(
+                "outage", f"the server's Batch API sent no {kind.__name__}: {error}", settled=False
+            ) from None
+
+    async def _give_up(self, kept: Kept, error: Exception) -> None:
+        """Tell whoever waits. What the server does not take is let go of; after an outage, or a key that it does not
+        take, the batch is looked for again."""
+        self._followed.discard(kept.key)
+        failure = (
+            error if isinstance(error, NotAnswered) else NotAnswered("outage", str(error), settled=False)
+        )
+        logger.warning("a batch came to nothing", batch=kept.batch, reason=str(failure))
+        asked = list(kept.questions)
+        if failure.settled:
+            await self._forget(kept)
+        for question in asked:
+            if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
+                again = NotAnswered(failure.trouble, str(failure), settled=failure.settled)
+                waiting.said.set_exception(again)
+
+    async def _forget(self, kept: Kept) -> None:
+        for question in kept.questions:
+            if self._kept.get(question) is kept:
+                del self._kept[question]
+        try:
+            await asyncio.to_thread(self._files.drop, kept.key)
+        except OSError as error:
+            # whoever waits hears of it all the same; a later process looks at this batch once more
+            logger.warning("a batch's file stays", batch=kept.batch, reason=str(error))
+
+
+async def _content(response: Awaitable[Any]) -> bytes:
+    return bytes((await response).content)

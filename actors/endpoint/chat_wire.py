@@ -1,0 +1,98 @@
+"""The chat completions of a server, as far as they are read: whatever else it sends is passed over.
+
+Servers differ: fields are missing, null or of another type, and proxies answer 200 with a page. What cannot be read is an
+outage of the server, not a word of the model.
+"""
+
+import math
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+import msgspec
+
+from actors.endpoint.completion import Completion
+
+REFUSING = "content_filter"
+"""Reason of an answer's end, and code of an error, where the provider would not let it through."""
+
+
+class _Message(msgspec.Struct):
+    content: str | None = None
+    refusal: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    message: _Message
+    finish_reason: str | None = None
+
+
+class _Usage(msgspec.Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class _Answer(msgspec.Struct):
+    choices: list[_Choice]
+    model: str | None = None
+    usage: _Usage | None = None
+
+
+class Unreadable(Exception):
+    """What the server sent is no chat completion."""
+
+
+class Refused(Exception):
+    """The model, or who offers it, would not answer. Carries what came."""
+
+    def __init__(self, reason: str, completion: Completion) -> None:
+        super().__init__(reason)
+        self.completion = completion
+
+
+def read_completion(content: bytes) -> Completion:
+    """The first choice of a response.
+
+    Raises:
+        Unreadable: it is none.
+        Refused: its text is a refusal, or was filtered.
+
+    """
+    try:
+        answer = msgspec.json.decode(content, type=_Answer)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Unreadable(f"the server sent no chat completion: {error}") from None
+    if not answer.choices:
+        raise Unreadable("the server sent a chat completion without a choice")
+    choice, usage = answer.choices[0], answer.usage or _Usage()
+    message = choice.message
+    completion = Completion(
+        text=message.content or message.refusal or "",
+        model=answer.model or "",
+        finish=choice.finish_reason or "",
+        prompt_tokens=max(0, usage.prompt_tokens or 0),
+        answer_tokens=max(0, usage.completion_tokens or 0),
+    )
+    if message.refusal:
+        raise Refused(f"the model refused: {message.refusal}", completion)
+    if completion.finish == REFUSING:
+        raise Refused("the provider's filter held the answer back", completion)
+    return completion
+
+
+def wait_asked_for(header: str | None, *, now: datetime) -> float | None:
+    """Seconds that a `Retry-After` header asks for; None: it asks for nothing that can be read.
+
+    >>> wait_asked_for("2.5", now=datetime.now(UTC))
+    2.5
+    """
+    if not header:
+        return None
+    try:
+        seconds = float(header)
+    except ValueError:
+        try:
+            until = parsedate_to_datetime(header)
+        except ValueError:
+            return None
+        seconds = (until.replace(tzinfo=until.tzinfo or UTC) - now).total_seconds()
+    return max(0.0, seconds) if math.isfinite(seconds) else None

@@ -1,0 +1,115 @@
+"""A question to an endpoint's model and what became of it: an answer, or why there is none. Never an exception.
+
+Invariant "Verdicts are facts about a judge": who could not be asked has said nothing, and that is not a failure of the
+agent; so outage and refusal are outcomes of their own, with what they cost.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from core.ids import digest_hex
+from core.settings.endpoint import EndpointSettings
+from events.catalogue.consulted import Consulted
+
+Value = TypeVar("Value")
+
+Role = Literal["system", "user", "assistant"]
+Trouble = Literal["outage", "refusal", "rejected", "malformed"]
+"""`outage`: out of reach, overloaded or broken for all tries; a later try may succeed. `refusal`: the model would not say.
+`rejected`: the server takes no such request (key, model, length). `malformed`: what came is no answer to the question."""
+
+MILLION = 1_000_000
+
+
+class Message(msgspec.Struct, frozen=True):
+    """One turn."""
+
+    role: Role
+    content: str
+
+
+class Answered(msgspec.Struct, Generic[Value], frozen=True, kw_only=True):
+    """The model answered."""
+
+    value: Value
+    consulted: Consulted
+
+
+class Unanswered(msgspec.Struct, frozen=True, kw_only=True):
+    """There is no answer."""
+
+    trouble: Trouble
+    reason: str
+    consulted: Consulted
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether asking later may help."""
+        return self.trouble == "outage"
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """One answered request."""
+
+    text: str
+    model: str
+    finish: str
+    """`stop`, `length`, …, as the server has it."""
+    prompt_tokens: int
+    answer_tokens: int
+
+
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """The form of an answer, for the server."""
+
+    name: str
+    body: Mapping[str, Any]
+    """JSON schema; its root is an object."""
+
+
+class Bill:
+    """What one question comes to while it is asked."""
+
+    def __init__(self, settings: EndpointSettings, *, request: str, share: float = 1.0) -> None:
+        """`share`: of the settings' prices, as is to be paid."""
+        self._settings = settings
+        self._share = share
+        self._request = request
+        self._model = settings.model
+        self._answer = ""
+        self._prompt_tokens = self._answer_tokens = 0
+        self.tries = 0
+        self.batched: list[str] = []
+        """Digests of the requests that went through a batch."""
+
+    def add(self, completion: Completion) -> None:
+        """One more answered request."""
+        self._model = completion.model or self._model
+        self._answer = completion.text
+        self._prompt_tokens += completion.prompt_tokens
+        self._answer_tokens += completion.answer_tokens
+
+    def total(self) -> Consulted:
+        """As a part of a fact."""
+        prompt, answer = self._prompt_tokens, self._answer_tokens
+        cost = prompt * self._settings.price_prompt + answer * self._settings.price_answer
+        return Consulted(
+            model=self._model,
+            request=self._request,
+            answer=self._answer,
+            prompt_tokens=prompt,
+            answer_tokens=answer,
+            cost_usd=cost * self._share / MILLION if self.tries else 0.0,
+            tries=self.tries,
+        )
+
+
+def request_digest(base_url: str, body: Mapping[str, Any]) -> str:
+    """Names a request: sha256 of address and content, whatever the order of its fields."""
+    return digest_hex(msgspec.json.encode([base_url, body], order="sorted"))
+
+
+Read = Callable[[str], Value]
+"""What an answer's text means. Raises ValueError, in words for the model, where it means nothing."""

@@ -1,0 +1,52 @@
+"""How fast one process asks: so many requests at once, so many a minute, and none while the server wants peace.
+
+Waits are bounded: a turn comes after at most `endpoint.requests_per_minute`'s interval for each that waits before, and what
+the server asked for (`LONGEST_HOLD_S` at most).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from actors.episodes.time_limit import uncounted
+
+LONGEST_HOLD_S = 60.0
+"""A server that wants more peace than this is out of service."""
+SECONDS_A_MINUTE = 60.0
+
+
+class Pace:
+    """Turns of the requests of one process."""
+
+    def __init__(
+        self,
+        *,
+        at_once: int,
+        per_minute: float,
+        clock: Callable[[], float],
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        """`per_minute` 0: no limit. `clock` in seconds."""
+        self._slots = asyncio.Semaphore(at_once)
+        self._interval_s = SECONDS_A_MINUTE / per_minute if per_minute else 0.0
+        self._clock = clock
+        self._sleep = sleep
+        self._next = float("-inf")
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a slot and its time, which counts into nobody's limit, and hold the slot."""
+        with uncounted():
+            await self._slots.acquire()
+        try:
+            with uncounted():
+                while (now := self._clock()) < self._next:
+                    await self._sleep(self._next - now)
+            self._next = now + self._interval_s
+            yield
+        finally:
+            self._slots.release()
+
+    def hold(self, seconds: float) -> None:
+        """Nobody begins a request for so long."""
+        self._next = max(self._next, self._clock() + min(seconds, LONGEST_HOLD_S))

@@ -1,0 +1,193 @@
+"""The synchronous heart of the in-process engine: admits prompts, draws tokens, lets answers go when they end.
+
+Every prompt is read by itself, without padding; decoding is one forward pass for all. Each request draws from its own
+generator, so an answer does not depend on who shares the batch, except through the last bits of floating point.
+"""
+
+from collections import OrderedDict
+from collections.abc import Collection, Sequence
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from actors.engines.base import Constraint, Generation
+from actors.engines.guide import FormGuide, Guide, RecordedGuide
+from actors.engines.lfm2 import Lfm2Slots, is_plain_lfm2
+from actors.engines.slots import CacheSlots, Slots
+from actors.engines.vocabulary import Vocabulary
+from core.domain.sampling import Sampling
+from core.grammar.allowed_tokens import Allowed, pack_allowed
+from core.models.logprobs import restrict
+from core.models.vision import Seen
+
+KEPT_PROMPTS = 16
+"""Prompts whose states are kept: the episodes of a group begin with the same page, mostly at about the same time."""
+
+Key = TypeVar("Key")
+"""Whatever the caller tells its requests apart by."""
+
+
+class Row(Generic[Key]):
+    """One answer in the making."""
+
+    def __init__(self, key: Key, sampling: Sampling, guide: Guide | None) -> None:
+        self.key = key
+        self.sampling = sampling
+        self.guide = guide
+        self.allowed: list[Allowed] = []
+        self.tokens: list[int] = []
+        self.logprobs: list[float] = []
+        self.versions: list[int] = []
+        self.draws = np.random.Generator(np.random.PCG64(sampling.seed)).random(sampling.max_tokens)
+
+    def generation(self, stops: frozenset[int]) -> Generation:
+        """The finished answer."""
+        return Generation(
+            token_ids=self.tokens,
+            logprobs=self.logprobs,
+            versions=self.versions,
+            finish="stop" if self.tokens[-1] in stops else "length",
+            allowed=pack_allowed(self.allowed),
+        )
+
+
+class Batch(Generic[Key]):
+    """Answers that are decoded together."""
+
+    def __init__(self, model: Any, *, tokenizer: Any, stops: Collection[int], slots: int) -> None:
+        """`stops`: tokens that end an answer."""
+        self.stops = frozenset(stops)
+        self._tokenizer = tokenizer
+        self._vocabulary: Vocabulary | None = None
+        """Read from the tokenizer when the first constraint comes."""
+        self._room = slots
+        self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
+        self._rows: list[Row[Key]] = []
+        self._read: OrderedDict[tuple[Any, ...], tuple[Any, torch.Tensor]] = OrderedDict()
+        """By the tokens of the prompt, and the digests of the pictures in it."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def rows(self) -> tuple[Row[Key], ...]:
+        """The answers under way."""
+        return tuple(self._rows)
+
+    @property
+    def full(self) -> bool:
+        """Whether no further request fits."""
+        return len(self._rows) >= self._room
+
+    @torch.inference_mode()
+    def admit(
+        self,
+        key: Key,
+        prompt_ids: list[int],
+        sampling: Sampling,
+        version: int,
+        constraint: Constraint | None = None,
+        pictures: Sequence[Seen] = (),
+    ) -> Row[Key] | None:
+        """Read a prompt, with the pictures in it, and draw its first token; returns the row if that ended it already.
+
+        Raises EngineFailed or ModelFileError when the constraint cannot be kept; nothing is admitted then.
+        """
+        states, logits = self._read_prompt(tuple(prompt_ids), pictures)
+        row = Row(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
+        if self._extend([row], logits, version):
+            return row
+        self._slots.admit(states, len(prompt_ids))
+        self._rows.append(row)
+        return None
+
+    @torch.inference_mode()
+    def step(self, version: int) -> list[Row[Key]]:
+        """Draw one more token for every row; returns those that ended, which have left the batch."""
+        logits = self._slots.step(torch.tensor([row.tokens[-1] for row in self._rows]))
+        ended = self._extend(self._rows, logits, version)
+        for row in ended:
+            self._remove(row)
+        return ended
+
+    @torch.inference_mode()
+    def drop(self, key: Key) -> None:
+        """Take a request out of the batch; nothing happens when it is not there."""
+        for row in self._rows:
+            if row.key is key:
+                self._remove(row)
+                return
+
+    @torch.inference_mode()
+    def refresh(self) -> None:
+        """The model's weights have changed; to be called when the batch is empty."""
+        self._read.clear()
+        self._slots.refresh()
+
+    def _read_prompt(self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen]) -> tuple[Any, torch.Tensor]:
+        """States after a prompt and the logits that follow. A prompt read lately is not read again."""
+        key = (prompt_ids, *(picture.digest for picture in pictures))
+        known = self._read.get(key)
+        if known is None:
+            known = self._read[key] = self._slots.read(prompt_ids, pictures)
+            if len(self._read) > KEPT_PROMPTS:
+                self._read.popitem(last=False)
+        self._read.move_to_end(key)
+        return known
+
+    def _guide(self, constraint: Constraint | None, size: int, max_tokens: int) -> Guide | None:
+        if constraint is None:
+            return None
+        if self._vocabulary is None:
+            self._vocabulary = Vocabulary(self._tokenizer, size=size, ends=sorted(self.stops))
+        if isinstance(constraint, bytes):
+            return RecordedGuide(constraint, self._vocabulary)
+        return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
+
+    def _remove(self, row: Row[Key]) -> None:
+        slot = self._rows.index(row)
+        moved = self._slots.release(slot)
+        self._rows[slot] = self._rows[moved]
+        self._rows.pop()
+
+    def _extend(self, rows: list[Row[Key]], logits: torch.Tensor, version: int) -> list[Row[Key]]:
+        """Draw a token for each row from its logits  # [rows, vocabulary]; returns the rows that ended."""
+        allowed = [None if row.guide is None else row.guide.allowed() for row in rows]
+        tokens, logprobs = draw(
+            restrict(logits, allowed),
+            temperatures=[row.sampling.temperature for row in rows],
+            uniforms=[float(row.draws[len(row.tokens)]) for row in rows],
+        )
+        ended = []
+        for row, token, logprob, those in zip(rows, tokens, logprobs, allowed, strict=True):
+            if row.guide is not None and those is not None:
+                row.guide.take(token)
+                row.allowed.append(those)
+            row.tokens.append(token)
+            row.logprobs.append(logprob)
+            row.versions.append(version)
+            if token in self.stops or len(row.tokens) == row.sampling.max_tokens:
+                ended.append(row)
+        return ended
+
+
+def draw(
+    logits: torch.Tensor, *, temperatures: list[float], uniforms: list[float]
+) -> tuple[list[int], list[float]]:
+    """One token per row of logits  # [rows, vocabulary], by inversion: the first whose cumulative share exceeds the uniform.
+
+    Returns token ids and their log-probabilities under the distribution drawn from; temperature 0 takes the likeliest
+    and reports its log-probability at temperature 1. A logit of -inf is never drawn.
+    """
+    greedy = torch.tensor([temperature == 0 for temperature in temperatures])
+    divisor = torch.tensor([temperature or 1.0 for temperature in temperatures])
+    logprobs = torch.log_softmax(logits / divisor[:, None], dim=-1)
+    cumulative = logprobs.double().exp().cumsum(-1)
+    total = cumulative[:, -1:]
+    # a product rounded up to the total would be past the last share
+    below = torch.nextafter(total, torch.zeros_like(total))
+    thresholds = torch.minimum(torch.tensor(uniforms, dtype=torch.float64)[:, None] * total, below)
+    drawn = torch.searchsorted(cumulative, thresholds, right=True)[:, 0]
+    tokens = torch.where(greedy, logits.argmax(-1), drawn)
+    return tokens.tolist(), logprobs.gather(-1, tokens[:, None])[:, 0].tolist()

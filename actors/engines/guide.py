@@ -1,0 +1,210 @@
+"""What may come next in an answer of given forms: a tree of texts with loops for free text, walked token by token.
+
+Property: every answer that comes to its end by allowed tokens has one of the forms, and one always can come to its end
+within its bound: a token after which too few would be left is not allowed.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from actors.engines.vocabulary import Branch, Vocabulary, is_plain
+from core.errors import EngineFailed
+from core.grammar.allowed_tokens import Allowed, unpack_allowed
+from core.grammar.answer_constraints import Form, Free
+
+NEVER = 1 << 30
+"""Tokens to the end from where no token leads on."""
+ESCAPED = b'"\\nrt'
+"""What may follow a backslash in quoted text (`core.grammar.answer_parser`)."""
+
+
+class Guide(Protocol):
+    """Follows one answer."""
+
+    def allowed(self) -> Allowed:
+        """The tokens that may come next  # [vocabulary]; at least one."""
+        ...
+
+    def take(self, token: int) -> None:
+        """One of them was drawn."""
+        ...
+
+
+class _Place:
+    """Where an answer stands: after some text."""
+
+    __slots__ = ("due", "escape", "free", "is_end", "next", "steps")
+
+    def __init__(self) -> None:
+        self.next: dict[int, _Place] = {}
+        """By the byte that follows."""
+        self.free: Free | None = None
+        """Kind of free text that may go on here."""
+        self.escape: _Place | None = None
+        """Behind a backslash in this free text, where it has escapes."""
+        self.is_end = False
+        """Whether the answer may end here."""
+        self.due = NEVER
+        """Tokens that an ending takes from here, the end token included."""
+        self.steps: tuple[_Step, ...] | None = None
+        """Where tokens lead from here, once it was worked out; of free text, those alone that are not plain."""
+
+    def after(self, byte: int) -> "_Place | None":
+        found = self.next.get(byte)
+        if found is None and self.free is not None and is_plain(byte, self.free):
+            return self
+        return found
+
+
+class _Step(NamedTuple):
+    tokens: list[int]
+    to: _Place
+
+
+class FormGuide:
+    """A `Guide` to answers of some forms."""
+
+    def __init__(self, forms: Sequence[Form], vocabulary: Vocabulary, *, max_tokens: int) -> None:
+        """Raises EngineFailed when no answer of these forms has at most `max_tokens` tokens, the end token included."""
+        self._vocabulary = vocabulary
+        self._left = max_tokens
+        places = _tree(forms)
+        self._place = places[0]
+        for place in reversed(places):  # what follows a place was made after it
+            self._measure(place)
+        if self._place.due > max_tokens:
+            raise EngineFailed(
+                f"none of {len(forms)} allowed answers can be given in the {max_tokens} tokens of actors.max_answer_tokens. "
+                "Raise it."
+            )
+
+    def allowed(self) -> Allowed:
+        """See `Guide`."""
+        found = np.zeros(self._vocabulary.size, dtype=np.bool_)
+        place, left = self._place, self._left - 1
+        if place.free is not None and place.due <= left:
+            found |= self._vocabulary.plain[place.free]
+        for step in self._steps(place):
+            if step.to.due <= left:
+                found[step.tokens] = True
+        if place.is_end:
+            found[self._vocabulary.ends] = True
+        return found
+
+    def take(self, token: int) -> None:
+        """See `Guide`."""
+        self._left -= 1
+        place = self._place
+        if token in self._vocabulary.ends or (
+            place.free is not None and self._vocabulary.plain[place.free][token]
+        ):
+            return
+        self._place = next(step.to for step in self._steps(place) if token in step.tokens)
+
+    def _steps(self, place: _Place) -> tuple[_Step, ...]:
+        if place.steps is None:
+            free = place.free
+            tree = self._vocabulary.root if free is None else self._vocabulary.structured[free]
+            place.steps = tuple(_walk(tree, place))
+        return place.steps
+
+    def _measure(self, place: _Place) -> None:
+        """Fill in `due`. Free text ends as soon as it can, by a token that begins with what ends it."""
+        if place.is_end:
+            place.due = 1
+        elif place.free is None:
+            place.due = 1 + min((step.to.due for step in self._steps(place)), default=NEVER)
+        else:
+            ways = (
+                _begun(self._vocabulary.root, byte, to)
+                for byte, to in place.next.items()
+                if to is not place.escape
+            )
+            place.due = 1 + min((step.to.due for steps in ways for step in steps), default=NEVER)
+        if place.escape is not None:
+            place.escape.due = 1 + place.due
+
+
+class RecordedGuide:
+    """A `Guide` to an answer that was drawn before: the sets that were recorded, in their order."""
+
+    def __init__(self, allowed: bytes, vocabulary: Vocabulary) -> None:
+        """`allowed`: as `core.grammar.allowed_tokens` packs it."""
+        self._sets = unpack_allowed(allowed)
+        self._ends = vocabulary.ends
+        self._at = 0
+
+    def allowed(self) -> Allowed:
+        """The set of this place; behind the last only the end, where another token was drawn than recorded."""
+        if self._at < len(self._sets):
+            found: Allowed = self._sets[self._at]
+            return found
+        only = np.zeros(self._sets.shape[1], dtype=np.bool_)
+        only[self._ends] = True
+        return only
+
+    def take(self, token: int) -> None:
+        """See `Guide`."""
+        self._at += 1
+
+
+def _begun(root: Branch, byte: int, place: _Place) -> Iterator[_Step]:
+    """Where tokens lead that begin with this byte."""
+    branch = root.branches.get(byte)
+    if branch is not None:
+        if branch.tokens:
+            yield _Step(branch.tokens, place)
+        yield from _walk(branch, place)
+
+
+def _walk(tree: Branch, place: _Place) -> Iterator[_Step]:
+    """Where the tokens of a tree lead, those that lead nowhere left out."""
+    if place.free is None and len(place.next) < len(tree.branches):
+        pairs = ((tree.branches[byte], to) for byte, to in place.next.items() if byte in tree.branches)
+    else:
+        pairs = (
+            (branch, to) for byte, branch in tree.branches.items() if (to := place.after(byte)) is not None
+        )
+    for branch, to in pairs:
+        if branch.tokens:
+            yield _Step(branch.tokens, to)
+        yield from _walk(branch, to)
+
+
+def _tree(forms: Sequence[Form]) -> list[_Place]:
+    """All forms in one tree, its root first; those that begin alike share their places.
+
+    Raises:
+        ValueError: fixed text and free text would begin at the same place, and could not be told apart.
+
+    """
+    places = [_Place()]
+    for form in forms:
+        place = places[0]
+        for piece in form:
+            place = _free(place, piece) if isinstance(piece, Free) else _text(place, piece, places)
+        place.is_end = True
+    for place in places:
+        if place.free is not None and any(is_plain(byte, place.free) for byte in place.next):
+            raise ValueError("fixed text and free text begin at the same place of two forms")
+    return places
+
+
+def _text(place: _Place, text: str, places: list[_Place]) -> _Place:
+    for byte in text.encode():
+        following = place.next.get(byte)
+        if following is None:
+            following = place.next[byte] = _Place()
+            places.append(following)
+        place = following
+    return place
+
+
+def _free(place: _Place, free: Free) -> _Place:
+    place.free = free
+    if free is Free.QUOTED and place.escape is None:
+        place.escape = place.next[ord("\\")] = _Place()
+        place.escape.next = dict.fromkeys(ESCAPED, place)
+    return place

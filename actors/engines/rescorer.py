@@ -1,0 +1,100 @@
+"""Recorded answers held against the weights that gave them: teacher-forced, token by token, with the recorded seed.
+
+Two questions, both about every token in the context that was recorded, so that one answer is as good as many:
+- is its log-probability the recorded one?
+- is it the token that the recorded seed draws? The uniform number of the draw must fall into the token's share of the
+  cumulative distribution (`batching.draw`); the distance by which it misses tells rounding from anything else.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import torch
+
+from core.domain.sampling import Sampling
+from core.models.logprobs import Scored, distributions, packs
+from core.models.policy import load_policy, load_weights
+from core.models.vision import Seen
+
+
+class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A step's answer as it was recorded."""
+
+    prompt_ids: list[int]
+    action_ids: list[int]
+    logprobs: list[float]
+    sampling: Sampling
+    allowed: bytes = b""
+    """As `core.grammar.allowed_tokens` packs it."""
+    pictures: tuple[Seen, ...] = ()
+    """Those in its prompt, in order."""
+
+
+class Rescored(msgspec.Struct, frozen=True, kw_only=True):
+    """An answer against its weights; both lists per token."""
+
+    differences: list[float]
+    """How far the log-probability is from the recorded one, absolute."""
+    misses: list[float]
+    """How far the draw is from the token's share: 0 where the seed draws this very token. In probability; for greedy
+    answers in log-probability below the likeliest token."""
+
+
+class Rescorer:
+    """A policy that answers are held against. Raises ModelFileError when its folder cannot be loaded."""
+
+    def __init__(self, folder: Path, *, threads: int, tokens_per_forward: int) -> None:
+        torch.set_num_threads(threads)
+        self._model: Any = load_policy(folder).model
+        self._tokens_per_forward = tokens_per_forward
+
+    def load(self, weights: Path) -> None:
+        """Take these weights. Raises ModelFileError when they do not fit."""
+        load_weights(self._model, weights)
+
+    @torch.inference_mode()
+    def rescore(self, answers: Sequence[GivenAnswer]) -> list[Rescored]:
+        """Each answer, in order."""
+        found: dict[int, Rescored] = {}
+        for temperature in sorted({answer.sampling.temperature for answer in answers}):
+            own = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
+            samples = [
+                Scored(one.prompt_ids, one.action_ids, one.allowed, one.pictures)
+                for one in (answers[i] for i in own)
+            ]
+            for pack in packs(samples, tokens_per_forward=self._tokens_per_forward):
+                parts = distributions(
+                    self._model, [samples[index] for index in pack], temperature=temperature
+                )
+                for index, logprobs in zip(pack, parts, strict=True):
+                    found[own[index]] = _rescored(answers[own[index]], logprobs)
+        return [found[index] for index in range(len(answers))]
+
+
+def _rescored(answer: GivenAnswer, logprobs: torch.Tensor) -> Rescored:
+    """One answer against what its tokens were drawn from  # [tokens, vocabulary]."""
+    tokens = torch.tensor(answer.action_ids)[:, None]
+    own = logprobs.gather(-1, tokens)[:, 0]
+    recorded = torch.tensor(answer.logprobs, dtype=torch.float32)
+    misses = (
+        logprobs.max(-1).values - own
+        if answer.sampling.temperature == 0
+        else _misses(logprobs, tokens, answer.sampling)
+    )
+    return Rescored(differences=(own - recorded).abs().tolist(), misses=misses.tolist())
+
+
+def _misses(logprobs: torch.Tensor, tokens: torch.Tensor, sampling: Sampling) -> torch.Tensor:
+    uniforms = np.random.Generator(np.random.PCG64(sampling.seed)).random(sampling.max_tokens)
+    cumulative = logprobs.double().exp().cumsum(-1)
+    drawn = torch.from_numpy(uniforms[: len(tokens)])
+    thresholds = drawn * cumulative[:, -1]
+    above = cumulative.gather(-1, tokens)[:, 0]
+    below = torch.where(
+        tokens[:, 0] > 0, cumulative.gather(-1, (tokens - 1).clamp(min=0))[:, 0], torch.zeros_like(above)
+    )
+    short, far = below - thresholds, thresholds - above
+    return torch.maximum(short, far).clamp(min=0.0)

@@ -1,0 +1,102 @@
+"""The model in the curriculum's process that values the first states of generated tasks: critic, or outcome reward model.
+
+A state is read as an actor's policy would read it, prompt and all, and each one alone, so that its value does not depend
+on which others are asked about with it.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from actors.curriculum.first_state_values import FirstState
+from actors.episodes.prompt_reader import prompt_of
+from actors.scaffold.scaffold import scaffold_of
+from core.models.critic import Critic, CriticForm, load_critic, values_of
+from core.models.orm import OutcomeModel
+from core.models.policy import load_policy
+from core.prompts.verdict_prompt import build_verdict_prompt
+from core.settings.schema import Settings
+from events.catalogue import WeightsPublished
+from storage.blobs.store import BlobStore
+
+
+class CriticValuer:
+    """`Valuer` by the weights that the learner published; loads them when they are first asked for."""
+
+    def __init__(self, folder: Path, form: CriticForm, *, blobs: BlobStore, settings: Settings) -> None:
+        """`folder`: of the policy that the run began with, whose shape and tokenizer the critic has."""
+        self._folder = folder
+        self._form = form
+        self._blobs = blobs
+        self._settings = settings
+        self._tokenizer: Any = None
+        self._loaded: tuple[str, Critic] | None = None
+        """Digest of the weights in use, and the critic."""
+
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
+        """See `Valuer`. Raises BlobMissing when the weights were let go of."""
+        torch.set_num_threads(self._settings.policy.threads)
+        if self._tokenizer is None:
+            self._tokenizer = load_policy(self._folder).tokenizer
+        model = self._critic(published)
+        found = []
+        for state in states:
+            task = state.task
+            scaffold = scaffold_of(task, self._settings.scaffold)
+            heading = ""
+            if scaffold is not None:
+                heading = scaffold.frame(state.page, step=0, instruction=task.instruction).heading
+            prompt = prompt_of(
+                self._tokenizer,
+                self._settings.actors,
+                instruction=task.instruction,
+                answers=(),
+                page=state.page,
+                earlier=(),
+                heading=heading,
+            )
+            with torch.no_grad():
+                found += values_of(model([prompt.ids]))
+        return found
+
+    def _critic(self, published: WeightsPublished) -> Critic:
+        if self._loaded is None or self._loaded[0] != published.weights.sha256:
+            self._blobs.get(published.weights)  # raises where the file is gone or damaged
+            weights = self._blobs.path(published.weights)
+            self._loaded = published.weights.sha256, load_critic(self._folder, self._form, weights=weights)
+        return self._loaded[1]
+
+
+class OutcomeValuer:
+    """`Valuer` by the outcome reward model: P(YES) of an episode of the task that has only begun, as the judge would
+    read it."""
+
+    def __init__(self, folder: Path, *, blobs: BlobStore, settings: Settings) -> None:
+        """`folder`: of the policy that the run began with, whose shape and tokenizer the model has."""
+        self._folder = folder
+        self._blobs = blobs
+        self._settings = settings
+        self._loaded: tuple[str, OutcomeModel] | None = None
+        """Digest of the weights in use, and the model."""
+
+    def values(self, states: Sequence[FirstState], published: WeightsPublished) -> list[float]:
+        """See `Valuer`. Raises BlobMissing when the weights were let go of."""
+        if self._loaded is None or self._loaded[0] != published.weights.sha256:
+            self._blobs.get(published.weights)  # raises where the file is gone or damaged
+            weights = self._blobs.path(published.weights)
+            model = OutcomeModel(self._folder, weights, threads=self._settings.policy.threads)
+            self._loaded = published.weights.sha256, model
+        _, model = self._loaded
+        prompts = [
+            build_verdict_prompt(
+                model.tokenizer,
+                instruction=state.task.instruction,
+                answers=(),
+                page=state.page,
+                max_tokens=self._settings.judge.orm_prompt_tokens,
+            )
+            for state in states
+        ]
+        return [model.probability(prompt.ids) for prompt in prompts]

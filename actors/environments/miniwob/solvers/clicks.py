@@ -1,0 +1,207 @@
+"""Buttons, links, tabs, sections, menus and boxes that are to be clicked."""
+
+import re
+from collections.abc import Sequence
+
+from actors.environments.miniwob.solvers.page_queries import (
+    WAIT,
+    Solve,
+    between,
+    click,
+    find,
+    first,
+    live,
+    quoted,
+    submit,
+)
+from core.domain.action import Action
+from core.domain.observation import Page
+
+
+def _first_button(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    return click(next(iter(live(page, "button")), None))
+
+
+def _button_one(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    return click(find(page, "ONE", "button"))
+
+
+def _button_sequence(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    return click(find(page, "TWO" if earlier else "ONE", "button"))
+
+
+def _named_button(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    return click(find(page, quoted(instruction)[0], "button"))
+
+
+def _named_link(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    return click(find(page, quoted(instruction)[0]))
+
+
+def _dialog_button(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    label = quoted(instruction)[0]
+    return click(find(page, "Close" if label == "x" else label, "button"))
+
+
+def _tab(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    return click(find(page, between(instruction, "Click on ", "."), "link"))
+
+
+def _tab_search(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """Tab #1 is open at first; the others are looked into in their order."""
+    link = find(page, quoted(instruction)[0], "clickable")
+    number = len(earlier) + 2
+    return click(link or find(page, f"Tab #{number}", "link") or find(page, str(number), "link"))
+
+
+def _collapsible(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    section = next(iter(live(page, "clickable")), None)
+    if section is not None and section.attributes.get("expanded") != "true":
+        return click(section)
+    return submit(page)
+
+
+def _collapsible_search(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    link = find(page, quoted(instruction)[0], "clickable")
+    return click(link or find(page, f"Section #{len(earlier) + 1}", "clickable"))
+
+
+def _tree(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """The name if it can be seen, else the first folder that is still closed."""
+    found = find(page, quoted(instruction)[0], "clickable")
+    closed = (node for node in live(page, "clickable") if "xpandable" in node.attributes.get("class", ""))
+    return click(found or next(closed, None))
+
+
+def _ascending(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """After the first click the numbers are covered, but they lie in their order."""
+    return click(find(page, "1") if not earlier else first(live(page)))
+
+
+def _coordinate(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """The points stand column by column from the left, each from the top."""
+    match = re.search(r"\((-?\d),(-?\d)\)", instruction)
+    points = live(page, "clickable")
+    if match is None or len(points) != 25:
+        return click(None)
+    return click(points[5 * (int(match.group(1)) + 2) + 2 - int(match.group(2))])
+
+
+def _greatest(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    cards = [node for node in live(page, "clickable") if node.text.isdecimal()]
+    if earlier or not cards:
+        return submit(page)
+    return click(max(cards, key=lambda card: int(card.text)))
+
+
+def _odd_or_even(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """A number stands between its two buttons; one is marked with every step."""
+    numbers = [int(node.text) for node in page.nodes if re.fullmatch(r"-?\d+", node.text)]
+    if len(earlier) >= len(numbers):
+        return click(find(page, "Submit", "button"))
+    at = len(earlier)
+    buttons = [node for node in live(page, "button") if node.text == ("Odd" if numbers[at] % 2 else "Even")]
+    return click(buttons[at] if at < len(buttons) else None)
+
+
+def _delayed(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """Each `Wait` takes a second."""
+    if not earlier:
+        return click(find(page, "ONE", "button"))
+    seconds = int(between(instruction, "wait ", " seconds") or 0)
+    return WAIT if len(earlier) <= seconds else click(find(page, "TWO", "button"))
+
+
+def _ticket(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """Four tickets, each a duration and a button with its price."""
+    durations = [
+        60 * int(match.group(1)) + int(match.group(2))
+        for node in page.nodes
+        if (match := re.fullmatch(r"(\d+)h (\d+)m", node.text))
+    ]
+    tickets = live(page, "button")
+    values = (
+        durations
+        if "duration" in instruction
+        else [int(ticket.text.rpartition("$")[2]) for ticket in tickets]
+    )
+    if not tickets or len(values) != len(tickets):
+        return click(None)
+    best = max if "longest" in instruction or "most expensive" in instruction else min
+    return click(tickets[values.index(best(values))])
+
+
+def _menu(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """A submenu opens a moment after the pointer rests on its item."""
+    path = instruction.removeprefix("Select ").split(">")
+    leaf = find(page, path[-1])
+    if leaf is not None:
+        return click(leaf)
+    if earlier and earlier[-1].name == "Hover":
+        return WAIT
+    shown = first(node for name in reversed(path[:-1]) if (node := find(page, name)))
+    return Action(name="Hover", element=shown.id) if shown is not None else click(None)
+
+
+def _pie(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    """The slices take a moment to spread, and a click on a moving one is lost: then once more."""
+    if not earlier:
+        return click(find(page, "+"))
+    return WAIT if len(earlier) % 2 else click(find(page, quoted(instruction)[0]))
+
+
+_DIGITS = (
+    "0110 1001 1001 1001 1001 1001 0110",
+    "0010 0110 0010 0010 0010 0010 0010",
+    "0110 1001 1001 0010 0100 1000 1111",
+    "0110 1001 0001 0110 0001 1001 0110",
+    "1000 1010 1010 1111 0010 0010 0010",
+    "1111 1000 1000 1110 0001 1001 0110",
+    "0110 1001 1000 1110 1001 1001 0110",
+    "1111 1001 0001 0010 0010 0100 0100",
+    "0110 1001 1001 0110 1001 1001 0110",
+    "0110 1001 1001 0111 0001 1001 0110",
+)
+"""How the page's pictures draw the digits, row by row."""
+
+
+def _digit(instruction: str, page: Page, earlier: Sequence[Action]) -> Action:
+    wanted = _DIGITS[int(quoted(instruction)[0])].replace(" ", "")
+    for box, mark in zip(live(page, "checkbox"), wanted, strict=False):
+        if box.checked is not (mark == "1"):
+            return click(box)
+    return submit(page)
+
+
+SOLUTIONS: dict[str, Solve] = {
+    "click-test": _first_button,
+    "click-test-2": _button_one,
+    "click-test-transfer": _button_one,
+    "click-button": _named_button,
+    "click-button-sequence": _button_sequence,
+    "click-link": _named_link,
+    "click-dialog": _first_button,
+    "click-dialog-2": _dialog_button,
+    "click-tab": _tab,
+    "click-tab-2": _tab_search,
+    "click-tab-2-easy": _tab_search,
+    "click-tab-2-medium": _tab_search,
+    "click-tab-2-hard": _tab_search,
+    "click-collapsible": _collapsible,
+    "click-collapsible-nodelay": _collapsible,
+    "click-collapsible-2": _collapsible_search,
+    "click-collapsible-2-nodelay": _collapsible_search,
+    "click-menu": _menu,
+    "click-pie": _pie,
+    "click-pie-nodelay": _pie,
+    "navigate-tree": _tree,
+    "unicode-test": _named_button,
+    "ascending-numbers": _ascending,
+    "grid-coordinate": _coordinate,
+    "find-greatest": _greatest,
+    "odd-or-even": _odd_or_even,
+    "button-delay": _delayed,
+    "buy-ticket": _ticket,
+    "number-checkboxes": _digit,
+}
+"""By family."""

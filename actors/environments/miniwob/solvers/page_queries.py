@@ -1,0 +1,92 @@
+"""How solutions read an instruction and a page, and say what to do."""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+
+from core.domain.action import Action
+from core.domain.observation import Node, Page
+
+Found = TypeVar("Found")
+Solve = Callable[[str, Page, Sequence[Action]], Action]
+"""Instruction, page, earlier actions -> next action."""
+
+
+def quoted(instruction: str) -> list[str]:
+    """What the instruction puts in double quotes."""
+    return re.findall(r'"([^"]*)"', instruction)
+
+
+def between(instruction: str, before: str, after: str) -> str:
+    """The instruction's part between two texts, or an empty text."""
+    match = re.search(re.escape(before) + r"(.*?)" + re.escape(after), instruction)
+    return match.group(1) if match else ""
+
+
+def live(page: Page, *kinds: str) -> list[Node]:
+    """What can be acted upon, of these kinds if any are named."""
+    return [node for node in page.nodes if node.id is not None and (not kinds or node.kind in kinds)]
+
+
+def find(page: Page, text: str, *kinds: str) -> Node | None:
+    """The first live node with this text."""
+    return next((node for node in live(page, *kinds) if node.text == text), None)
+
+
+def hint(node: Node) -> str:
+    """What a node without text is called: the class that a page gives it."""
+    return "" if node.text else node.attributes.get("class", "")
+
+
+def hinted(page: Page, name: str) -> Node | None:
+    """The first live node without text that goes by this class."""
+    return next((node for node in live(page) if hint(node) == name), None)
+
+
+def first(nodes: Iterable[Found]) -> Found | None:
+    """The first of them, if there is any."""
+    return next(iter(nodes), None)
+
+
+def position(instruction: str) -> int:
+    """The first ordinal of the instruction (`2nd`), counted from 0; 0 if there is none."""
+    match = re.search(r"(\d+)(?:st|nd|rd|th)\b", instruction)
+    return int(match.group(1)) - 1 if match else 0
+
+
+def click(node: Node | None) -> Action:
+    """A click, or giving up where the page does not show what the task is about."""
+    if node is None:
+        return Action(name="exit", argument="not found")
+    return Action(name="Click", element=node.id)
+
+
+def enter(node: Node | None, text: str) -> Action:
+    """Text into a field, or giving up where there is none."""
+    if node is None:
+        return click(None)
+    return Action(name="Type", element=node.id, argument=text)
+
+
+def press(key: str, node: Node | None = None) -> Action:
+    """A key, on a node or where the focus is."""
+    return Action(name="Press", argument=key, element=node.id if node is not None else None)
+
+
+def submit(page: Page) -> Action:
+    """The page's last button."""
+    return click(first(reversed(live(page, "button"))))
+
+
+def fill(page: Page, texts: Sequence[str], earlier: Sequence[Action]) -> Action:
+    """The texts into the page's inputs, in order, then its button."""
+    done = sum(1 for action in earlier if action.name == "Type")
+    inputs = live(page, "input")
+    if done < len(texts):
+        return enter(inputs[done], texts[done]) if done < len(inputs) else click(None)
+    return submit(page)
+
+
+SCROLL_DOWN = Action(name="Scroll Down")
+SCROLL_UP = Action(name="Scroll Up")
+WAIT = Action(name="Wait")

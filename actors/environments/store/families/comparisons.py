@@ -1,0 +1,182 @@
+"""Families that ask to choose among similar products: compare, find_product."""
+
+from collections.abc import Iterator, Sequence
+from itertools import combinations
+from random import Random
+
+from actors.environments.store.catalogue import Catalogue, Product
+from actors.environments.store.families.answers import at_the_end, check_words
+from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
+from actors.environments.store.families.targets import best_rated, cheapest, groups_of, search_for
+from actors.environments.store.families.view import View, answer, click
+from actors.environments.store.pages import SORT_LABELS
+from actors.environments.store.session import State
+from core.domain.action import Action
+
+
+def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | None:
+    """Which of two is cheaper or better rated; None when they are equal in that."""
+    one, other = sorted((one, other), key=lambda product: product.id)
+    winner = cheapest((one, other)) if sort == "price" else best_rated((one, other))
+    if winner is None:
+        return None
+    return {"titles": [one.title, other.title], "query": query, "sort": sort, "answer": winner.title}
+
+
+def _draw_compare(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+    def attempts() -> Iterator[Goal | None]:
+        while True:
+            product = random.choice(catalogue.products)
+            query, alike = random.choice(tuple(groups_of(catalogue, product))[:2])
+            others = [other for other in alike if other.id != product.id]
+            sort = random.choice(("price", "rating"))
+            yield pair_goal(product, random.choice(others), query=query, sort=sort) if others else None
+
+    return first(attempts(), family="compare")
+
+
+def _say_compare(goal: Goal, random: Random) -> str:
+    one, other = random.sample(goal["titles"], 2)
+    word = "cheaper" if goal["sort"] == "price" else "better rated"
+    return random.choice(
+        (
+            "Which is {word}, the {one} or the {other}?",
+            "Compare the {one} with the {other}. Which one is {word}?",
+            "Tell me which of these is {word}: {one} or {other}.",
+        )
+    ).format(word=word, one=one, other=other)
+
+
+def _check_compare(goal: Goal, ending: Ending) -> Finding:
+    return check_words(ending.answer, goal["answer"], goal["titles"])
+
+
+def _act_compare(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+    action = search_for(view, goal["query"], goal["sort"])
+    if action is not None:
+        return action
+    shown = [node.text for node in view.nodes if node.text in goal["titles"]]
+    return answer(shown[0]) if shown else click(view.exactly("Next page"))
+
+
+def _reached_compare(ending: Ending) -> Iterator[Reached]:
+    for _, fact in ending.facts("listed"):
+        products = [ending.catalogue[number] for number in fact.shown]
+        for one, other in combinations(products, 2):
+            if one.noun != other.noun:
+                continue
+            shared = [
+                *([f"{one.material} {one.noun}"] if one.material == other.material else []),
+                *([f"{one.brand} {one.noun}"] if one.brand == other.brand else []),
+            ]
+            for query in shared:
+                for sort in ("price", "rating"):
+                    goal = pair_goal(one, other, query=query, sort=sort)
+                    if goal is not None and _check_compare(goal, ending).success:
+                        yield Reached(goal, at_the_end(ending))
+
+
+def _superlative(products: tuple[Product, ...], sort: str) -> Product | None:
+    return cheapest(products) if sort == "price" else best_rated(products)
+
+
+def best_goal(catalogue: Catalogue, *, words: str, category: str, sort: str) -> Goal | None:
+    """The cheapest or best rated of a group or a category; None when nothing stands out."""
+    if category:
+        alike = tuple(product for product in catalogue.products if product.category == category)
+    else:
+        *brand_or_material, noun = words.split()
+        word = brand_or_material[0] if brand_or_material else ""
+        alike = tuple(p for p in catalogue.matching(noun=noun) if word in ("", p.brand, p.material))
+    winner = _superlative(alike, sort)
+    if winner is None:
+        return None
+    return {"query": words, "category": category, "sort": sort, "answer": winner.title}
+
+
+def _draw_best(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+    def attempts() -> Iterator[Goal | None]:
+        while True:
+            sort = random.choice(("price", "rating"))
+            if random.random() < 0.25:
+                category = random.choice(tuple(catalogue.categories))
+                yield best_goal(catalogue, words="", category=category, sort=sort)
+            else:
+                words, _ = random.choice(tuple(groups_of(catalogue, random.choice(catalogue.products))))
+                yield best_goal(catalogue, words=words, category="", sort=sort)
+
+    return first(attempts(), family="find_product")
+
+
+def _say_best(goal: Goal, random: Random) -> str:
+    word = "cheapest" if goal["sort"] == "price" else "best rated"
+    if goal["category"]:
+        templates: tuple[str, ...] = (
+            "What is the {word} product in {what}?",
+            "Go to {what} and tell me the {word} product.",
+            "Name the {word} product of the category {what}.",
+        )
+    else:
+        templates = (
+            "Which {what} is the {word}?",
+            "What is the {word} {what} called?",
+            "Name the {word} {what}.",
+            "Find the {word} {what} and tell me its name.",
+        )
+    return random.choice(templates).format(word=word, what=goal["category"] or goal["query"])
+
+
+def _check_best(goal: Goal, ending: Ending) -> Finding:
+    noun = goal["answer"].split()[-1]
+    others = {product.title for product in ending.catalogue.matching(noun=noun)}
+    return check_words(ending.answer, goal["answer"], others)
+
+
+def _act_best(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+    if goal["category"]:
+        if view.path != f"/category/{goal['category'].lower()}":
+            return click(view.exactly(goal["category"]) or view.exactly("Store"))
+        if view.asked("sort") != goal["sort"]:
+            return click(
+                view.exactly(next(label for sort, label in SORT_LABELS.items() if sort == goal["sort"]))
+            )
+    else:
+        action = search_for(view, goal["query"], goal["sort"])
+        if action is not None:
+            return action
+    # The first product below the order of the list; above it stand only the shop's own links.
+    shown = [node.text for node in view.nodes if node.kind == "link" and len(node.text.split()) == 4]
+    return answer(shown[0]) if shown else Action(name="Scroll Down")
+
+
+def _reached_best(ending: Ending) -> Iterator[Reached]:
+    shown = {number: None for _, fact in ending.facts("listed") for number in fact.shown}
+    for product in map(ending.catalogue.__getitem__, shown):
+        if not check_words(ending.answer, product.title, ()).success:
+            continue
+        kinds = [(words, "") for words, _ in groups_of(ending.catalogue, product)] + [("", product.category)]
+        for words, category in kinds:
+            for sort in ("price", "rating"):
+                goal = best_goal(ending.catalogue, words=words, category=category, sort=sort)
+                if goal is not None and _check_best(goal, ending).success:
+                    yield Reached(goal, at_the_end(ending))
+
+
+COMPARE = Family(
+    name="compare",
+    max_steps=8,
+    draw=_draw_compare,
+    say=_say_compare,
+    check=_check_compare,
+    act=_act_compare,
+    reached=_reached_compare,
+)
+FIND_PRODUCT = Family(
+    name="find_product",
+    max_steps=8,
+    draw=_draw_best,
+    say=_say_best,
+    check=_check_best,
+    act=_act_best,
+    reached=_reached_best,
+)

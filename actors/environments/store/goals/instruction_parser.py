@@ -1,0 +1,230 @@
+"""Which goal a text asks for: the way back from an instruction, for goals that somebody wrote down in words.
+
+A text is read by writing: goals of names that it mentions are said in every phrasing of their family, and the goal is the one
+whose words are the text. So nothing is guessed, and what no task of the store would say is no goal.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import combinations, permutations
+from random import Random
+from typing import Any, NamedTuple
+
+from actors.environments.store import vocabulary
+from actors.environments.store.catalogue import Catalogue, Product
+from actors.environments.store.families import FAMILIES, Goal, account, cart_edits
+from actors.environments.store.families.comparisons import best_goal, pair_goal
+from actors.environments.store.families.impossible import absent
+from actors.environments.store.families.purchases import COUNTS, item_goal
+from actors.environments.store.families.targets import Target, groups_of, targets_of
+from actors.environments.store.goals.visits import MAX_STARS, Place
+from actors.environments.store.initial_state import MAX_QUANTITY
+from actors.environments.store.search import tokens_of
+from actors.environments.store.session import Line, Order
+
+MAX_TEXT = 400
+"""Longer texts ask for nothing that a task of the store would say."""
+_SLOTS = {"street": "\x00", "city": "\x01"}
+
+
+class Said(NamedTuple):
+    """What a text asks for."""
+
+    family: str
+    goal: Goal
+
+
+class _Choices(Random):
+    """Takes the choices of a script, then the first of each; remembers how many there were."""
+
+    def __init__(self, script: Sequence[int]) -> None:
+        super().__init__(0)
+        self._script = script
+        self.taken: list[tuple[int, int]] = []
+        """Choice and number of choices, in order."""
+
+    def choice(self, seq: Any) -> Any:
+        """The one that the script names."""
+        place = len(self.taken)
+        picked = self._script[place] if place < len(self._script) else 0
+        self.taken.append((picked, len(seq)))
+        return seq[picked]
+
+    def sample(self, population: Any, k: int, *, counts: Any = None) -> Any:
+        """Likewise, among all orders."""
+        return list(self.choice(list(permutations(population, k))))
+
+
+def phrasings(family: str, goal: Goal) -> Iterator[str]:
+    """Every text in which a family asks for a goal."""
+    scripts: list[list[int]] = [[]]
+    while scripts:
+        script = scripts.pop()
+        choices = _Choices(script)
+        yield FAMILIES[family].say(goal, choices)
+        picked = [pick for pick, _ in choices.taken]
+        for place in range(len(script), len(picked)):
+            scripts += [[*picked[:place], other] for other in range(1, choices.taken[place][1])]
+
+
+def goal_said(text: str, place: Place) -> Said | None:
+    """The goal that a text asks for in a visit that begins at `place`; None where no task of the store says that."""
+    text = text.strip()
+    if not text or len(text) > MAX_TEXT:
+        return None
+    for family, goal in _candidates(text, place):
+        if text in phrasings(family, goal):
+            return Said(family, goal)
+    return None
+
+
+def _candidates(text: str, place: Place) -> Iterator[Said]:
+    """Goals that a text may ask for, by the names in it."""
+    words = _index(place.catalogue)
+    targets = [target for phrase, found in words.targets.items() if phrase in text for target in found]
+    for target in targets:
+        yield from _about_product(text, target)
+    for one, other in permutations(targets, 2):
+        if one.phrase not in other.phrase and other.phrase not in one.phrase:
+            yield from _about_two(text, one, other)
+    titled = [product for title, product in words.titles.items() if title in text]
+    for first, second in combinations(titled, 2):
+        yield from _compared(place.catalogue, first, second)
+    for query in (query for query in words.queries if query in text):
+        yield from _best(place.catalogue, words=query, category="")
+    for category in (category for category in place.catalogue.categories if category in text):
+        yield from _best(place.catalogue, words="", category=category)
+    yield from _about_opening(text, place)
+    yield from _moving(text, place)
+    yield from _out_of_reach(text, place)
+
+
+def _about_product(text: str, target: Target) -> Iterator[Said]:
+    goal, product = target.goal(), target.product
+    yield Said("find_price", {**goal, "answer": product.price})
+    yield Said("find_rating", {**goal, "answer": product.rating})
+    for feature, answer in product.features.items():
+        yield Said("find_feature", {**goal, "feature": feature, "answer": answer})
+    yield Said("wish_list", goal)
+    quoted = text.partition('"')[2].rpartition('"')[0]
+    if quoted:
+        for stars in range(1, MAX_STARS + 1):
+            yield Said("write_review", {**goal, "stars": stars, "text": quoted})
+    for line in _lines(text, product):
+        yield Said("add_to_cart", item_goal(target, line))
+        yield Said("buy", item_goal(target, line))
+    for line in _lines(text, product, offered=False):
+        yield Said("impossible", {"kind": "colour", **item_goal(target, line)})
+
+
+def _lines(text: str, product: Product, *, offered: bool = True) -> Iterator[Line]:
+    """Lines of the product in options that the text names; not `offered`: in a colour that it does not come in."""
+    colours: Sequence[str] = product.colours or ("",)
+    if not offered:
+        colours = [one for one in vocabulary.COLOURS if one not in product.colours] if product.colours else []
+    for colour in (one for one in colours if one in text):
+        for size in (one for one in product.sizes or ("",) if one in text):
+            for quantity in COUNTS:
+                yield Line(product=product.id, colour=colour, size=size, quantity=quantity)
+
+
+def _about_two(text: str, one: Target, other: Target) -> Iterator[Said]:
+    if one.product.noun == other.product.noun:
+        return
+    for first in _lines(text, one.product):
+        for second in _lines(text, other.product):
+            if first.quantity == second.quantity == 1:
+                yield Said("add_several", {"items": [item_goal(one, first), item_goal(other, second)]})
+
+
+def _compared(catalogue: Catalogue, one: Product, other: Product) -> Iterator[Said]:
+    for query, alike in tuple(groups_of(catalogue, one))[:2]:
+        # as the family draws them: not by the noun alone
+        for sort in ("price", "rating"):
+            goal = pair_goal(one, other, query=query, sort=sort) if other in alike else None
+            if goal is not None:
+                yield Said("compare", goal)
+
+
+def _best(catalogue: Catalogue, *, words: str, category: str) -> Iterator[Said]:
+    for sort in ("price", "rating"):
+        goal = best_goal(catalogue, words=words, category=category, sort=sort)
+        if goal is not None:
+            yield Said("find_product", goal)
+
+
+def _about_opening(text: str, place: Place) -> Iterator[Said]:
+    """What the visitor found on arrival: lines of the cart, orders."""
+    catalogue, opening = place
+    for line in opening.cart:
+        for phrase in cart_edits.phrases_of(catalogue, opening.cart, line):
+            if phrase in text:
+                goal = cart_edits.line_goal(catalogue, line, phrase)
+                yield Said("remove_from_cart", goal)
+                for quantity in range(1, MAX_QUANTITY + 1):
+                    yield Said("change_quantity", {**goal, "quantity": quantity})
+    for order in opening.orders:
+        for phrase in account.phrases_of(catalogue, opening.orders, order):
+            if phrase in text:
+                yield from _about_order(order, phrase)
+
+
+def _about_order(order: Order, phrase: str) -> Iterator[Said]:
+    goal = {"number": order.number, "phrase": phrase}
+    yield Said("order_status", {**goal, "answer": order.status})
+    if order.status == "processing":
+        yield Said("cancel_order", goal)
+    elif order.status != "cancelled":
+        yield Said("impossible", {"kind": "too_late", "phrase": phrase, "number": order.number})
+
+
+def _moving(text: str, place: Place) -> Iterator[Said]:
+    """An address is in nobody's vocabulary: it stands where the phrasing has its slots."""
+    city = place.opening.address.city
+    for within in (True, False):
+        for template in phrasings("change_address", {**_SLOTS, "within": within}):
+            pattern = re.escape(template)
+            for name, slot in _SLOTS.items():
+                pattern = pattern.replace(slot, f"(?P<{name}>.+?)", 1)
+            found = re.fullmatch(pattern, text)
+            if found is None:
+                continue
+            moved = found.groupdict()
+            goal = {"street": moved["street"], "city": moved.get("city", city)}
+            if (goal["city"] == city) == within and goal["street"] != place.opening.address.street:
+                yield Said("change_address", {**goal, "within": within})
+
+
+def _out_of_reach(text: str, place: Place) -> Iterator[Said]:
+    """An order that is none, a product that does not exist."""
+    for number in map(int, re.findall(r"order (\d{4})\b", text)):
+        if all(order.number != number for order in place.opening.orders):
+            yield Said("impossible", {"kind": "order", "phrase": f"order {number}", "number": number})
+    for start in (found.end() for found in re.finditer(r"\bthe ", text)):
+        words = re.findall(r"[\w-]+", text[start:])
+        for length in (2, 3):
+            goal = absent(place.catalogue, tokens_of(" ".join(words[:length])))
+            if goal is not None:
+                yield Said("impossible", goal)
+
+
+class _Words(NamedTuple):
+    """What a catalogue's instructions can mention."""
+
+    targets: dict[str, list[Target]]
+    """By phrase."""
+    titles: dict[str, Product]
+    queries: tuple[str, ...]
+    """That stand for a group of similar products."""
+
+
+@lru_cache(maxsize=4)
+def _index(catalogue: Catalogue) -> _Words:
+    targets: dict[str, list[Target]] = {}
+    queries: dict[str, None] = {}
+    for product in catalogue.products:
+        for target in targets_of(catalogue, product):
+            targets.setdefault(target.phrase, []).append(target)
+        queries |= {query: None for query, _ in groups_of(catalogue, product)}
+    return _Words(targets, {product.title: product for product in catalogue.products}, tuple(queries))

@@ -1,0 +1,79 @@
+"""Whether a goal can be reached, by the store's own truth: what the curriculum's feasibility filter asks.
+
+A goal can be reached when the visit that does what it asks can be made, the family's evaluator finds that visit
+successful, and hindsight finds that it reached this very goal. The last is what an answer that is not true, or a phrase
+that fits another product or several, fails at.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from actors.environments.store.catalogue import Catalogue
+from actors.environments.store.families import FAMILIES, Ending, Goal
+from actors.environments.store.goals.visits import NotOffered, Place, visit
+from actors.environments.store.initial_state import opening_state
+from core.domain.task import Task
+
+UNNAMED = "order"
+"""Kind of impossible goal that hindsight never names: an order number that nobody has leaves no page to have looked at."""
+
+
+def why_unreachable(catalogue: Catalogue, task: Task) -> str:
+    """Why nobody could reach the task's goal; empty: the store's truth says how."""
+    if task.family not in FAMILIES:
+        return f"the store has no family {task.family!r}"
+    goal = {name: value for name, value in task.goal.items() if name != "catalogue"}
+    if task.goal.get("catalogue") != catalogue.name:
+        return f"the goal is about catalogue {task.goal.get('catalogue')}, the store shows {catalogue.name}"
+    place = Place(catalogue, opening_state(catalogue, task.family, task.seed))
+    try:
+        ending = ending_of(task.family, goal, place)
+        finding = FAMILIES[task.family].check(goal, ending)
+    except NotOffered as error:
+        return str(error)
+    except (KeyError, TypeError, AttributeError, ValueError) as error:
+        return f"the goal is not one of {task.family}: {type(error).__name__} {error}"
+    if not finding.success:
+        return f"the evaluator refuses the visit that does it: {finding.reason}"
+    if goal.get("kind") == UNNAMED:
+        known = any(order.number == goal["number"] for order in place.opening.orders)
+        return f"order {goal['number']} exists" if known else ""
+    if not any(reached == goal for reached in reached_by(task.family, ending)):
+        return "the words of the goal are not true of what it asks for, or not of that alone"
+    return ""
+
+
+def ending_of(family: str, goal: Goal, place: Place) -> Ending:
+    """How the visit that a goal or a sketch asks for ends. Raises NotOffered."""
+    journal, answer = visit(family, goal, place)
+    return Ending(place.catalogue, opening=place.opening, journal=journal, answer=answer)
+
+
+def reached_by(family: str, ending: Ending) -> Iterator[Goal]:
+    """Every goal of the family that a visit reached."""
+    for reached in FAMILIES[family].reached(ending):
+        yield reached.goal
+
+
+def goals_like(family: str, sketch: Goal, place: Place) -> list[Goal]:
+    """Every goal of the family that asks for what a sketch says, in whatever words; empty when nothing does."""
+    try:
+        ending = ending_of(family, sketch, place)
+    except NotOffered:
+        return []
+    return [goal for goal in reached_by(family, ending) if holds(goal, sketch)]
+
+
+def holds(goal: Any, sketch: Any) -> bool:
+    """Whether a goal says everything that a sketch says."""
+    if isinstance(sketch, Mapping):
+        return isinstance(goal, Mapping) and all(
+            name in goal and holds(goal[name], value) for name, value in sketch.items()
+        )
+    if isinstance(sketch, list):
+        return (
+            isinstance(goal, list)
+            and len(goal) == len(sketch)
+            and all(holds(*pair) for pair in zip(goal, sketch, strict=True))
+        )
+    return bool(goal == sketch)

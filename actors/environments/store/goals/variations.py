@@ -1,0 +1,265 @@
+"""Goals near a goal: what the embedded generator of the curriculum makes of a failed task.
+
+Each change sketches what is to be asked for, in names that exist; which goals ask for just that, and in which words, is
+what hindsight says of the visit that does it (`reaching.goals_like`). So every variation can be reached, by construction.
+The session is the parent's (its seed), so that visits begin as they began for it.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import islice
+from random import Random
+from typing import NamedTuple
+
+from actors.environments.store import vocabulary
+from actors.environments.store.catalogue import Catalogue, Product
+from actors.environments.store.families import FAMILIES, Goal
+from actors.environments.store.families.base import NothingToAsk
+from actors.environments.store.goals.reachability import goals_like
+from actors.environments.store.goals.visits import NotOffered, Place, product_titled
+from actors.environments.store.initial_state import MAX_QUANTITY, opening_state
+from core.domain.task import Task
+
+NEIGHBOURS: dict[str, tuple[str, ...]] = {
+    "find_price": ("find_rating", "find_feature"),
+    "find_rating": ("find_price", "find_feature"),
+    "find_feature": ("find_price", "find_rating"),
+    "find_product": ("compare", "find_price"),
+    "compare": ("find_product", "find_price"),
+    "add_to_cart": ("wish_list", "buy"),
+    "add_several": ("add_to_cart", "buy"),
+    "buy": ("add_to_cart", "wish_list"),
+    "wish_list": ("add_to_cart", "write_review"),
+    "write_review": ("wish_list", "find_rating"),
+    "remove_from_cart": ("change_quantity",),
+    "change_quantity": ("remove_from_cart",),
+    "order_status": ("cancel_order",),
+    "cancel_order": ("order_status",),
+    "change_address": (),
+    "impossible": (),
+}
+"""Families that begin alike: who can do the one has most of the other."""
+CANDIDATES = 12
+"""Products tried for one change, at most."""
+
+
+class Variation(NamedTuple):
+    """A goal near another."""
+
+    change: str
+    """What was changed: one of `CHANGES`."""
+    family: str
+    goal: Goal
+
+
+class Parent(NamedTuple):
+    """The task that is varied, where its visits begin, and the families that may be asked for."""
+
+    task: Task
+    place: Place
+    families: Collection[str]
+
+    def at(self, family: str) -> Place:
+        """Where a visit of the same seed in this family begins."""
+        catalogue = self.place.catalogue
+        return Place(catalogue, opening_state(catalogue, family, self.task.seed))
+
+    @property
+    def products(self) -> list[Product]:
+        """What its goal is about, in the order it is named."""
+        return [product for product in products_of(self.task.goal, self.place.catalogue) if product]
+
+
+def vary(catalogue: Catalogue, task: Task, *, families: Collection[str], random: Random) -> Variation | None:
+    """A goal near the task's, in one of `families`; None where no change leads to one. Equal draws give equal goals."""
+    parent = Parent(task, Place(catalogue, opening_state(catalogue, task.family, task.seed)), families)
+    changes = list(CHANGES)
+    random.shuffle(changes)
+    for change in changes:
+        for family, found in islice(CHANGES[change](parent, random), CANDIDATES):
+            goals = [goal for goal in found if family in families and not _same(parent, family, goal)]
+            if goals:
+                return Variation(change, family, random.choice(goals))
+    return None
+
+
+def products_of(goal: Goal, catalogue: Catalogue) -> Iterator[Product | None]:
+    """The products that a goal names."""
+    if "items" in goal:
+        for item in goal["items"]:
+            yield catalogue.get(item["product"])
+    elif "product" in goal:
+        yield catalogue.get(goal["product"])
+    else:
+        titles = goal.get("titles") or ([goal["answer"]] if "query" in goal and "answer" in goal else [])
+        for title in titles:
+            try:
+                yield product_titled(catalogue, title)
+            except NotOffered:
+                continue
+
+
+def _same(parent: Parent, family: str, goal: Goal) -> bool:
+    own = {name: value for name, value in parent.task.goal.items() if name != "catalogue"}
+    return family == parent.task.family and goal == own
+
+
+Found = Iterator[tuple[str, list[Goal]]]
+"""Family and goals in it, one group of them for each sketch."""
+
+
+def _other_products(parent: Parent, random: Random) -> Found:
+    """The same, asked of other products of the same category."""
+    family = parent.task.family
+    if not parent.products:
+        return
+    category = parent.products[0].category
+    others = [
+        product
+        for product in parent.place.catalogue.products
+        if product.category == category and product not in parent.products
+    ]
+    random.shuffle(others)
+    for product in others:
+        for sketch in _sketches(family, [product, *parent.products[1:]], parent, random):
+            yield family, goals_like(family, sketch, parent.place)
+
+
+def _more(parent: Parent, random: Random) -> Found:
+    """More to mind: more pieces, a second product, or words that have to be looked up."""
+    task, place, goal = parent.task, parent.place, parent.task.goal
+    if task.family == "add_to_cart":
+        plain = [p for p in place.catalogue.products if not (p.colours or p.sizes)]
+        second = random.choice(plain)
+        items = [_item(goal["product"], goal), _item(second.id, {})]
+        if second.noun != parent.products[0].noun:
+            yield "add_several", goals_like("add_several", {"items": items}, parent.at("add_several"))
+    if "quantity" in goal and goal["quantity"] < MAX_QUANTITY and task.family in ("add_to_cart", "buy"):
+        more = {name: goal[name] for name in ("product", "phrase", "colour", "size")}
+        yield task.family, goals_like(task.family, {**more, "quantity": goal["quantity"] + 1}, place)
+    yield task.family, [other for other in _reworded(parent) if _looked_up(other) > _looked_up(goal)]
+
+
+def _less(parent: Parent, random: Random) -> Found:
+    """Less to mind: a single piece, one of two products, or the plain name."""
+    task, place, goal = parent.task, parent.place, parent.task.goal
+    if task.family == "add_several":
+        for item in goal["items"]:
+            yield "add_to_cart", goals_like("add_to_cart", item, parent.at("add_to_cart"))
+    if goal.get("quantity", 1) > 1 and task.family in ("add_to_cart", "buy"):
+        less = {name: goal[name] for name in ("product", "phrase", "colour", "size")}
+        yield task.family, goals_like(task.family, {**less, "quantity": goal["quantity"] - 1}, place)
+    yield task.family, [other for other in _reworded(parent) if _looked_up(other) < _looked_up(goal)]
+
+
+def _reworded(parent: Parent) -> list[Goal]:
+    """Goals that ask for the same in other words."""
+    worded = ("phrase", "query", "sort", "items", "catalogue")
+    sketch = {name: value for name, value in parent.task.goal.items() if name not in worded}
+    if "phrase" not in parent.task.goal or parent.task.family == "impossible":
+        return []
+    return goals_like(parent.task.family, sketch, parent.place)
+
+
+def _looked_up(goal: Goal) -> int:
+    """How much has to be looked up to know what is meant: a title nothing, other words something, a superlative most."""
+    if goal.get("sort", "relevance") != "relevance":
+        return 2
+    named = goal.get("title") or str(goal.get("number"))
+    return 0 if named in goal.get("phrase", "") else 1
+
+
+def _neighbours(parent: Parent, random: Random) -> Found:
+    """Another family that begins alike, asked of the same products; where it is about none, of the same session."""
+    for family in random.sample(NEIGHBOURS[parent.task.family], len(NEIGHBOURS[parent.task.family])):
+        place = parent.at(family)
+        sketches = list(_sketches(family, parent.products, parent, random))
+        for sketch in sketches:
+            yield family, goals_like(family, sketch, place)
+        if not sketches:
+            yield from _drawn(family, place, random)
+
+
+def _siblings(parent: Parent, random: Random) -> Found:
+    """Another goal of the same family in the same session."""
+    yield from _drawn(parent.task.family, parent.place, random)
+
+
+def _drawn(family: str, place: Place, random: Random) -> Found:
+    for _ in range(CANDIDATES):
+        try:
+            yield family, [FAMILIES[family].draw(place.catalogue, place.opening, random)]
+        except NothingToAsk:
+            return
+
+
+def _sketches(family: str, products: Sequence[Product], parent: Parent, random: Random) -> Iterator[Goal]:
+    """What a family could ask about products; what carries over from the parent's goal is kept. Empty: nothing."""
+    if not products or family in ("remove_from_cart", "change_quantity", "impossible"):
+        return
+    first, was = products[0], parent.task.goal
+    match family:
+        case "find_price":
+            yield {"product": first.id, "answer": first.price}
+        case "find_rating":
+            yield {"product": first.id, "answer": first.rating}
+        case "find_feature":
+            feature = was.get("feature") or random.choice(tuple(vocabulary.FEATURES))
+            yield {"product": first.id, "feature": feature, "answer": first.features[feature]}
+        case "find_product":
+            yield {"answer": first.title}
+        case "compare":
+            yield from _pairs(first, parent, random)
+        case "wish_list":
+            yield {"product": first.id}
+        case "write_review":
+            stars, text = was.get("stars"), was.get("text")
+            yield {
+                "product": first.id,
+                "stars": stars or random.randint(1, 5),
+                "text": text or random.choice(vocabulary.REVIEWS),
+            }
+        case "add_to_cart" | "buy":
+            yield {**_item(first.id, {}), **_options(first, random), "quantity": was.get("quantity", 1)}
+        case "add_several":
+            plain = [p for p in products if not (p.colours or p.sizes)]
+            if len(products) == len(plain) == 2 and products[0].noun != products[1].noun:
+                yield {"items": [_item(product.id, {}) for product in products]}
+
+
+def _pairs(product: Product, parent: Parent, random: Random) -> Iterator[Goal]:
+    """Two similar products, of which either may be the answer."""
+    alike = [
+        other
+        for other in parent.place.catalogue.matching(noun=product.noun)
+        if other != product and (other.material == product.material or other.brand == product.brand)
+    ]
+    if alike:
+        titles = [one.title for one in sorted((product, random.choice(alike)), key=lambda one: one.id)]
+        for title in titles:
+            yield {"titles": titles, "answer": title}
+
+
+def _item(product: int, goal: Goal) -> Goal:
+    return {
+        "product": product,
+        "colour": goal.get("colour", ""),
+        "size": goal.get("size", ""),
+        "quantity": 1,
+    }
+
+
+def _options(product: Product, random: Random) -> Goal:
+    return {
+        "colour": random.choice(product.colours or ("",)),
+        "size": random.choice(product.sizes or ("",)),
+    }
+
+
+CHANGES: dict[str, Callable[[Parent, Random], Found]] = {
+    "product": _other_products,
+    "more": _more,
+    "less": _less,
+    "neighbour": _neighbours,
+    "sibling": _siblings,
+}
+"""Ways to change a goal, by the name that `task.proposed` gives them."""

@@ -1,0 +1,134 @@
+"""What a user's site shows at the end of an episode, where its task's checks look."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+from urllib.parse import urljoin
+
+import msgspec
+from playwright.async_api import Error as PlaywrightError
+from playwright.async_api import Page
+
+from actors.environments.web.definition import Check, WebTask
+from actors.environments.web.entry import first_line
+from actors.environments.web.evaluators import Found
+from actors.environments.web.secrets import Secrets
+from actors.environments.window import MAX_TABS
+from actors.http_calls import call
+from core.ids import digest_hex
+
+MAX_TEXTS = 200
+"""Elements whose texts are kept of one check."""
+MAX_CHARS = 20_000
+"""Of one text."""
+MAX_ALL_BYTES = 300_000
+"""Kept of all texts of an episode, so that its end fits into one event."""
+LOOK_MS = 10_000.0
+"""Opening a page to look at."""
+CLOSE_S = 2.0
+"""Closing it; what does not close goes with its context."""
+ABSENT = (404, 410)
+"""Answers that say that nothing is there; all others but 2xx say that nobody could look."""
+
+_TEXTS = "(elements, most) => elements.slice(0, most).map(element => element.innerText ?? element.textContent ?? '')"
+_VALUES = (
+    "(elements, most) => elements.slice(0, most).map(element => "
+    "['checkbox', 'radio'].includes(element.type) ? String(element.checked) : String(element.value ?? ''))"
+)
+
+
+async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Found:
+    """What a check finds. A page that cannot be looked at is an error in words, never an exception."""
+    if check.of in ("answer", "url"):
+        return Found()
+    try:
+        if check.of == "http":
+            return await _ask(task, check, secrets)
+        if not check.at:
+            return await _read(page, check)
+        if len(page.context.pages) >= MAX_TABS:  # an agent must not escape a check by leaving no room to look
+            await next(other for other in page.context.pages if other is not page).close()
+        beside = await page.context.new_page()
+        try:
+            await beside.goto(urljoin(task.start, check.at), timeout=LOOK_MS)
+            return await _read(beside, check)
+        finally:
+            with suppress(PlaywrightError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await beside.close()
+    except PlaywrightError as error:
+        return Found(error=secrets.take_out(first_line(error)))
+
+
+def bounded(found: Sequence[Found]) -> tuple[Found, ...]:
+    """What is stored of what was found. Texts beyond the bounds are cut, and say so."""
+    left, kept = MAX_ALL_BYTES, []
+    for one in found:
+        texts = []
+        for text in one.texts[:MAX_TEXTS]:
+            # a page may hold half a surrogate pair, which no event can
+            stored = text[:MAX_CHARS].encode("utf-8", "replace")[:left].decode("utf-8", "ignore")
+            left -= len(stored.encode())
+            texts.append(stored)
+        cut = len(texts) < len(one.texts) or any(map(_is_shorter, texts, one.texts))
+        kept.append(msgspec.structs.replace(one, texts=tuple(texts), cut=cut))
+    return tuple(kept)
+
+
+def _is_shorter(stored: str, text: str) -> bool:
+    return len(stored) < len(text)
+
+
+async def fingerprint(page: Page, selector: str) -> str:
+    """Digest of the texts that a selector finds."""
+    texts = await page.locator(selector).evaluate_all(_TEXTS, MAX_TEXTS)
+    return digest_hex(json.dumps(texts).encode())
+
+
+async def _read(page: Page, check: Check) -> Found:
+    if check.of == "script":
+        value = await page.evaluate(f"() => ({check.script})")
+        return Found() if value is None else Found(texts=(_as_text(value),))
+    found = page.locator(check.selector)
+    if check.of == "count":
+        return Found(texts=(str(await found.count()),))
+    # one more than is kept, so that `bounded` sees that there is more
+    texts = await found.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS + 1)
+    return Found(texts=tuple(map(str, texts)))
+
+
+async def _ask(task: WebTask, check: Check, secrets: Secrets) -> Found:
+    headers = {name: secrets.put_in(value) for name, value in check.headers.items()}
+    answer = await call(urljoin(task.start, check.address), headers=headers)
+    if answer.status in ABSENT:
+        return Found()
+    if answer.error or not 200 <= answer.status < 300:
+        return Found(error=secrets.take_out(answer.error or f"it answered {answer.status}"))
+    text = answer.text
+    if check.field:
+        try:
+            value = _part(json.loads(text), check.field)
+        except (ValueError, RecursionError) as error:
+            # also numbers of 5 000 digits, and lists in lists without end
+            return Found(error=f"its answer is not JSON: {error}")
+        if value is None:
+            return Found()
+        text = _as_text(value)
+    return Found(texts=(secrets.take_out(text),))
+
+
+def _part(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        if isinstance(value, dict):
+            value = value.get(name)
+        elif isinstance(value, list) and name.isdecimal() and int(name) < len(value):
+            value = value[int(name)]
+        else:
+            return None
+    return value
+
+
+def _as_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)

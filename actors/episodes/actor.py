@@ -1,0 +1,305 @@
+"""The actor's process: one browser, one policy engine, many episodes at a time.
+
+    episode.requested ── work queue ──> N workers ── Attempt ──> episode.started, step.taken …, episode.ended
+    weights.published ── follow ──────> engine ────────────────> weights.adopted
+
+Each worker consumes requests; waits for one (`FETCH_S`), for the policy version it asks for
+(`actors.generate_timeout_s`) and for the episode (`actors.episode_timeout_s`); produces exactly one terminal fact per
+episode it started, and acknowledges the request behind it.
+
+Invariant "Every episode ends once", crash-only: an actor that dies leaves started episodes without an end. Nobody
+plays them again: a request that is delivered once more finds its episode started and is dropped. When the same actor
+starts again it abandons what its earlier incarnation left (`actor_restarted`); if it never does, their leases run out.
+Whichever comes first wins, since a terminal fact is created if absent; another try is a new episode.
+
+While the run is paused (`actors.curriculum.pauses`) nothing is begun; what was begun is played to its end.
+
+On `stop` running episodes are abandoned as `actor_stopped`; a request in hand that was not begun goes back to the
+queue.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import aclosing
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from actors.curriculum.leases import FAMILIES as LEASE_FAMILIES
+from actors.curriculum.leases import LeaseBook
+from actors.curriculum.pauses import Pauses
+from actors.curriculum.snapshots import curriculum_kind
+from actors.engines.base import PolicyEngine
+from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
+from actors.environments.site import Venue
+from actors.episodes.attempt import Attempt, Stage, WorldHost
+from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord, decide_if_absent
+from actors.episodes.weight_adoption import Adoption, newest_policy
+from actors.family_follower import follow, read_families
+from actors.telemetry.spans import played, playing
+from core.errors import BrowserUnavailable, EngineFailed
+from core.settings.schema import Settings
+from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from events.codec import EventTooLarge, decode
+from events.envelope import Recorded
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.work_queue import Delivery, WorkQueue
+from events.subjects import subject_of
+from storage.blobs.store import BlobStore
+from storage.snapshots import newest_standing
+
+FETCH_S = 2.0
+"""How long one look at the work queue waits; also how long `stop` waits for an idle worker."""
+HEARTBEAT_S = 15.0
+"""How often the queue hears that a request is being worked on: well within its patience of 60 s."""
+PAUSE_S = 0.5
+"""Pause of a worker after an episode that its surroundings broke; doubled with each one in a row."""
+LONGEST_PAUSE_S = 30.0
+"""Without the pause a broken browser would use up every attempt of every episode within seconds."""
+BROKEN_ROUNDS = 3
+"""After so many broken episodes per context without one that ended, the actor ends, to be started afresh."""
+FATAL_IN_A_ROW = {"browser_died": BrowserUnavailable, "engine_failed": EngineFailed}
+
+logger = structlog.get_logger(__name__)
+
+
+async def run_actor(
+    *,
+    name: str,
+    log: EventLog,
+    publisher: Publisher,
+    queue: WorkQueue,
+    engine: PolicyEngine,
+    host: WorldHost,
+    sites: Mapping[str, Venue],
+    blobs: BlobStore,
+    settings: Settings,
+    stop: asyncio.Event,
+    demonstrators: Mapping[tuple[str, str], Demonstrate] = DEMONSTRATORS,
+) -> None:
+    """Play requested episodes until `stop` is set. `name` is this actor's own, such as `actor.1`, also after a restart.
+
+    `queue` delivers episode.requested; `engine` is at some version that the run knows; `sites` by environment.
+
+    Raises:
+        HindcastError: the log or the weights cannot be used any more; wrapped in an exception group.
+
+    """
+    adoption = Adoption(actor=name, engine=engine, publisher=publisher, blobs=blobs)
+    position, pauses = await _take_over(
+        name, log=log, publisher=publisher, blobs=blobs, settings=settings, adoption=adoption
+    )
+    stage = Stage(
+        host=host,
+        sites=sites,
+        engine=engine,
+        adoption=adoption,
+        demonstrators=demonstrators,
+        settings=settings,
+    )
+    actor = _Actor(
+        name, log=log, publisher=publisher, queue=queue, blobs=blobs, stage=stage, pauses=pauses, stop=stop
+    )
+    async with asyncio.TaskGroup() as background:
+        tasks = [
+            background.create_task(_follow(log, adoption, pauses, after=position)),
+            background.create_task(actor.report_progress()),
+            background.create_task(actor.stop_when_told()),
+        ]
+        async with asyncio.TaskGroup() as workers:
+            for number in range(settings.actors.contexts):
+                workers.create_task(actor.work(), name=f"{name} context {number}")
+        for task in tasks:
+            task.cancel()
+    await publisher.commit()
+    logger.info("actor stopped", actor=name, **actor.counts)
+
+
+async def _take_over(
+    name: str,
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    blobs: BlobStore,
+    settings: Settings,
+    adoption: Adoption,
+) -> tuple[int, Pauses]:
+    """Bring the engine up to date and abandon what an earlier incarnation left; returns how things stand at a position.
+
+    The curriculum's newest snapshot says which episodes were open at its position, and which weights were the newest.
+    """
+    leases = LeaseBook()
+    published: Recorded | None = None
+    position = 0
+    if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
+        position, leases = standing.state.position, standing.state.leases
+        published = await _event_at(log, standing.state.published)
+    families = LEASE_FAMILIES | {"learner"}
+    async with aclosing(read_families(log, after=position, families=families)) as batches:
+        async for followed in batches:
+            position = followed.position
+            for recorded in followed.recorded:
+                leases.apply(recorded)
+            published = newest_policy(followed.recorded, than=published)
+    for lease in leases.started_by(name):
+        fact = EpisodeAbandoned(
+            episode=lease.episode,
+            task_id=lease.task_id,
+            reason="actor_restarted",
+            detail=f"{name} was started again while it played this episode",
+            steps=lease.steps,
+        )
+        await decide_if_absent(publisher, fact, causation=lease.causation)
+    await adoption.begin()
+    await adoption.take(published)
+    return position, leases.pauses
+
+
+async def _event_at(log: EventLog, position: int) -> Recorded | None:
+    stored = await log.read(after=position - 1, limit=1) if position else []
+    return decode(stored[0]) if stored else None
+
+
+async def _follow(log: EventLog, adoption: Adoption, pauses: Pauses, *, after: int) -> None:
+    async with aclosing(follow(log, after=after, families={"learner", "control"})) as batches:
+        async for followed in batches:
+            for recorded in followed.recorded:
+                pauses.apply(recorded)
+            await adoption.take(newest_policy(followed.recorded))
+
+
+class _Actor:
+    """Workers and what they share."""
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        log: EventLog,
+        publisher: Publisher,
+        queue: WorkQueue,
+        blobs: BlobStore,
+        stage: Stage,
+        pauses: Pauses,
+        stop: asyncio.Event,
+    ) -> None:
+        self._name = name
+        self._log = log
+        self._publisher = publisher
+        self._queue = queue
+        self._blobs = blobs
+        self._stage = stage
+        self._pauses = pauses
+        self._stop = stop
+        self._in_hand: set[Delivery] = set()
+        """Deliveries being worked on; one request may be among them twice, delivered again while it was not begun."""
+        self._broken_in_a_row = 0
+        self.counts: Counter[str] = Counter()
+        """`ended`, `abandoned`, `late` (had a terminal fact already), `skipped` (somebody else's)."""
+
+    async def stop_when_told(self) -> None:
+        """End running attempts once `stop` is set."""
+        await self._stop.wait()
+        self._stage.stop()
+
+    async def report_progress(self) -> None:
+        """Tell the queue what is in hand, for ever."""
+        while True:
+            await asyncio.sleep(HEARTBEAT_S)
+            for delivery in list(self._in_hand):
+                await delivery.in_progress()
+
+    async def work(self) -> None:
+        """One context: an episode after the other until `stop`."""
+        broken = 0
+        while not self._stop.is_set():
+            if self._pauses:
+                await self._pause(FETCH_S)
+                continue
+            for delivery in await self._queue.fetch(1, wait_s=FETCH_S):
+                if self._stop.is_set() or self._pauses:
+                    await delivery.retry(0.0)
+                    break
+                outcome = await self._handle(delivery)
+                broken = broken + 1 if _is_broken(outcome) else 0
+                self._give_up_if_broken(outcome)
+            if broken:
+                await self._pause(min(LONGEST_PAUSE_S, PAUSE_S * 2 ** (broken - 1)))
+
+    async def _handle(self, delivery: Delivery) -> Ended | Abandoned | None:
+        request = delivery.recorded.fact
+        if not isinstance(request, EpisodeRequested) or await self._is_taken(request.episode):
+            self.counts["skipped"] += 1
+            await delivery.ack()
+            return None
+        record = EpisodeRecord(
+            request,
+            actor=self._name,
+            causation=delivery.recorded.envelope.id,
+            publisher=self._publisher,
+            blobs=self._blobs,
+        )
+        attempt = Attempt(request, stage=self._stage, record=record)
+        self._in_hand.add(delivery)
+        try:
+            with (
+                bound_contextvars(episode=request.episode, position=delivery.recorded.position),
+                playing(request, delivery, run=self._log.run) as begun,
+            ):
+                outcome = await attempt.run()
+                await self._finish(outcome, record)
+                played(begun, outcome)
+        finally:
+            self._in_hand.discard(delivery)
+            await attempt.close()
+        await delivery.ack()
+        return outcome
+
+    async def _finish(self, outcome: Ended | Abandoned | None, record: EpisodeRecord) -> None:
+        if outcome is None:
+            self.counts["skipped"] += 1
+        elif not await self._record_end(outcome, record):
+            self.counts["late"] += 1
+            logger.warning("an end came too late: the episode has one already", outcome=outcome.reason)
+        else:
+            self.counts["ended" if isinstance(outcome, Ended) else "abandoned"] += 1
+
+    async def _record_end(self, outcome: Ended | Abandoned, record: EpisodeRecord) -> bool:
+        """Whether this end is the episode's; evidence that no event can hold ends it as abandoned."""
+        try:
+            return await record.finish(outcome)
+        except EventTooLarge as error:
+            return await record.finish(Abandoned(reason="error", detail=str(error), steps=outcome.steps))
+
+    async def _is_taken(self, episode: str) -> bool:
+        """Whether somebody started the episode, or it has a terminal fact without ever having been started."""
+        for cls in (EpisodeStarted, EpisodeEnded):
+            if await self._log.last_under(subject_of(self._log.run, cls, key=episode)) is not None:
+                return True
+        return False
+
+    def _give_up_if_broken(self, outcome: Ended | Abandoned | None) -> None:
+        """A browser or an engine that serves nobody any more is replaced together with its process."""
+        if isinstance(outcome, Ended):
+            self._broken_in_a_row = 0
+        if not isinstance(outcome, Abandoned) or outcome.reason not in FATAL_IN_A_ROW:
+            return
+        self._broken_in_a_row += 1
+        if self._broken_in_a_row >= BROKEN_ROUNDS * self._stage.settings.actors.contexts:
+            raise FATAL_IN_A_ROW[outcome.reason](
+                f"{self._name} abandoned {self._broken_in_a_row} episodes in a row; the last one: {outcome.detail}"
+            )
+
+    async def _pause(self, pause_s: float) -> None:
+        try:
+            async with asyncio.timeout(pause_s):
+                await self._stop.wait()
+        except TimeoutError:
+            return
+
+
+def _is_broken(outcome: Ended | Abandoned | None) -> bool:
+    """Whether the next episode is likely to fare the same."""
+    return isinstance(outcome, Abandoned) and outcome.reason != "episode_timeout"

@@ -1,0 +1,282 @@
+"""Who answers in an episode: the policy, a site's scripted demonstrator, a person, or what was taken down elsewhere.
+
+Invariant "What was sampled is what is trained": an answer carries the exact token ids read and given, the log-
+probabilities of the distribution sampled from and the version of every token. A demonstrator's answer is encoded as
+the policy would sample it (text and end token), with log-probability 0 and version -1 for every token: nothing was
+sampled, so there is no behaviour distribution to correct for.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from actors.engines.base import PolicyEngine, SeeingEngine
+from actors.engines.server_choice import routed_by
+from actors.environments.demonstrator import Demonstrate
+from actors.episodes.prompt_reader import Reader, Situation, shown_in, sight
+from actors.scaffold.scaffold import Scaffold
+from actors.telemetry.spans import policy_call
+from core.domain.action import Action
+from core.domain.observation import Observation
+from core.domain.sampling import Sampling
+from core.domain.scaffold_step import Scaffolded
+from core.errors import EngineFailed
+from core.grammar.answer_form import put_in_form
+from core.grammar.answer_parser import format_answer
+from core.prompts.prompt import Prompt, encode_answer
+from core.prompts.rationale import reason_for
+from core.settings.schema import ActorSettings
+from events.catalogue import EpisodeRequested
+from events.catalogue.episode import ShownPicture
+
+NO_VERSION = -1
+"""Version of a token that no policy sampled."""
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """One answer and where it came from."""
+
+    prompt: Prompt
+    token_ids: list[int]
+    logprobs: list[float]
+    """Per token, natural logarithm."""
+    versions: list[int]
+    """Per token."""
+    sampling: Sampling
+    text: str
+    answer_from: int = 0
+    """Tokens before it are the thought that precedes the answer."""
+    allowed: bytes = b""
+    """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
+    scaffold: Scaffolded | None = None
+    pictures: tuple[ShownPicture, ...] = ()
+    """Those in the prompt."""
+
+
+class Answerer(Protocol):
+    """Gives one episode's answers."""
+
+    async def answer(self, situation: Situation) -> Answer:
+        """The next answer. Raises EngineFailed when the policy cannot give one."""
+        ...
+
+
+class PolicyAnswerer:
+    """Answers sampled from the actor's engine."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        engine: PolicyEngine,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+        content: bool = False,
+    ) -> None:
+        """`content`: whether spans tell what is read and answered in words."""
+        self._content = content
+        self._engine = engine
+        self._seeing = sight(engine, settings)
+        self._reader = Reader(
+            request,
+            tokenizer=engine.tokenizer,
+            settings=settings,
+            scaffold=scaffold,
+            run_seed=run_seed,
+            seeing=self._seeing,
+        )
+
+    async def answer(self, situation: Situation) -> Answer:
+        """See `Answerer`."""
+        framed = self._reader.framed(situation)
+        seen = await self._reader.seen(situation)
+        prompt = self._reader.prompt(situation, framed, seen)
+        sampling = self._reader.sampling(situation)
+        forms = framed.forms if framed else None
+        with (
+            policy_call(situation.index, sampling, content=self._content) as call,
+            routed_by(self._reader.episode),
+        ):
+            generation = (
+                await self._engine.generate(prompt.ids, sampling, forms)
+                if self._seeing is None or seen is None
+                else await self._seeing.generate_seeing(prompt.ids, (seen,), sampling, forms)
+            )
+            call.answered(
+                prompt_tokens=len(prompt.ids),
+                answer_tokens=len(generation.token_ids),
+                version=max(generation.versions, default=NO_VERSION),
+            )
+            text = self._reader.tokenizer.decode(generation.token_ids, skip_special_tokens=True)
+            if call.wants_content:
+                call.said(prompt=self._reader.tokenizer.decode(prompt.ids), answer=text)
+        tokens = len(generation.token_ids)
+        if tokens != len(generation.logprobs) or tokens != len(generation.versions):
+            raise EngineFailed(
+                f"the engine gave {tokens} tokens with {len(generation.logprobs)} log-probabilities and "
+                f"{len(generation.versions)} versions; each token needs one of both"
+            )
+        return Answer(
+            prompt=prompt,
+            token_ids=generation.token_ids,
+            logprobs=generation.logprobs,
+            versions=generation.versions,
+            sampling=sampling,
+            text=text,
+            answer_from=self._reader.answer_from(generation.token_ids),
+            allowed=generation.allowed,
+            scaffold=framed.record if framed else None,
+            pictures=shown_in(situation, seen),
+        )
+
+
+class _ShownAnswerer(ABC):
+    """Answers that somebody shows, whoever they are: encoded as the policy would sample them."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+        seeing: SeeingEngine | None = None,
+    ) -> None:
+        """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures."""
+        self._task = request.task
+        self._settings = settings
+        self._reader = Reader(
+            request,
+            tokenizer=tokenizer,
+            settings=settings,
+            scaffold=scaffold,
+            run_seed=run_seed,
+            seeing=seeing,
+        )
+
+    @abstractmethod
+    async def _next(self, situation: Situation) -> Action:
+        """What is shown next."""
+
+    async def answer(self, situation: Situation) -> Answer:
+        """See `Answerer`."""
+        action = await self._next(situation)
+        text = put_in_form(
+            format_answer(action, situation.observation.page, self._settings.dialect),
+            self._settings.answer_format,
+            thought=self._thought(situation, action),
+        )
+        token_ids = encode_answer(
+            self._reader.tokenizer,
+            text,
+            framing=self._settings.framing,
+            thinking=self._settings.answer_format == "thinking",
+        )
+        framed = self._reader.framed(situation)
+        seen = await self._reader.seen(situation)
+        return Answer(
+            prompt=self._reader.prompt(situation, framed, seen),
+            token_ids=token_ids,
+            logprobs=[0.0] * len(token_ids),
+            versions=[NO_VERSION] * len(token_ids),
+            sampling=self._reader.sampling(situation),
+            text=text,
+            answer_from=self._reader.answer_from(token_ids),
+            scaffold=framed.record if framed else None,
+            pictures=shown_in(situation, seen),
+        )
+
+    def _thought(self, situation: Situation, action: Action) -> str:
+        if not self._settings.demonstration_reasoning:
+            return ""
+        return reason_for(
+            action,
+            page=situation.observation.page,
+            instruction=situation.instruction,
+            steps=situation.index,
+        )
+
+
+class DemonstratorAnswerer(_ShownAnswerer):
+    """Answers by the scripted demonstrator of the task's family."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        demonstrators: Mapping[tuple[str, str], Demonstrate],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+        seeing: SeeingEngine | None = None,
+    ) -> None:
+        """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures.
+
+        Raises LookupError when the family has no demonstrator.
+        """
+        super().__init__(
+            request,
+            tokenizer=tokenizer,
+            settings=settings,
+            run_seed=run_seed,
+            scaffold=scaffold,
+            seeing=seeing,
+        )
+        self._demonstrate = demonstrators[request.task.environment, request.task.family]
+
+    async def _next(self, situation: Situation) -> Action:
+        return self._demonstrate(self._task, situation.instruction, situation.observation, situation.actions)
+
+
+class PersonAnswerer(_ShownAnswerer):
+    """Answers by a person, who is waited for."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        person: Callable[[Observation], Awaitable[Action]],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+    ) -> None:
+        """`person`: what they do next on what is shown."""
+        super().__init__(
+            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
+        )
+        self._person = person
+
+    async def _next(self, situation: Situation) -> Action:
+        return await self._person(situation.observation)
+
+
+class TakenAnswerer(_ShownAnswerer):
+    """Answers that were taken down elsewhere: actions, and the thoughts that preceded them where there were any."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        taken: Sequence[tuple[Action, str]],
+        tokenizer: Any,
+        settings: ActorSettings,
+        run_seed: int,
+        scaffold: Scaffold | None = None,
+    ) -> None:
+        """`taken`: by step, what was done and what was thought before; no thought is empty."""
+        super().__init__(
+            request, tokenizer=tokenizer, settings=settings, run_seed=run_seed, scaffold=scaffold
+        )
+        self._taken = taken
+
+    async def _next(self, situation: Situation) -> Action:
+        return self._taken[situation.index][0]
+
+    def _thought(self, situation: Situation, action: Action) -> str:
+        return self._taken[situation.index][1] or super()._thought(situation, action)

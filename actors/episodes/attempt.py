@@ -1,0 +1,255 @@
+"""One try at one request: a world is opened, the episode is taken and played, and whatever goes wrong gets a name.
+
+This is the task boundary of an episode: no error of a page, a site, a browser, an engine or a demonstrator leaves it;
+each becomes `episode.abandoned` with a reason. Errors of the log do leave it: an actor that cannot record must stop.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import structlog
+
+from actors.engines.base import PolicyEngine
+from actors.environments.base import EpisodeWorld
+from actors.environments.demonstrator import Demonstrate
+from actors.environments.site import Venue
+from actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
+from actors.episodes.episode import DEMONSTRATION, Episode
+from actors.episodes.prompt_reader import sight
+from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
+from actors.episodes.screenshots import Allowance, EpisodeScreenshots
+from actors.episodes.weight_adoption import Adoption
+from actors.scaffold.scaffold import scaffold_of
+from core.errors import (
+    BlobsUnreachable,
+    BrokerDenied,
+    BrokerUnreachable,
+    BrowserUnavailable,
+    CorruptEvent,
+    DiskFull,
+    EngineFailed,
+    EnvironmentFailed,
+    ForeignLog,
+    LogFull,
+)
+from core.settings.schema import Settings
+from events.catalogue import EpisodeRequested
+
+CLOSE_S = 15.0
+"""How long letting go of a world may take: longer than its own bounds, which come first."""
+CLOSE_STOPPED_S = 1.0
+"""The same once the actor was told to stop: its browser is killed right after."""
+LOG_ERRORS = (BrokerDenied, BrokerUnreachable, CorruptEvent, ForeignLog, LogFull)
+"""After these an actor cannot go on."""
+REASONS: dict[type[Exception], str] = {
+    BrowserUnavailable: "browser_died",
+    EnvironmentFailed: "environment_failed",
+    EngineFailed: "engine_failed",
+    BlobsUnreachable: "blobs_unreachable",
+    DiskFull: "disk_full",
+}
+"""Why an episode was abandoned, by what was raised; everything else is `error`."""
+
+logger = structlog.get_logger(__name__)
+
+
+class OutOfTime(Exception):
+    """A limit of `Stage.limited` was reached."""
+
+
+class WorldHost(Protocol):
+    """Opens worlds, each isolated from the others: a browser."""
+
+    async def open_world(self, site: Venue) -> EpisodeWorld:
+        """A world there. Raises BrowserUnavailable or EnvironmentFailed."""
+        ...
+
+
+class Stage:
+    """What every attempt of an actor plays with."""
+
+    def __init__(
+        self,
+        *,
+        host: WorldHost,
+        sites: Mapping[str, Venue],
+        engine: PolicyEngine,
+        adoption: Adoption,
+        demonstrators: Mapping[tuple[str, str], Demonstrate],
+        settings: Settings,
+    ) -> None:
+        self.host = host
+        self.sites = sites
+        self.engine = engine
+        self.adoption = adoption
+        self.demonstrators = demonstrators
+        self.settings = settings
+        self.screenshots = Allowance(settings.actors)
+        self._scopes: dict[asyncio.Timeout, float] = {}
+        self._stopped = False
+
+    @property
+    def stopped(self) -> bool:
+        """Whether running attempts were told to end."""
+        return self._stopped
+
+    def stop(self) -> None:
+        """End every running attempt now: its time is over."""
+        self._stopped = True
+        for scope, grace_s in self._scopes.items():
+            _shorten(scope, grace_s)
+
+    @asynccontextmanager
+    async def limited(self, limit_s: float, *, grace_s: float) -> AsyncIterator[None]:
+        """At most `limit_s` for the body, and `grace_s` once the actor is told to stop. Raises OutOfTime."""
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                self._scopes[scope] = grace_s
+                if self._stopped:
+                    _shorten(scope, grace_s)
+                try:
+                    yield
+                finally:
+                    del self._scopes[scope]
+        except TimeoutError:
+            if scope.expired():
+                raise OutOfTime from None
+            raise
+
+
+def _shorten(scope: asyncio.Timeout, grace_s: float) -> None:
+    deadline = asyncio.get_running_loop().time() + grace_s
+    planned = scope.when()
+    if not scope.expired() and (planned is None or deadline < planned):
+        scope.reschedule(deadline)
+
+
+class Attempt:
+    """One try at one request. `run` is called once, then `close`."""
+
+    def __init__(self, request: EpisodeRequested, *, stage: Stage, record: EpisodeRecord) -> None:
+        self._request = request
+        self._stage = stage
+        self._record = record
+        self._world: EpisodeWorld | None = None
+
+    async def run(self) -> Ended | Abandoned | None:
+        """How it came out; None when another actor has the episode.
+
+        Raises:
+            BrokerUnreachable, LogFull, BrokerDenied, ForeignLog, CorruptEvent: nothing can be recorded any more.
+
+        """
+        try:
+            async with self._stage.limited(self._stage.settings.actors.episode_timeout_s, grace_s=0.0):
+                return await self._play()
+        except LOG_ERRORS:
+            raise
+        except Exception as error:
+            return await self._abandon(error)
+
+    async def close(self) -> None:
+        """Let go of the world."""
+        if self._world is None:
+            return
+        try:
+            async with self._stage.limited(CLOSE_S, grace_s=CLOSE_STOPPED_S):
+                await self._world.close()
+        except OutOfTime:
+            logger.warning("a world did not close in its time", episode=self._request.episode)
+
+    async def _play(self) -> Ended | None:
+        request, settings = self._request, self._stage.settings
+        answerer = await self._answerer()
+        site = self._stage.sites.get(request.task.environment)
+        if site is None:
+            raise EnvironmentFailed(
+                f"{request.episode} wants the environment {request.task.environment!r}; this actor has "
+                f"{', '.join(sorted(self._stage.sites))}. Name it in curriculum.environments."
+            )
+        began = time.monotonic()
+        self._world = await self._stage.host.open_world(site)
+        start = await self._world.reset(request.task)
+        observe_ms = (time.monotonic() - began) * 1000
+        if not await self._record.start(instruction=start.instruction, renderer=settings.actors.renderer):
+            return None
+        episode = Episode(
+            request,
+            world=self._world,
+            answerer=answerer,
+            record=self._record,
+            settings=settings.actors,
+            screenshots=EpisodeScreenshots(
+                self._world,
+                keep=self._record.keep_image,
+                settings=settings.actors,
+                allowance=self._stage.screenshots,
+            ),
+            content=settings.telemetry.content,
+        )
+        return await episode.play(start, observe_ms=observe_ms)
+
+    async def _answerer(self) -> Answerer:
+        request, stage = self._request, self._stage
+        actors, run_seed = stage.settings.actors, stage.settings.run.seed
+        if request.origin == DEMONSTRATION:
+            return DemonstratorAnswerer(
+                request,
+                demonstrators=stage.demonstrators,
+                tokenizer=stage.engine.tokenizer,
+                settings=actors,
+                run_seed=run_seed,
+                scaffold=scaffold_of(request.task, stage.settings.scaffold, binding=False),
+                seeing=sight(stage.engine, actors),
+            )
+        limit_s = actors.generate_timeout_s
+        if not await stage.adoption.reach(request.min_version, within_s=limit_s):
+            wanted = f"policy version {request.min_version}"
+            await self._record.exceeded(
+                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for=wanted
+            )
+            raise EngineFailed(
+                f"{request.episode} wants {wanted} or newer; after {limit_s:g} s (actors.generate_timeout_s) this "
+                f"actor still samples from {stage.engine.version}"
+            )
+        return PolicyAnswerer(
+            request,
+            engine=stage.engine,
+            settings=actors,
+            run_seed=run_seed,
+            scaffold=scaffold_of(request.task, stage.settings.scaffold, dialect=actors.dialect),
+            content=stage.settings.telemetry.content,
+        )
+
+    async def _abandon(self, error: Exception) -> Abandoned:
+        steps = self._record.steps
+        if self._stage.stopped:
+            return Abandoned(reason="actor_stopped", detail="the actor was told to stop", steps=steps)
+        if isinstance(error, OutOfTime):
+            limit_s = self._stage.settings.actors.episode_timeout_s
+            await self._record.exceeded(
+                setting="actors.episode_timeout_s", limit_s=limit_s, waited_for="the end of the episode"
+            )
+            return Abandoned(
+                reason="episode_timeout",
+                detail=f"not over after {limit_s:g} s (actors.episode_timeout_s)",
+                steps=steps,
+            )
+        if isinstance(error, DiskFull):
+            await self._record.exceeded(
+                setting="storage.full_wait_s",
+                limit_s=self._stage.settings.storage.full_wait_s,
+                waited_for="room for a blob",
+            )
+        reason = next((name for kind, name in REASONS.items() if isinstance(error, kind)), "error")
+        detail = str(error) if reason != "error" else f"{type(error).__name__}: {error}"
+        # nobody expected that one: its message alone does not say where it comes from
+        cause = error if reason == "error" else None
+        logger.warning(
+            "episode abandoned", episode=self._request.episode, reason=reason, detail=detail, exc_info=cause
+        )
+        return Abandoned(reason=reason, detail=detail, steps=steps)

@@ -1,0 +1,234 @@
+"""One episode: observe, answer, act, record, until it ends; then what its judges need.
+
+Consumes a request; waits for the world and for the policy, each wait bounded (`actors.page_timeout_s` and
+`actors.action_timeout_s` inside the world, `actors.generate_timeout_s` here, `actors.episode_timeout_s` round all of
+it); produces step.taken per step, exactly as sampled, injection.seen where a page speaks to the agent, and a value: how
+it ended, for its terminal fact.
+"""
+
+import asyncio
+import time
+
+from actors.environments.base import EpisodeWorld, Start
+from actors.episodes.answerers import NO_VERSION, Answer, Answerer
+from actors.episodes.prompt_reader import Situation
+from actors.episodes.recorder import Ended, StepRecord
+from actors.episodes.screenshots import EpisodeScreenshots
+from actors.telemetry.spans import acted, browser_action
+from core.domain.action import Action, ParseFailure
+from core.domain.arrays import pack_floats, pack_ids
+from core.domain.early_stop import Given, stop_reason
+from core.domain.observation import Observation, Page
+from core.domain.screen import Box
+from core.errors import EngineFailed
+from core.grammar.answer_form import parse_form
+from core.prompts.prompt_injection import suspicions
+from core.settings.schema import ActorSettings
+from events.catalogue import EpisodeRequested, StepTaken
+from events.catalogue.episode import EndReason, Screenshot, StepResult
+from events.envelope import BlobRef
+
+DEMONSTRATION = "demonstration"
+MAX_SUSPECTED = 8
+"""Injection attempts recorded of one episode; a page that is full of them fills no log."""
+
+
+class Episode:
+    """One episode while it is played. `play` is called once."""
+
+    def __init__(
+        self,
+        request: EpisodeRequested,
+        *,
+        world: EpisodeWorld,
+        answerer: Answerer,
+        record: StepRecord,
+        settings: ActorSettings,
+        screenshots: EpisodeScreenshots,
+        content: bool = False,
+    ) -> None:
+        """`content`: whether spans tell what is done in words."""
+        self._content = content
+        self._request = request
+        self._world = world
+        self._answerer = answerer
+        self._record = record
+        self._settings = settings
+        self._screenshots = screenshots
+        self._answers: list[str] = []
+        self._actions: list[Action] = []
+        self._given: list[Given] = []
+        self._pages: list[Page] = []
+        """The latest of those that were answered, as many as prompts show."""
+        self._versions: list[int] = []
+        """Lowest and highest of every step."""
+        self._message: str | None = None
+        self._instruction = ""
+        self._suspected: set[str] = set()
+        """What pages said to the agent, as far as it was recorded."""
+
+    async def play(self, start: Start, *, observe_ms: float) -> Ended:
+        """From the start state to the end; `observe_ms` is what reaching it took.
+
+        Raises:
+            EnvironmentFailed, BrowserUnavailable: the world broke.
+            EngineFailed: the policy gave no answer in its time.
+
+        """
+        began = time.monotonic()
+        self._instruction = start.instruction
+        reason, observation = await self._steps(start.observation, observe_ms)
+        screenshot = await self._screenshots.final()
+        evidence = await self._world.finish(self._message)
+        versions = self._versions or [NO_VERSION]
+        return Ended(
+            reason=reason,
+            steps=len(self._answers),
+            evidence=evidence,
+            final_observation=await self._record.keep(observation.page),
+            policy_versions=(min(versions), max(versions)),
+            duration_ms=(time.monotonic() - began) * 1000,
+            screenshot=screenshot,
+        )
+
+    async def _steps(self, observation: Observation, observe_ms: float) -> tuple[EndReason, Observation]:
+        for index in range(self._request.task.max_steps):
+            page = await self._record.keep(observation.page)
+            before = await self._screenshots.before(index)
+            picture = self._screenshots.image
+            await self._watch(index, observation.page)
+            began = time.monotonic()
+            answer = await self._answer(index, observation, before, picture)
+            generate_ms = (time.monotonic() - began) * 1000
+            action = parse_form(answer.text, self._settings.answer_format, observation.page)
+            if isinstance(action, Action) and action.name == "exit":
+                self._message = action.argument or ""
+                await self._step(
+                    observation,
+                    page,
+                    answer,
+                    action,
+                    "exit",
+                    "",
+                    times=(observe_ms, generate_ms, 0.0),
+                    screenshot=before,
+                )
+                return "exit", observation
+            with browser_action(index, action, content=self._content) as begun:
+                outcome = await self._world.step(action)
+                acted(begun, outcome.result, outcome.detail, content=self._content)
+            after = await self._screenshots.after(outcome.result)
+            await self._step(
+                observation,
+                page,
+                answer,
+                action,
+                outcome.result,
+                outcome.detail,
+                times=(observe_ms, generate_ms, outcome.act_ms),
+                touched=outcome.touched,
+                screenshot=before or after,
+            )
+            observation, observe_ms = outcome.observation, outcome.observe_ms
+            if outcome.done:
+                return "done", observation
+            if (reason := self._stop_reason()) is not None:
+                return reason, observation
+        return "max_steps", observation
+
+    def _stop_reason(self) -> EndReason | None:
+        """Why the episode ends early; None: it goes on, as demonstrations always do."""
+        if self._request.origin == DEMONSTRATION:
+            return None
+        settings = self._settings
+        return stop_reason(
+            self._given,
+            unparsable=settings.ends_unparsable,
+            repeated=settings.ends_repeated,
+            compared=settings.repeated_by,
+        )
+
+    async def _watch(self, index: int, page: Page) -> None:
+        """Record what the page says to the agent, each once and at most `MAX_SUSPECTED` in an episode."""
+        for excerpt in suspicions(page):
+            if excerpt not in self._suspected and len(self._suspected) < MAX_SUSPECTED:
+                self._suspected.add(excerpt)
+                await self._record.suspected(index=index, excerpt=excerpt)
+
+    async def _answer(
+        self, index: int, observation: Observation, screenshot: Screenshot | None, image: bytes
+    ) -> Answer:
+        situation = Situation(
+            index=index,
+            instruction=self._instruction,
+            observation=observation,
+            answers=self._answers,
+            actions=self._actions,
+            pages=self._pages,
+            image=image,
+            image_blob=screenshot.image if screenshot is not None else None,
+        )
+        limit_s = self._settings.generate_timeout_s
+        scope = asyncio.timeout(limit_s)
+        try:
+            async with scope:
+                return await self._answerer.answer(situation)
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            await self._record.exceeded(
+                setting="actors.generate_timeout_s", limit_s=limit_s, waited_for="an answer of the policy"
+            )
+            raise EngineFailed(
+                f"the policy did not answer step {index} within {limit_s:g} s (actors.generate_timeout_s)"
+            ) from None
+
+    async def _step(
+        self,
+        observation: Observation,
+        page: BlobRef,
+        answer: Answer,
+        action: Action | ParseFailure,
+        result: StepResult,
+        detail: str,
+        *,
+        times: tuple[float, float, float],
+        screenshot: Screenshot | None,
+        touched: Box | None = None,
+    ) -> None:
+        fact = StepTaken(
+            episode=self._request.episode,
+            index=len(self._answers),
+            observation_digest=observation.digest,
+            observation=page,
+            url=observation.page.url,
+            world_ordinal=observation.page.ordinal,
+            prompt_ids=pack_ids(answer.prompt.ids),
+            action_ids=pack_ids(answer.token_ids),
+            logprobs=pack_floats(answer.logprobs),
+            versions=pack_ids(answer.versions),
+            sampling=answer.sampling,
+            prompt_truncated=answer.prompt.truncated,
+            answer=answer.text,
+            answer_from=answer.answer_from,
+            action=action if isinstance(action, Action) else None,
+            result=result,
+            detail=detail,
+            observe_ms=times[0],
+            generate_ms=times[1],
+            act_ms=times[2],
+            allowed=answer.allowed,
+            scaffold=answer.scaffold,
+            touched=touched,
+            screenshot=screenshot,
+            pictures=answer.pictures,
+        )
+        newest = max(answer.versions, default=NO_VERSION)
+        await self._record.step(fact, newest_version=newest)
+        self._versions += [min(answer.versions, default=NO_VERSION), newest]
+        self._answers.append(answer.text)
+        self._pages.append(observation.page)
+        del self._pages[: max(0, len(self._pages) - self._settings.history_pages)]
+        self._given.append(Given(answer.text, fact.action))
+        if isinstance(action, Action):
+            self._actions.append(action)

@@ -1,0 +1,96 @@
+"""Following a few families of the log from a position on, in order, without decoding the others.
+
+Roles that fold a small part of the log (an actor its weights, a judge the tasks, the curriculum everything but
+pages) read through here. Every batch carries the position read up to, also when nothing in it was of interest, so
+that a reader knows how far its own view goes. Positions are checked to be contiguous; hash chains are the business
+of those who read everything.
+"""
+
+from collections.abc import AsyncGenerator, Collection
+from contextlib import aclosing
+
+import msgspec
+
+from core.errors import ForeignLog
+from events.codec import decode
+from events.envelope import Recorded, Stored
+from events.log.port import EventLog
+from events.subjects import family_of
+
+LOOK_BACK_EVENTS = 500
+"""Events that are looked through at once, backwards."""
+
+
+class Followed(msgspec.Struct, frozen=True):
+    """Some events of the families asked for, and how far the log has been read."""
+
+    recorded: list[Recorded]
+    position: int
+    """Everything up to here has been seen."""
+
+
+def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> Followed:
+    recorded = []
+    position = after
+    for stored in batch:
+        if stored.position != position + 1:
+            raise ForeignLog(
+                f"the log continues with position {stored.position} after {position}: events are missing or the "
+                "log was swapped under a running process. Run: hindcast doctor"
+            )
+        position = stored.position
+        if family_of(stored.subject) in families:
+            event = decode(stored, strict=False)
+            if event is not None:
+                recorded.append(event)
+    return Followed(recorded, position)
+
+
+async def follow(log: EventLog, *, after: int, families: Collection[str]) -> AsyncGenerator[Followed, None]:
+    """Events of `families` following `after`, then new ones as they come, for ever.
+
+    Raises:
+        ForeignLog: positions are not contiguous.
+        CorruptEvent: an event of these families does not decode.
+
+    """
+    position = after
+    async with aclosing(log.tail(after=after)) as batches:
+        async for batch in batches:
+            followed = _select(batch, after=position, families=families)
+            position = followed.position
+            yield followed
+
+
+async def read_families(
+    log: EventLog, *, after: int, families: Collection[str]
+) -> AsyncGenerator[Followed, None]:
+    """The same up to where the log ends now."""
+    end = (await log.identity()).last
+    if end <= after:
+        return
+    async with aclosing(follow(log, after=after, families=families)) as batches:
+        async for followed in batches:
+            yield followed
+            if followed.position >= end:
+                return
+
+
+async def look_back(log: EventLog, *, until: int, families: Collection[str]) -> tuple[list[Recorded], int]:
+    """Events of `families` in the last stretch of the log up to `until`, oldest first; and where that stretch begins.
+
+    The latter is the position to go on looking back from; 0: there is nothing before, be it that the log begins later.
+    """
+    first = position = max(0, until - LOOK_BACK_EVENTS)
+    found: list[Recorded] = []
+    while position < until:
+        batch = await log.read(after=position, limit=until - position)
+        if not batch or batch[0].position > position + 1:
+            first = 0
+        for stored in batch:
+            if stored.position <= until and family_of(stored.subject) in families:
+                event = decode(stored, strict=False)
+                if event is not None:
+                    found.append(event)
+        position = batch[-1].position if batch else until
+    return found, first

@@ -1,0 +1,100 @@
+"""The judge `endpoint`: a model behind an OpenAI-compatible server reads instruction, answers and final page.
+
+Its question is that of WebRL's outcome reward model (arXiv 2411.02337, section 2.3): was the task done, YES or NO. The prompt
+is our own, in a versioned file whose digest stands in the verdict, as do model, tokens and cost. Its version is that of the
+prompt and of the model together, so that what another model says about an episode is another fact.
+
+Invariant "Verdicts are facts about a judge": who cannot be asked, will not say or makes no sense is undecided.
+"""
+
+import re
+from typing import Literal
+
+import msgspec
+
+from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Answered
+from actors.endpoint.prompts import json_in, prompt_text, schema_of
+from actors.judges.base import NO_PAGE, Opinion, undecided
+from actors.judges.episode_transcript import Story, read_story
+from core.domain.evidence import Judgment
+from core.domain.observation import Page
+from core.ids import digest_hex
+from core.prompts.rendering import RENDERERS
+from core.settings.endpoint import ENDPOINT
+from events.catalogue import EpisodeEnded
+from events.catalogue.verdict import JudgeIdentity
+from events.log.port import EventLog
+from storage.blobs.store import BlobStore
+
+PROMPT = prompt_text("verdict-1")
+RENDERER = "lines/2"
+CUT = "\n… the page goes on"
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    reason: str
+    done: Literal["YES", "NO"]
+
+
+SCHEMA = schema_of(_Said, name="verdict")
+
+
+class EndpointJudge:
+    """Judges by asking."""
+
+    def __init__(self, endpoint: Endpoint, *, blobs: BlobStore) -> None:
+        self.identity = identity_of(ENDPOINT, PROMPT.version, endpoint.settings.model, PROMPT.digest)
+        self._endpoint = endpoint
+        self._blobs = blobs
+
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
+        """See `actors.judges.base.Reader`."""
+        return await read_story(log, self._blobs, ended, before=before)
+
+    async def read(self, story: Story) -> Opinion:
+        """Whether the agent did what it was told."""
+        if story.page is None:
+            return Opinion(judgment=undecided(NO_PAGE))
+        answers = "\n".join(f"{number}. {answer.strip()}" for number, answer in enumerate(story.answers, 1))
+        messages = PROMPT.filled(
+            {
+                "task": story.instruction,
+                "answers": answers or "none",
+                "page": page_text(story.page, most=self._endpoint.settings.prompt_characters),
+            }
+        )
+        said = await self._endpoint.ask(messages, _read, schema=SCHEMA)
+        if not isinstance(said, Answered):
+            reason = f"{said.trouble}: {said.reason}"
+            return Opinion(judgment=undecided(reason), consulted=said.consulted, may_pass=said.may_pass)
+        success = said.value.done == "YES"
+        judgment = Judgment(
+            outcome="success" if success else "failure",
+            reward=float(success),
+            reason=f"{said.value.done}: {said.value.reason}",
+        )
+        return Opinion(judgment=judgment, consulted=said.consulted)
+
+
+def _read(text: str) -> _Said:
+    return msgspec.json.decode(json_in(text), type=_Said)
+
+
+def page_text(page: Page, *, most: int) -> str:
+    """A page for a question: its beginning, and that it goes on where it does."""
+    text = RENDERERS[RENDERER](page)
+    return text if len(text) <= most else text[:most] + CUT
+
+
+def identity_of(name: str, version: str, model: str, digest: str) -> JudgeIdentity:
+    """Who speaks where a model is asked: `1-qwen2-5-7b-instruct-8a1f22c0`, the model's name as a subject can hold it.
+
+    Names that are spelt alike there are told apart by the digest at the end.
+    """
+    spelt = _OTHER.sub("-", model.lower()).strip("-")[:40]
+    return JudgeIdentity(
+        name=name, version=f"{version}-{spelt}-{digest_hex(model.encode())[:8]}", prompt_digest=digest
+    )

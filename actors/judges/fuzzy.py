@@ -1,0 +1,93 @@
+"""The judge `fuzzy`: the rules, and where they leave open whether words mean the same, a model behind an endpoint is asked.
+
+So WebArena's `fuzzy_match` is decided. Only an answer that is wholly right counts; what was asked, word for word what came
+back and what it cost stand in the verdict. Its version is that of the rules, the prompt and the model together. Environments
+without such questions are judged by the rules alone.
+
+Invariant "Verdicts are facts about a judge": who cannot be asked leaves the episode undecided.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Unanswered
+from actors.endpoint.fuzzy_match import PROMPT, ask_fuzzy_match
+from actors.environments.webarena.evaluators import evaluate as evaluate_webarena
+from actors.environments.webarena.evaluators import questions as ask_about_webarena
+from actors.environments.webarena.questions import Question
+from actors.judges.base import Opinion, undecided
+from actors.judges.endpoint import identity_of
+from actors.judges.rules import RULES, RuleJudge
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
+from core.ids import digest_hex
+from core.settings.endpoint import FUZZY
+from events.catalogue.consulted import Consulted
+
+RIGHT = "correct"
+
+
+class Open(NamedTuple):
+    """An evaluator that may have questions."""
+
+    questions: Callable[[Task, Evidence], Sequence[Question]]
+    """What must be known before it can decide; pure."""
+    evaluate: Callable[[Task, Evidence, Mapping[Question, bool]], Judgment]
+    """Decides by the answers; pure."""
+
+
+OPEN: Mapping[str, Open] = {"webarena": Open(ask_about_webarena, evaluate_webarena)}
+"""By environment."""
+
+
+class FuzzyJudge:
+    """Judges by the rules, and by asking what they leave open."""
+
+    def __init__(self, endpoint: Endpoint, rules: RuleJudge | None = None) -> None:
+        version = f"{RULES.version}-{PROMPT.version}"
+        self.identity = identity_of(FUZZY, version, endpoint.settings.model, PROMPT.digest)
+        self._endpoint = endpoint
+        self._rules = rules or RuleJudge()
+
+    async def ask(self, task: Task, evidence: Evidence) -> Opinion:
+        """See `actors.judges.base.Asker`."""
+        open_to = OPEN.get(task.environment)
+        asked = open_to.questions(task, evidence) if open_to else ()
+        if open_to is None or not asked:
+            return Opinion(judgment=await asyncio.to_thread(self._rules.judge, task, evidence))
+        answers: dict[Question, bool] = {}
+        consulted: list[Consulted] = []
+        for question in asked:
+            said = await ask_fuzzy_match(
+                self._endpoint,
+                question=question.words,
+                reference=question.reference,
+                answer=question.answer,
+            )
+            consulted.append(said.consulted)
+            if isinstance(said, Unanswered):
+                reason = f"{said.trouble}: {said.reason}"
+                return Opinion(
+                    judgment=undecided(reason), consulted=together(consulted), may_pass=said.may_pass
+                )
+            answers[question] = said.value == RIGHT
+            if not answers[question]:
+                break  # the score is a product
+        return Opinion(judgment=open_to.evaluate(task, evidence, answers), consulted=together(consulted))
+
+
+def together(consulted: Sequence[Consulted]) -> Consulted:
+    """Several questions as one: what they cost in all, the answers line by line, a digest of their digests."""
+    if len(consulted) == 1:
+        return consulted[0]
+    return Consulted(
+        model=consulted[-1].model,
+        request=digest_hex("".join(one.request for one in consulted).encode()),
+        answer="\n".join(one.answer for one in consulted),
+        prompt_tokens=sum(one.prompt_tokens for one in consulted),
+        answer_tokens=sum(one.answer_tokens for one in consulted),
+        cost_usd=sum(one.cost_usd for one in consulted),
+        tries=sum(one.tries for one in consulted),
+    )

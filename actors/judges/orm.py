@@ -1,0 +1,139 @@
+"""The judge `orm`: an outcome reward model (WebRL, arXiv 2411.02337) that the run itself trains.
+
+It reads instruction, answers and final page (`core.prompts.verdict_prompt`) and says success where P(YES) over {YES, NO} is at
+least `judge.orm_threshold`. Where nothing was published yet it is undecided, but what it would have read stands in its
+verdict all the same: that is what the learner trains the first version from.
+
+Its version is that of the prompt's format and of the model together, so that what another version says about an episode
+is another fact. Invariant "Adopted is not published": which version spoke stands in every verdict.
+"""
+
+import asyncio
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from actors.judges.base import NO_PAGE, Opinion, undecided
+from actors.judges.episode_transcript import Story, read_story
+from actors.published_versions import Versions
+from core.domain.arrays import pack_ids
+from core.domain.evidence import Judgment
+from core.domain.observation import Page
+from core.models.orm import OutcomeModel
+from core.models.policy import load_policy
+from core.prompts.verdict_prompt import PROMPT_DIGEST, build_verdict_prompt
+from core.rl.combined_state import ORM
+from core.settings.schema import Settings
+from events.catalogue import EpisodeEnded, WeightsPublished
+from events.catalogue.verdict import JudgeIdentity, Reading
+from events.log.port import EventLog
+from storage.blobs.store import BlobStore
+
+FORMAT_VERSION = "2"
+
+
+class OrmJudge:
+    """One version of the model, or none yet. Episodes are read one after the other, whoever asks."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        model: OutcomeModel | None,
+        *,
+        version: int | None,
+        settings: Settings,
+        blobs: BlobStore,
+        reading: Lock,
+    ) -> None:
+        """`reading`: held while the tokenizer and the model are in use, which threads cannot share."""
+        self.identity = JudgeIdentity(
+            name=ORM, version=f"{FORMAT_VERSION}-v{version or 0}", prompt_digest=PROMPT_DIGEST
+        )
+        self._tokenizer = tokenizer
+        self.version = version
+        """Published version that speaks; None: none was published."""
+        self._model = model
+        self._settings = settings.judge
+        self._blobs = blobs
+        self._reading = reading
+
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
+        """See `actors.judges.base.Reader`."""
+        return await read_story(log, self._blobs, ended, before=before)
+
+    async def read(self, story: Story) -> Opinion:
+        """Whether the agent did what it was told.
+
+        Raises:
+            SettingsError: instruction and answers leave no room for the page.
+
+        """
+        if story.page is None:
+            return Opinion(judgment=undecided(NO_PAGE))
+        return await asyncio.to_thread(self._read, story, story.page)
+
+    def _read(self, story: Story, page: Page) -> Opinion:
+        with self._reading:
+            prompt = build_verdict_prompt(
+                self._tokenizer,
+                instruction=story.instruction,
+                answers=story.answers,
+                page=page,
+                max_tokens=self._settings.orm_prompt_tokens,
+            )
+            probability = None if self._model is None else self._model.probability(prompt.ids)
+        return Opinion(
+            judgment=judgment_of(probability, threshold=self._settings.orm_threshold),
+            reading=Reading(
+                prompt_ids=pack_ids(prompt.ids),
+                truncated=prompt.truncated,
+                model_version=self.version,
+                probability=probability,
+            ),
+        )
+
+
+def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
+    """What P(YES) means; None: nobody was there to answer."""
+    if probability is None:
+        return undecided("no outcome reward model is published yet, or none is kept")
+    success = probability >= threshold
+    return Judgment(
+        outcome="success" if success else "failure",
+        reward=float(success),
+        reason=f"P(YES) is {probability:.3f}, {threshold:g} is needed",
+    )
+
+
+class OrmVersions(Versions[OrmJudge]):
+    """The published versions of the model, each as a judge (`actors.judges.trained_judges.Shelf`).
+
+    Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
+    cannot be.
+    """
+
+    name = ORM
+
+    def __init__(self, folder: Path, *, blobs: BlobStore, settings: Settings) -> None:
+        """`folder`: of the policy, whose tokenizer and architecture the model has."""
+        super().__init__(ORM, self._judge)
+        self._folder = folder
+        self._tokenizer = load_policy(folder).tokenizer
+        self._blobs = blobs
+        self._settings = settings
+        self._reading = Lock()
+
+    def _judge(self, published: WeightsPublished | None) -> OrmJudge:
+        """The judge of this version; None: before the first."""
+        model = None
+        if published is not None:
+            weights = self._blobs.path(published.weights)
+            model = OutcomeModel(self._folder, weights, threads=self._settings.policy.threads)
+        return OrmJudge(
+            self._tokenizer,
+            model,
+            version=None if published is None else published.version,
+            settings=self._settings,
+            blobs=self._blobs,
+            reading=self._reading,
+        )

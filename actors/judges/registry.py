@@ -1,0 +1,27 @@
+"""The judges there are."""
+
+from collections.abc import Mapping
+
+from actors.judges.base import AnyJudge
+from actors.judges.rules import RuleJudge
+from actors.judges.strict import StrictJudge
+from core.errors import SettingsError
+from core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from core.rl.combined_state import ORM
+from core.settings.endpoint import ENDPOINT, FUZZY
+from core.text.nearest import advice
+
+JUDGES: dict[str, AnyJudge] = {"rules": RuleJudge(), "strict": StrictJudge()}
+"""By the name that `judge.judges` and `hindcast rejudge --judge` use: those that are the same in every run."""
+
+
+def judge_names() -> tuple[str, ...]:
+    """Names of all judges, those that read with a model or ask an endpoint included."""
+    return tuple(sorted({*JUDGES, ORM, WEBRL_ORM, ENDPOINT, FUZZY}))
+
+
+def judge_named(name: str, judges: Mapping[str, AnyJudge] = JUDGES) -> AnyJudge:
+    """A judge that is the same in every run. Raises SettingsError, with the names there are."""
+    if name not in judges:
+        raise SettingsError(f"there is no judge {name!r}; {advice(name, judge_names())}")
+    return judges[name]

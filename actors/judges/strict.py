@@ -1,0 +1,154 @@
+"""The strict judge: the task done wholly, by the agent's own end, and nothing else done besides.
+
+It begins where the rules end: what they call a failure or cannot decide stays so. A success must also be
+- whole: a page's partial credit is a failure;
+- ended by the agent: a goal that was reached by chance, and left standing until the steps ran out, is a failure. A
+  MiniWoB++ page ends the episode itself, so that there is nothing to ask;
+- ended at its goal: whoever was to change something in the store stops there. The page that the shop answers the last
+  change with may be seen; opening another one is a failure, such as the checkout after a task to fill the cart;
+- clean: whatever a visit to the store changed and nobody asked for is a failure (an order, a wish, a review, an address).
+  What was undone again is no side effect, unless the store remembers it: a cancelled order does.
+
+So its successes are a part of the rules' successes; what it turns over is partial credit, luck and carelessness.
+Version 1 did not ask where an episode ended.
+"""
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from actors.environments.store.control import Record
+from actors.environments.store.session import AnyFact, Listed, OrderViewed, State, Viewed, Visited, apply
+from actors.judges.rules import RuleJudge
+from core.domain.evidence import Evidence, Judgment
+from core.domain.task import Task
+from events.catalogue.verdict import JudgeIdentity
+
+STRICT = JudgeIdentity(name="strict", version="2")
+"""The version is raised whenever it may come to another verdict on the same evidence."""
+
+FULL_REWARD = 1.0
+
+CHANGES: Mapping[str, frozenset[str]] = {
+    "find_price": frozenset(),
+    "find_rating": frozenset(),
+    "find_feature": frozenset(),
+    "find_product": frozenset(),
+    "compare": frozenset(),
+    "add_to_cart": frozenset({"cart"}),
+    "add_several": frozenset({"cart"}),
+    "buy": frozenset({"orders"}),
+    "remove_from_cart": frozenset({"cart"}),
+    "change_quantity": frozenset({"cart"}),
+    "wish_list": frozenset({"wishes"}),
+    "write_review": frozenset({"reviews"}),
+    "order_status": frozenset(),
+    "cancel_order": frozenset({"orders"}),
+    "change_address": frozenset({"address"}),
+    "impossible": frozenset(),
+}
+"""Family of the store -> parts of a visitor's state that its goal changes; the rules see to it that they change rightly."""
+
+
+class StrictJudge:
+    """Judges by the rules, and by what they let pass."""
+
+    identity = STRICT
+
+    def __init__(self, rules: RuleJudge | None = None) -> None:
+        self._rules = rules or RuleJudge()
+
+    def judge(self, task: Task, evidence: Evidence) -> Judgment:
+        """Success with reward 1, failure with the first objection, undecided where the rules are.
+
+        Raises:
+            JudgeUnavailable: as the rule judge.
+            KeyError: a family of the store that nobody has said about what it changes.
+
+        """
+        judgment = self._rules.judge(task, evidence)
+        if judgment.outcome != "success":
+            return judgment
+        object_to = OBJECTIONS.get(task.environment)
+        objection = object_to(task, evidence, judgment) if object_to else ""
+        if objection:
+            return Judgment(
+                outcome="failure", reward=0.0, reason=f"reached ({judgment.reason}), but {objection}"
+            )
+        return judgment
+
+
+def _about_store(task: Task, evidence: Evidence, judgment: Judgment) -> str:
+    if evidence.answer is None:
+        return "the agent did not end the episode: its steps ran out"
+    record = msgspec.convert(evidence.probes, Record)
+    effects = side_effects(task.family, record.opening, record.state)
+    if effects:
+        return f"it changed what nobody asked for: {', '.join(effects)}"
+    further = pages_after_change(record) if CHANGES[task.family] else ()
+    return f"it went on after its goal, to {', '.join(further)}" if further else ""
+
+
+def _about_miniwob(task: Task, evidence: Evidence, judgment: Judgment) -> str:
+    if judgment.reward < FULL_REWARD:
+        return f"the page gave only {judgment.reward:g} of {FULL_REWARD:g}"
+    return ""
+
+
+Objection = Callable[[Task, Evidence, Judgment], str]
+OBJECTIONS: Mapping[str, Objection] = {"store": _about_store, "miniwob": _about_miniwob}
+"""By environment: why a success is none after all, or nothing."""
+
+
+def pages_after_change(record: Record) -> tuple[str, ...]:
+    """Pages that were opened after the one that answered the last change, in words; empty where nothing was changed."""
+    state, last = record.opening, None
+    for place, fact in enumerate(record.journal):
+        following = apply(state, fact)
+        last, state = (place if following != state else last), following
+    if last is None:
+        return ()
+    return tuple(_page(fact) for fact in record.journal[last + 2 :])
+
+
+def _page(fact: AnyFact) -> str:
+    match fact:
+        case Visited(page=page):
+            return f"the page {page}"
+        case Listed(query=query, category=category):
+            return f"a list of {query or category}"
+        case Viewed(product=product):
+            return f"product {product}"
+        case OrderViewed(number=number):
+            return f"order {number}"
+        case _:
+            return "something that the shop refused"
+
+
+def side_effects(family: str, opening: State, state: State) -> list[str]:
+    """What a visit changed beside what a goal of its family asks for, in words."""
+    allowed = CHANGES[family]
+    found = [
+        f"the {part} of the visitor"
+        for part in State.__struct_fields__
+        if part not in allowed and getattr(state, part) != getattr(opening, part)
+    ]
+    if family == "buy":
+        found += _beside_the_order(opening, state)
+    return found
+
+
+def _beside_the_order(opening: State, state: State) -> list[str]:
+    """Buying adds one order; the rules look at that one alone."""
+    before = {order.number: order for order in opening.orders}
+    found = [
+        f"order {order.number}"
+        for order in state.orders
+        if order.number in before and order != before[order.number]
+    ]
+    found += [
+        f"where order {order.number} goes"
+        for order in state.orders
+        if order.number not in before and order.address != opening.address
+    ]
+    return found

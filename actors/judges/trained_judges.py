@@ -1,0 +1,27 @@
+"""Where a judge comes from that the run itself trains: each newly published version replaces the one before.
+
+Free of torch, so that a run without such a judge loads none.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from actors.judges.base import Reader
+from events.log.port import EventLog
+
+
+class Shelf(Protocol):
+    """Holds the versions of one judge."""
+
+    @property
+    def name(self) -> str:
+        """Of the judge."""
+        ...
+
+    async def begin(self, log: EventLog) -> Reader:
+        """The newest version that the log knows now. Called once, before `follow`."""
+        ...
+
+    async def follow(self, log: EventLog, replace: Callable[[Reader], None]) -> None:
+        """Hand over every newer version as it is published, for ever."""
+        ...

@@ -1,0 +1,170 @@
+"""The judge `webrl_orm`: WebRL's published outcome reward model, which the run does not train (arXiv 2411.02337).
+
+It reads the released prompt (`core.prompts.webrl_verdict_prompt`) and says success where P(YES) over {YES, NO} is at least
+`judge.orm_threshold`. The model lies in a folder and is computed here, or a vLLM server serves it.
+
+Its version is that of the prompt, the folder's name and a digest of the folder's files, so that another checkpoint's verdict
+is another fact.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from hashlib import sha256
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+from actors.engines.vllm.choice import ServedChoice
+from actors.engines.vllm.server import ServerTroubled, VllmServer
+from actors.engines.vllm.weights import Unusable
+from actors.judges.base import NO_PAGE, Opinion, undecided
+from actors.judges.episode_transcript import Story, read_story
+from actors.judges.orm import judgment_of
+from core.domain.arrays import pack_ids
+from core.models.model_files import CONFIG, TOKENIZER
+from core.models.orm import OutcomeModel
+from core.models.tokenizer import load_tokenizer
+from core.prompts.prompt import Prompt
+from core.prompts.verdict_prompt import AnswerIds, answer_ids
+from core.prompts.webrl_verdict_prompt import PROMPT_DIGEST, WEBRL_ORM, build_webrl_verdict_prompt
+from core.settings.schema import Settings
+from events.catalogue import EpisodeEnded
+from events.catalogue.verdict import JudgeIdentity, Reading
+from events.log.port import EventLog
+from storage.blobs.store import BlobStore
+
+FORMAT_VERSION = "1"
+UNTRAINED = 0
+"""`Reading.model_version` of a model that the run does not train."""
+
+_OTHER = re.compile(r"[^a-z0-9]+")
+
+
+class OutcomeScorer(Protocol):
+    """Computes P(YES) of a prompt."""
+
+    async def probability(self, prompt_ids: Sequence[int]) -> float:
+        """P(YES) over {YES, NO}, in [0, 1]."""
+        ...
+
+
+class LocalScorer:
+    """Computes the model in this process, one prompt after the other."""
+
+    def __init__(self, model: OutcomeModel) -> None:
+        self._model = model
+        self._computing = Lock()
+
+    async def probability(self, prompt_ids: Sequence[int]) -> float:
+        """See `OutcomeScorer`."""
+        return await asyncio.to_thread(self._probability, prompt_ids)
+
+    def _probability(self, prompt_ids: Sequence[int]) -> float:
+        with self._computing:
+            return self._model.probability(prompt_ids)
+
+
+class ServedScorer:
+    """Asks a vLLM server."""
+
+    def __init__(self, choice: ServedChoice, answers: AnswerIds) -> None:
+        self._choice = choice
+        self._answers = answers
+
+    async def probability(self, prompt_ids: Sequence[int]) -> float:
+        """See `OutcomeScorer`. Raises ServerTroubled, Unusable, EngineFailed."""
+        return await self._choice.probability(prompt_ids, token=self._answers.yes, other=self._answers.no)
+
+
+class WebrlOrmJudge:
+    """Judges by the published model."""
+
+    def __init__(
+        self, tokenizer: Any, scorer: OutcomeScorer, *, version: str, settings: Settings, blobs: BlobStore
+    ) -> None:
+        self.identity = JudgeIdentity(name=WEBRL_ORM, version=version, prompt_digest=PROMPT_DIGEST)
+        self._tokenizer = tokenizer
+        self._scorer = scorer
+        self._settings = settings.judge
+        self._blobs = blobs
+        self._encoding = Lock()
+
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
+        """See `actors.judges.base.Reader`."""
+        return await read_story(log, self._blobs, ended, before=before)
+
+    async def read(self, story: Story) -> Opinion:
+        """Whether the agent reached its goal.
+
+        Raises:
+            SettingsError: instruction and answers leave no room for the page.
+            EngineFailed: the server does not take the prompt.
+
+        """
+        if story.page is None:
+            return Opinion(judgment=undecided(NO_PAGE))
+        prompt = await asyncio.to_thread(self._prompt, story)
+        try:
+            probability = await self._scorer.probability(prompt.ids)
+        except (ServerTroubled, Unusable) as error:
+            return Opinion(judgment=undecided(f"outage: {error}"), may_pass=True)
+        return Opinion(
+            judgment=judgment_of(probability, threshold=self._settings.orm_threshold),
+            reading=Reading(
+                prompt_ids=pack_ids(prompt.ids),
+                truncated=prompt.truncated,
+                model_version=UNTRAINED,
+                probability=probability,
+            ),
+        )
+
+    def _prompt(self, story: Story) -> Prompt:
+        assert story.page is not None
+        with self._encoding:
+            return build_webrl_verdict_prompt(
+                self._tokenizer,
+                instruction=story.instruction,
+                answers=story.answers,
+                ended_itself=story.ended_itself,
+                page=story.page,
+                max_tokens=self._settings.webrl_orm_tokens,
+            )
+
+
+@asynccontextmanager
+async def open_webrl_orm(settings: Settings, blobs: BlobStore) -> AsyncIterator[WebrlOrmJudge]:
+    """The judge under these settings, with its model loaded or its server's connections open.
+
+    Raises ModelFileError when the folder cannot be loaded.
+    """
+    folder, address = Path(settings.judge.webrl_orm), settings.judge.webrl_orm_server
+    if address:
+        tokenizer = await asyncio.to_thread(load_tokenizer, folder)
+        version = await asyncio.to_thread(model_version, folder, served=True)
+        async with VllmServer(address) as server:
+            choice = ServedChoice(server, timeout_s=settings.judge.timeout_s)
+            scorer = ServedScorer(choice, answer_ids(tokenizer))
+            yield WebrlOrmJudge(tokenizer, scorer, version=version, settings=settings, blobs=blobs)
+        return
+    threads = settings.policy.threads
+    model = await asyncio.to_thread(lambda: OutcomeModel(folder, None, threads=threads))
+    version = await asyncio.to_thread(model_version, folder, served=False)
+    yield WebrlOrmJudge(model.tokenizer, LocalScorer(model), version=version, settings=settings, blobs=blobs)
+
+
+def model_version(folder: Path, *, served: bool) -> str:
+    """The judge's version, as `1-webrl-orm-llama-3-1-8b-8a1f22c0`: of the prompt, the folder's name and the files in it.
+
+    A served model is told apart by `-vllm` at the end: its probabilities differ in their last digits.
+    """
+    digest = sha256()
+    for path in sorted([folder / CONFIG, folder / TOKENIZER, *folder.glob("*.safetensors")]):
+        if path.is_file():
+            digest.update(f"{path.name} {path.stat().st_size}\n".encode())
+            with path.open("rb") as content:
+                while part := content.read(1 << 20):
+                    digest.update(part)
+    spelled = _OTHER.sub("-", folder.resolve().name.lower()).strip("-")[:40]
+    return f"{FORMAT_VERSION}-{spelled}-{digest.hexdigest()[:8]}{'-vllm' if served else ''}"

@@ -1,0 +1,102 @@
+"""How a vLLM server is started here: its command line and its environment."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from core.errors import ModelFileError
+from core.settings.schema import Settings
+from core.text.plain_values import parse_json
+
+HOST = "127.0.0.1"
+OURS = (
+    "--model",
+    "--host",
+    "--port",
+    "--logprobs-mode",
+    "--generation-config",
+    "--dtype",
+    "--enable-scale-out",
+    "--max-num-seqs",
+    "--disable-uvicorn-access-log",
+    "--served-model-name",
+    "--enable-lora",
+    "--no-enable-lora",
+    "--max-lora-rank",
+)
+"""Arguments that `vllm.arguments` may not give: settings of their own say them, or what is recorded depends on them."""
+SERVED = "policy"
+LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM 0.32 can be started for; a server takes adapters of this rank or less."""
+LORAS_AT_ONCE = 2
+"""Adapters whose answers one batch holds: when a new one comes, answers under way have the one before. Those with a third
+wait until one of the two has none."""
+LORAS_IN_MEMORY = 4
+"""Adapters that a server keeps without reading them again."""
+FOR_CPUS = ("--no-enable-chunked-prefill", "--no-enable-prefix-caching", "--enforce-eager")
+"""Arguments of the build for CPUs (`make vllm`). A prompt that is read in parts and has a seed ends vLLM 0.32 there ("CPU
+Generator does not use offset"), a cache of prompts makes it read some models' in parts, and compiling a model takes longer
+than a small one gains by it."""
+
+
+def server_command(python: Path, folder: Path, *, port: int, settings: Settings) -> list[str]:
+    """The command line. `folder`: of the policy. The program `vllm` is not used: builds for CPUs lack its entry point."""
+    policy, vllm = settings.policy, settings.vllm
+    return [
+        str(python),
+        "-m",
+        "vllm.entrypoints.openai.api_server",
+        *("--model", str(folder)),
+        *("--served-model-name", SERVED),
+        *("--host", HOST),
+        *("--port", str(port)),
+        # of the distribution that tokens are drawn from: temperature and allowed tokens applied
+        *("--logprobs-mode", "processed_logprobs"),
+        # else a model's own generation settings change the distribution behind our back
+        *("--generation-config", "vllm"),
+        # vLLM's own choice for a model in float32 is a shorter format
+        *("--dtype", vllm.dtype or dtype_of(folder)),
+        *("--max-num-seqs", str(policy.max_batch)),
+        "--enable-scale-out",  # the interface with token ids, log-probabilities and a version for each token
+        "--disable-uvicorn-access-log",
+        *(() if vllm.python else FOR_CPUS),
+        *for_adapters(settings.learner.lora_rank),
+        *vllm.arguments,
+    ]
+
+
+def for_adapters(rank: int) -> list[str]:
+    """Arguments of a server that takes adapters of a rank; 0: it takes none."""
+    if not rank:
+        return []
+    served = next(one for one in LORA_RANKS if one >= rank)
+    return [
+        "--enable-lora",
+        *("--max-lora-rank", str(served)),
+        *("--max-loras", str(LORAS_AT_ONCE)),
+        *("--max-cpu-loras", str(LORAS_IN_MEMORY)),
+    ]
+
+
+def dtype_of(folder: Path) -> str:
+    """What a model's config.json says of its numbers; `auto`: nothing."""
+    try:
+        config = parse_json((folder / "config.json").read_text(encoding="utf-8"))
+        return str(config.get("dtype") or config.get("torch_dtype") or "auto")
+    except (OSError, ValueError, AttributeError) as error:
+        raise ModelFileError(f"{folder / 'config.json'} cannot be read: {error}") from error
+
+
+def server_environment(settings: Settings, inherited: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables of the server's process."""
+    keep = {name: value for name, value in inherited.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    return keep | {
+        "VLLM_SERVER_DEV_MODE": "1",  # pausing, new weights: on loopback alone
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "HF_HUB_OFFLINE": "1",
+        "VLLM_CPU_KVCACHE_SPACE": str(settings.vllm.cpu_cache_gib),
+        "VLLM_CPU_OMP_THREADS_BIND": "nobind",
+        "OMP_NUM_THREADS": str(settings.policy.threads),
+        "VLLM_ALLOW_RUNTIME_LORA_UPDATING": str(bool(settings.learner.lora_rank)),
+    }

@@ -1,0 +1,196 @@
+"""The role `policy_server`: every policy server has the newest published weights, given to it once, however many actors ask.
+
+    weights.published ── follow ──> wanted ──> per server: give it, and look again ──> actors see the name of its weights
+    server ends / fails ──────────> policy_server.troubled
+
+Consumes weights.published; waits for the log, for the servers (`vllm.start_timeout_s`, `vllm.sync_timeout_s`) and between
+two looks at one (`LOOK_EVERY_S`); produces policy_server.troubled. Crash-only: what a server has is asked of it, not
+remembered, so that a server that was started again, by us or by somebody else, or was left half-way, comes to the newest
+weights like any other. Actors record `weights.adopted` when the servers say that they have them.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import ExitStack, aclosing
+from pathlib import Path
+
+import structlog
+
+from actors.curriculum.snapshots import curriculum_kind
+from actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
+from actors.episodes.weight_adoption import newest_policy, version_of
+from actors.family_follower import follow, read_families
+from actors.policy_servers.version_folders import AdapterAlone, Layout, VersionFolders, WholeModel
+from actors.policy_servers.weight_delivery import Giving
+from core.errors import BlobMissing, EngineFailed, ModelFileError
+from core.settings.schema import Settings
+from events.catalogue import PolicyServerTroubled, WeightsPublished
+from events.codec import decode
+from events.envelope import Recorded
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from storage.blobs.store import BlobStore
+from storage.snapshots import newest_standing
+
+LOOK_EVERY_S = 2.0
+"""How soon it is seen that a server has not the newest weights any more, as after a restart of its own."""
+LONGEST_PAUSE_S = 10.0
+FAMILIES = frozenset({"learner"})
+
+logger = structlog.get_logger(__name__)
+
+
+class Wanted:
+    """What the servers should have: the newest published version, or the policy as it came."""
+
+    def __init__(self) -> None:
+        self.published: Recorded | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def version(self) -> int:
+        """0: nothing was published yet."""
+        return 0 if self.published is None else version_of(self.published)
+
+    def take(self, events: Sequence[Recorded]) -> None:
+        """Look through events for a newer one."""
+        newest = newest_policy(events, than=self.published)
+        if newest is not self.published:
+            self.published = newest
+            self._changed.set()
+
+    async def changed(self, *, within_s: float) -> None:
+        """Return when there is a newer one, or the time is over."""
+        try:
+            async with asyncio.timeout(within_s):
+                await self._changed.wait()
+        except TimeoutError:
+            return
+        self._changed.clear()
+
+
+class Keeper:
+    """Keeps servers at what is wanted."""
+
+    def __init__(
+        self,
+        *,
+        publisher: Publisher,
+        blobs: BlobStore,
+        folders: VersionFolders,
+        giving: Giving,
+        settings: Settings,
+    ) -> None:
+        self._publisher = publisher
+        self._blobs = blobs
+        self._folders = folders
+        self._giving = giving
+        self._settings = settings
+
+    async def bring_up_to_date(self, server: VllmServer, wanted: Wanted) -> None:
+        """Give one server what is wanted, if it has something else.
+
+        Raises:
+            ServerTroubled, EngineFailed: it does not take it.
+            ModelFileError: there is no laying it out, as on a full disk.
+
+        """
+        published = wanted.published
+        version = wanted.version
+        if published is None or version == 0:
+            await self._giving.give(server, 0, self._folders.base())
+            return
+        fact = published.fact
+        assert isinstance(fact, WeightsPublished)
+        try:
+            weights = await asyncio.to_thread(self._blobs.path, fact.weights)
+        except BlobMissing:
+            logger.warning("published weights are gone: a newer version must follow", version=version)
+            return
+        except OSError as error:  # of blobs that are fetched
+            raise ModelFileError(
+                f"the weights of version {version} could not be fetched: {error.strerror or error}"
+            ) from error
+        with ExitStack() as until_given:
+            lent = self._folders.lent(version, fact.weights.sha256, weights)
+            try:
+                folder = await asyncio.to_thread(until_given.enter_context, lent)
+            except ModelFileError:
+                if weights.exists():
+                    raise
+                logger.warning("published weights were let go of while they were laid out", version=version)
+                return
+            await self._giving.give(server, version, folder)
+
+    async def keep(self, server: VllmServer, wanted: Wanted) -> None:
+        """The same for ever; trouble is told once, and tried through."""
+        failures = 0
+        while True:
+            try:
+                await self.bring_up_to_date(server, wanted)
+            except (ServerTroubled, EngineFailed, ModelFileError) as error:
+                failures += 1
+                if failures == 1:
+                    await self.tell(server.address, trouble_of(error), str(error))
+                await asyncio.sleep(
+                    min(LONGEST_PAUSE_S, self._settings.vllm.backoff_s * 2 ** min(failures, 16))
+                )
+                continue
+            failures = 0
+            await wanted.changed(within_s=LOOK_EVERY_S)
+
+    async def tell(self, address: str, trouble: str, detail: str) -> None:
+        """Record a server's trouble."""
+        logger.warning("a policy server is in trouble", server=address, trouble=trouble, detail=detail)
+        fact = PolicyServerTroubled(server=address, trouble=trouble, detail=detail)
+        await self._publisher.publish(fact, entity=address)
+
+
+def trouble_of(error: ServerTroubled | EngineFailed | ModelFileError) -> Trouble:
+    """What a failure to give a server weights is called."""
+    match error:
+        case ServerTroubled():
+            return error.trouble
+        case ModelFileError():
+            return "no_weights"
+        case EngineFailed():
+            return "refused"
+
+
+async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, wanted: Wanted) -> int:
+    """Take in what was published up to now; returns the position read up to. Starts from the curriculum's newest snapshot."""
+    position = 0
+    if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
+        position = standing.state.position
+        if standing.state.published:
+            stored = await log.read(after=standing.state.published - 1, limit=1)
+            wanted.take([event for one in stored if (event := decode(one)) is not None])
+    async with aclosing(read_families(log, after=position, families=FAMILIES)) as batches:
+        async for followed in batches:
+            position = followed.position
+            wanted.take(followed.recorded)
+    return position
+
+
+async def follow_published(log: EventLog, wanted: Wanted, *, after: int) -> None:
+    """Take in what is published from now on."""
+    async with aclosing(follow(log, after=after, families=FAMILIES)) as batches:
+        async for followed in batches:
+            wanted.take(followed.recorded)
+
+
+def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> VersionFolders:
+    """Where a run's versions lie for the servers: in `vllm.weights_folder`, or the home. Runs that share it stay apart.
+
+    Those of a home's other runs are removed there: one system works in a home at a time, so that no server asks for them any
+    more. In `vllm.weights_folder` they stay: it may be shared with homes that are at work.
+    """
+    layout: Layout = AdapterAlone() if settings.learner.lora_rank else WholeModel()
+    chosen = settings.vllm.weights_folder
+    if chosen:
+        return VersionFolders(Path(chosen).expanduser() / run, base, layout)
+    root = home / "policy-server" / "versions"
+    for other in root.iterdir() if root.is_dir() else ():
+        if other.name != run and other.is_dir():
+            VersionFolders(other, base, layout).drop()
+    return VersionFolders(root / run, base, layout)

@@ -1,0 +1,105 @@
+"""A vLLM server as a child of this process: started, waited for, ended with its own children.
+
+It stays in this process's group, so that whoever reaps that group after a crash of ours (`app.system.supervisor`) reaps the
+server and the engine that it starts, too.
+"""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import structlog
+
+from actors.engines.vllm.server import VllmServer
+from core.errors import EngineFailed
+
+POLL_S = 0.25
+LOOK_S = 2.0
+STOP_S = 2.5
+"""Within the time that a worker has for its own end."""
+SHOWN_LINES = 15
+
+logger = structlog.get_logger(__name__)
+
+
+class ServerProcess:
+    """A server that runs."""
+
+    def __init__(self, process: asyncio.subprocess.Process, output: Path) -> None:
+        self._process = process
+        self._output = output
+
+    @property
+    def pid(self) -> int:
+        """Of the HTTP server; the engine is its child."""
+        return self._process.pid
+
+    async def wait_until_healthy(self, server: VllmServer, *, timeout_s: float) -> None:
+        """Return once it takes requests. Raises EngineFailed when it ended, or does not in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not await server.is_healthy(timeout_s=LOOK_S):
+                    if self._process.returncode is not None:
+                        raise self._ended()
+                    await asyncio.sleep(POLL_S)
+        except TimeoutError:
+            raise EngineFailed(
+                f"the vLLM server does not answer after {timeout_s:g} s (vllm.start_timeout_s). The end of {self._output}:\n"
+                f"{self._last_words()}"
+            ) from None
+
+    async def ended(self) -> EngineFailed:
+        """Wait for its end, and say what it was."""
+        await self._process.wait()
+        return self._ended()
+
+    async def stop(self) -> None:
+        """End it; killed when it does not go."""
+        if self._process.returncode is None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(signal.SIGTERM)
+            try:
+                await asyncio.wait_for(self._process.wait(), STOP_S)
+            except TimeoutError:
+                with suppress(ProcessLookupError):
+                    self._process.kill()
+                await self._process.wait()
+
+    def _ended(self) -> EngineFailed:
+        return EngineFailed(
+            f"the vLLM server ended with status {self._process.returncode}. The end of {self._output}:\n{self._last_words()}"
+        )
+
+    def _last_words(self) -> str:
+        with suppress(OSError):
+            return "\n".join(self._output.read_text(errors="replace").splitlines()[-SHOWN_LINES:])
+        return "(nothing)"
+
+
+@asynccontextmanager
+async def running(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    *,
+    output: Path,
+    before: Callable[[], None] | None = None,
+) -> AsyncIterator[ServerProcess]:
+    """A server for the while; what it says goes into `output`. `before` is called in the child before the program begins."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with output.open("wb") as words:
+        process = await asyncio.create_subprocess_exec(
+            *command,
+            env=dict(environment),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=words,
+            stderr=asyncio.subprocess.STDOUT,
+            preexec_fn=before,
+        )
+    logger.info("vLLM server started", pid=process.pid, output=str(output))
+    server = ServerProcess(process, output)
+    try:
+        yield server
+    finally:
+        await server.stop()

@@ -1,0 +1,91 @@
+"""What a relabeler is: it reads a finished episode and lists every goal that it achieved.
+
+Invariant "Verdicts are facts about a judge" holds for relabels, too: a fact names who spoke, and exists at most once per
+episode, relabeler and version. One that cannot tell says so; it never guesses.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from core.domain.observation import Page
+from core.domain.task import Task
+from events.catalogue import EpisodeEnded, StepTaken
+from events.catalogue.consulted import Consulted
+from events.catalogue.verdict import BackwardReading, JudgeIdentity
+
+
+class PlayedEpisode(NamedTuple):
+    """An episode that came to its end, as the log tells it."""
+
+    task: Task
+    origin: str
+    instruction: str
+    """What the agent was told."""
+    renderer: str
+    steps: Sequence[StepTaken]
+    """In order, complete."""
+    ended: EpisodeEnded
+
+
+class AchievedGoal(NamedTuple):
+    """A goal that an episode achieved, and what of the episode that took."""
+
+    instruction: str
+    until_step: int
+    """Exclusive end of the demonstration: the step before it achieved the goal first."""
+    relevance: tuple[float, ...]
+    """In [0, 1], per step up to `until_step`."""
+    family: str = ""
+    """`store/find_price`; empty where it is not known."""
+    goal: dict[str, Any] | None = None
+
+
+class Finding(NamedTuple):
+    """What a relabeler comes to about one episode."""
+
+    goals: tuple[AchievedGoal, ...]
+    consulted: Consulted | None = None
+    """What it asked of an endpoint."""
+    failure: str = ""
+    """Why it cannot tell; there are no goals then."""
+    reading: BackwardReading | None = None
+    """What a model of the run's own read and wrote."""
+
+
+class Relabeler(Protocol):
+    """Says what an episode achieved. Keeps no state between episodes."""
+
+    @property
+    def identity(self) -> JudgeIdentity:
+        """Who speaks."""
+        ...
+
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+        """The goals achieved; `pages` is what each step saw.
+
+        Raises:
+            RelabelerUnavailable: whoever knows cannot be asked now; a later try may succeed.
+            RelabelerFailed: it cannot tell about this episode.
+
+        """
+        ...
+
+
+def relabel_key(episode: str, relabeler: JudgeIdentity) -> str:
+    """The entity of a relabelling: its subject holds at most one."""
+    return f"{episode}.{relabeler.name}.{relabeler.version}"
+
+
+def why_not_goal(goal: AchievedGoal, *, steps: int) -> str | None:
+    """What is wrong with a goal that a relabeler names for an episode of so many steps; None: nothing."""
+    if not goal.instruction.strip():
+        return "it names a goal without an instruction"
+    if not 1 <= goal.until_step <= steps:
+        return f"it cuts the {steps} steps of the episode at {goal.until_step}"
+    if len(goal.relevance) != goal.until_step:
+        return f"it labels {len(goal.relevance)} of {goal.until_step} steps"
+    if not all(0.0 <= label <= 1.0 for label in goal.relevance):
+        return f"it gives a label outside [0, 1]: {list(goal.relevance)}"
+    if not any(goal.relevance):
+        return "it finds no step relevant to a goal"
+    return None

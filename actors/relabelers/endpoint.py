@@ -1,0 +1,102 @@
+"""The relabeler `endpoint`: a model behind an OpenAI-compatible server says in words what an episode achieved (HSL's own way).
+
+It reads every page and answer, and names goals, the step by which each was achieved first, and the steps that it took. What
+it says is checked against the episode (`goals.v1`: instruction, step, relevant steps) and recorded as the rules' findings
+are, but for family and goal, which words do not have. Prompt, model, tokens and cost stand in the fact.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from actors.endpoint.client import Endpoint
+from actors.endpoint.completion import Answered
+from actors.endpoint.prompts import json_in, prompt_text, schema_of
+from actors.judges.endpoint import identity_of, page_text
+from actors.judges.episode_transcript import read_page
+from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, why_not_goal
+from core.domain.observation import Page
+from core.errors import RelabelerUnavailable
+from core.settings.endpoint import ENDPOINT
+from storage.blobs.store import BlobStore
+
+PROMPT = prompt_text("relabel-1")
+
+
+class _Goal(msgspec.Struct, forbid_unknown_fields=True):
+    instruction: str
+    step: int
+    relevant: list[int]
+
+
+class _Said(msgspec.Struct, forbid_unknown_fields=True):
+    goals: list[_Goal]
+
+
+SCHEMA = schema_of(_Said, name="goals")
+
+
+class EndpointRelabeler:
+    """Relabels by asking."""
+
+    def __init__(self, endpoint: Endpoint, *, blobs: BlobStore, most: int) -> None:
+        """`most`: goals of one episode (`relabeler.goals`)."""
+        self.identity = identity_of(ENDPOINT, PROMPT.version, endpoint.settings.model, PROMPT.digest)
+        self._endpoint = endpoint
+        self._blobs = blobs
+        self._most = most
+
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+        """See `Relabeler.goals`."""
+        final = await asyncio.to_thread(read_page, self._blobs, episode.ended.final_observation)
+        room = self._endpoint.settings.prompt_characters // (len(pages) + 1)
+        steps = [
+            f"Step {number}. The page:\n{page_text(page, most=room)}\nThe answer:\n{step.answer.strip()}"
+            for number, (page, step) in enumerate(zip(pages, episode.steps, strict=True), 1)
+        ]
+        messages = PROMPT.filled(
+            {
+                "most": str(self._most),
+                "told": episode.instruction,
+                "steps": "\n\n".join(steps),
+                "end": "not kept" if final is None else page_text(final, most=room),
+            }
+        )
+        said = await self._endpoint.ask(
+            messages, lambda text: goals_of(text, steps=len(pages)), schema=SCHEMA
+        )
+        if isinstance(said, Answered):
+            return Finding(tuple(said.value), consulted=said.consulted)
+        if said.may_pass:
+            raise RelabelerUnavailable(said.reason)
+        return Finding((), consulted=said.consulted, failure=f"{said.trouble}: {said.reason}")
+
+
+def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:
+    """The goals that an answer names of an episode of so many steps.
+
+    Raises:
+        ValueError, msgspec.DecodeError: it names none as they should be; says what is wrong, in words for the model.
+
+    """
+    found: dict[str, AchievedGoal] = {}
+    for goal in msgspec.json.decode(json_in(text), type=_Said).goals:
+        instruction = goal.instruction.strip()
+        if not 1 <= goal.step <= steps:  # before anything of that length is made
+            raise ValueError(
+                f"the goal {instruction!r} is achieved by step {goal.step}, and there are 1 to {steps}"
+            )
+        outside = [step for step in goal.relevant if not 1 <= step <= goal.step]
+        if goal.step not in goal.relevant or outside:
+            raise ValueError(
+                f"the relevant steps {goal.relevant} of the goal {instruction!r} must lie from 1 to {goal.step}, the step that "
+                "achieved it, and hold that one"
+            )
+        relevance = tuple(float(number in goal.relevant) for number in range(1, goal.step + 1))
+        achieved = AchievedGoal(instruction, goal.step, relevance)
+        wrong = why_not_goal(achieved, steps=steps)
+        if wrong is not None:
+            raise ValueError(wrong)
+        found.setdefault(instruction.casefold(), achieved)
+    return list(found.values())

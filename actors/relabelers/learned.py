@@ -1,0 +1,228 @@
+"""The relabeler `learned`: a model of the run's own that reads an episode backwards, from what was done to what it
+achieved (HSL).
+
+It begins as the base policy; the learner trains it from the lessons that stand in its own facts, demonstrations' too. A
+lesson is what should have been written of an episode: the goal that it was asked for, where the judge calls it a
+success, or what the teacher (`relabeler.teacher`) found. Where nothing was published yet it cannot tell, but its lesson
+stands there all the same: that is what the first version is trained from.
+
+What it writes is a goal only where a site reads it as one of its tasks, which have an evaluator; the rest is dropped and
+counted. No site but the store reads goals.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Event, Lock
+from typing import Any
+
+from actors.environments.store.evaluators import ending_of
+from actors.environments.store.goals.instruction_parser import goal_said
+from actors.environments.store.goals.visits import Place
+from actors.environments.store.hindsight import meaning
+from actors.environments.store.tasks import ENVIRONMENT
+from actors.judges.episode_transcript import read_page
+from actors.published_versions import Versions
+from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, Relabeler
+from core.domain.arrays import pack_ids
+from core.domain.observation import Page
+from core.errors import RelabelerFailed, SettingsError
+from core.models.text_generation import WritingModel
+from core.models.tokenizer import load_tokenizer
+from core.prompts.achievement_prompt import (
+    PROMPT_DIGEST,
+    Achievement,
+    build_achievement_prompt,
+    read_achievements,
+    write_achievements,
+)
+from core.prompts.prompt import Prompt, encode_answer
+from core.rl.combined_state import RELABELER
+from core.settings.schema import RelabelerSettings, Settings
+from events.catalogue import WeightsPublished
+from events.catalogue.verdict import BackwardReading, JudgeIdentity
+from storage.blobs.store import BlobStore
+
+LEARNED = "learned"
+FORMAT_VERSION = "2"
+DEMONSTRATION = "demonstration"
+ONLY_LEARNED_FROM = "a demonstration is learned from, and not relabelled"
+NO_VERSION = "no version of the model is published yet, or none is kept"
+NO_PAGE = "the page that the episode ended on is not kept"
+
+
+class LearnedRelabeler:
+    """One version of the model, or none yet. Episodes are read one after the other, whoever asks."""
+
+    def __init__(
+        self,
+        tokenizer: Any,
+        model: WritingModel | None,
+        *,
+        version: int | None,
+        settings: RelabelerSettings,
+        pages: BlobStore,
+        teacher: Relabeler | None,
+        reading: Lock,
+    ) -> None:
+        """`reading`: held while the tokenizer and the model are in use, which threads cannot share."""
+        self.identity = JudgeIdentity(
+            name=LEARNED, version=f"{FORMAT_VERSION}-v{version or 0}", prompt_digest=PROMPT_DIGEST
+        )
+        self._tokenizer = tokenizer
+        self._model = model
+        self.version = version
+        """Published version that speaks; None: none was published."""
+        self._settings = settings
+        self._pages = pages
+        self._teacher = teacher
+        self._reading = reading
+
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+        """See `Relabeler.goals`. Raises RelabelerFailed where the answers leave no room for the page."""
+        final = await asyncio.to_thread(read_page, self._pages, episode.ended.final_observation)
+        if final is None:
+            return Finding((), failure=NO_PAGE)
+        lesson, needs_success = await self._lesson(episode, pages)
+        given_up = Event()
+        try:
+            return await asyncio.to_thread(self._read, episode, final, lesson, needs_success, given_up)
+        except asyncio.CancelledError:
+            # out of time: the thread cannot be stopped, and ends at its next token
+            given_up.set()
+            raise
+
+    async def _lesson(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[list[Achievement], bool]:
+        """What should be written, and whether that holds only of a success."""
+        if self._teacher is not None:
+            try:
+                found = await self._teacher.goals(episode, pages)
+            except RelabelerFailed:
+                found = Finding((), failure="the teacher cannot tell")
+            if not found.failure:
+                return [_as_written(goal) for goal in found.goals], False
+        last = len(episode.steps)
+        relevant = [n for n, step in enumerate(episode.steps, 1) if step.result == "ok" or n == last]
+        return [Achievement(episode.instruction, last, tuple(relevant))], True
+
+    def _read(
+        self,
+        episode: PlayedEpisode,
+        final: Page,
+        lesson: Sequence[Achievement],
+        needs_success: bool,
+        given_up: Event,
+    ) -> Finding:
+        failure = ONLY_LEARNED_FROM if episode.origin == DEMONSTRATION else ""
+        if self._model is None and not failure:
+            failure = NO_VERSION
+        with self._reading:
+            prompt = self._prompt(episode, final)
+            written: list[int] = []
+            if self._model is not None and not failure:
+                most = self._settings.answer_tokens
+                written = self._model.write(prompt.ids, most=most, given_up=given_up.is_set)
+            text = self._tokenizer.decode(written, skip_special_tokens=True)
+            lesson_ids = self._encoded(lesson)
+        said = read_achievements(text, steps=len(episode.steps))
+        goals = goals_of(episode, said.achievements)
+        return Finding(
+            tuple(goals),
+            failure=failure,
+            reading=BackwardReading(
+                prompt_ids=pack_ids(prompt.ids),
+                truncated=prompt.truncated,
+                model_version=None if failure else self.version,
+                written_ids=pack_ids(written),
+                dropped=said.unreadable + len(said.achievements) - len(goals),
+                lesson_ids=pack_ids(lesson_ids),
+                needs_success=needs_success,
+            ),
+        )
+
+    def _prompt(self, episode: PlayedEpisode, final: Page) -> Prompt:
+        """What is read of an episode."""
+        most = self._settings.prompt_tokens
+        answers = [step.answer for step in episode.steps]
+        try:
+            return build_achievement_prompt(self._tokenizer, answers=answers, page=final, max_tokens=most)
+        except SettingsError as error:  # of this episode alone: it must not stop the run
+            raise RelabelerFailed(
+                f"its last answers leave no room for the page that it ended on: relabeler.prompt_tokens = {most}"
+            ) from error
+
+    def _encoded(self, lesson: Sequence[Achievement]) -> list[int]:
+        """As many of the goals as fit what may be written at once, the first named first; none: nothing is to be learned."""
+        for count in range(len(lesson), 0, -1):
+            ids = encode_answer(self._tokenizer, write_achievements(lesson[:count]))
+            if len(ids) <= self._settings.answer_tokens:
+                return ids
+        return [] if lesson else encode_answer(self._tokenizer, write_achievements(()))
+
+
+def goals_of(episode: PlayedEpisode, achievements: Sequence[Achievement]) -> list[AchievedGoal]:
+    """Those that the episode's site reads as goals of its tasks, each once."""
+    ending = ending_of(episode.ended.evidence) if episode.task.environment == ENVIRONMENT else ""
+    if isinstance(ending, str):
+        return []
+    place = Place(ending.catalogue, ending.opening)
+    found: dict[tuple[str, bytes], AchievedGoal] = {}
+    for one in achievements:
+        said = goal_said(one.instruction, place)
+        if said is not None:
+            goal = {**said.goal, "catalogue": ending.catalogue.name}
+            achieved = AchievedGoal(
+                one.instruction, one.until_step, one.relevance, f"{ENVIRONMENT}/{said.family}", goal
+            )
+            found.setdefault((said.family, meaning(said.family, goal)), achieved)
+    return list(found.values())
+
+
+def _as_written(goal: AchievedGoal) -> Achievement:
+    """A goal whose last step is named whatever its label is."""
+    relevant = {number for number, label in enumerate(goal.relevance, 1) if label > 0}
+    return Achievement(goal.instruction, goal.until_step, tuple(sorted(relevant | {goal.until_step})))
+
+
+class LearnedVersions(Versions[LearnedRelabeler]):
+    """The published versions of the model, each as a relabeler.
+
+    Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
+    cannot be.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        blobs: BlobStore,
+        pages: BlobStore,
+        settings: Settings,
+        teacher: Relabeler | None,
+    ) -> None:
+        """`folder`: of the policy, whose tokenizer and architecture the model has; `blobs`: where its weights are;
+        `pages`: where the pages of episodes are."""
+        super().__init__(RELABELER, self._relabeler)
+        self._folder = folder
+        self._tokenizer = load_tokenizer(folder)
+        self._blobs = blobs
+        self._pages = pages
+        self._settings = settings
+        self._teacher = teacher
+        self._reading = Lock()
+
+    def _relabeler(self, published: WeightsPublished | None) -> LearnedRelabeler:
+        """The relabeler of this version; None: before the first."""
+        model = None
+        if published is not None:
+            weights = self._blobs.path(published.weights)
+            model = WritingModel(self._folder, weights, threads=self._settings.policy.threads)
+        return LearnedRelabeler(
+            self._tokenizer,
+            model,
+            version=None if published is None else published.version,
+            settings=self._settings.relabeler,
+            pages=self._pages,
+            teacher=self._teacher,
+            reading=self._reading,
+        )

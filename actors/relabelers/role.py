@@ -1,0 +1,282 @@
+"""The relabeler's process: every episode that ended gets the goals that it achieved, from the configured relabeler.
+
+    episode.ended ── work queue ──> workers ── Relabeler ──> episode.relabeled     (created if absent)
+    request, start, steps ── follow ──> EpisodeMemory ──┤
+    weights.published ── follow ──> Versions ───────────┘
+
+Consumes the ends of episodes, successful ones, too; waits for one (`FETCH_S`), for its steps (`log.append_timeout_s`
+without progress) and for the relabeler (`relabeler.timeout_s`); produces episode.relabeled and wait.exceeded, and
+acknowledges an end behind its relabels. Only what the policy did in training is relabelled: abandoned and cancelled
+episodes get no relabels, nor do demonstrations and evaluations. A relabeler that the run itself trains is shown
+demonstrations all the same, as lessons.
+
+Invariant "Verdicts are facts about a judge": a redelivered end finds its relabels there and changes nothing. A relabeler
+that is out of reach is asked again later; once it was asked in vain for the last time, and where it cannot tell at all, the
+fact has no relabels and says why. An end that is handed out for the last time is given none without being looked at: whatever
+killed the relabeler over it before must not leave it waiting.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import msgspec
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from actors.episodes.time_limit import limited
+from actors.published_versions import Versions
+from actors.queue_worker import LAST_ASKED, is_said, outage_pause_s, say_once, work_off
+from actors.relabelers.base import Finding, PlayedEpisode, Relabeler, relabel_key, why_not_goal
+from actors.relabelers.episode_memory import EpisodeMemory
+from actors.relabelers.rewritten_prompts import PromptWriter
+from actors.telemetry.spans import relabeled, relabeling
+from core.domain.observation import Page
+from core.errors import (
+    BlobCorrupt,
+    BlobMissing,
+    HindcastError,
+    RelabelerFailed,
+    RelabelerUnavailable,
+    SettingsError,
+)
+from core.settings.schema import Settings
+from events.catalogue import EpisodeEnded, EpisodeRelabeled, WaitExceeded
+from events.catalogue.verdict import Relabel
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.work_queue import MAX_TRIES, Delivery, WorkQueue
+from storage.blobs.store import BlobStore
+
+MOST_BYTES = 512 * 1024
+"""Of the prompts in one fact, which has to fit into a message of the broker: goals beyond that are left out."""
+
+logger = structlog.get_logger(__name__)
+
+
+async def run_relabeler(
+    *,
+    log: EventLog,
+    publisher: Publisher,
+    queue: WorkQueue,
+    blobs: BlobStore,
+    settings: Settings,
+    relabeler: Relabeler | Versions[Any],
+    tokenizer: Any,
+    stop: asyncio.Event,
+) -> None:
+    """Relabel until `stop` is set. `queue` delivers the family `episode_end`; `tokenizer` is the policy's.
+
+    `relabeler`: who speaks all the time, or the versions of the one that the run itself trains.
+
+    Raises:
+        HindcastError: the log cannot be used any more; wrapped in an exception group.
+
+    """
+    versions = relabeler if isinstance(relabeler, Versions) else None
+    speaks: Relabeler = await versions.begin(log) if versions else relabeler  # type: ignore[assignment]
+    shown = {"online", "demonstration"} if versions else {"online"}
+    role = _RelabelerRole(log, publisher, blobs, settings, speaks, tokenizer, shown=shown)
+    following = [role.episodes.follow()]
+    if versions is not None:
+        following.append(versions.follow(log, role.replace))
+    await work_off(queue, role.handle, stop=stop, following=following, name="relabeler", slow=True)
+    await publisher.commit()
+    logger.info("relabeler stopped", **role.counts)
+
+
+class _OutOfTime(Exception):
+    """The relabeler took longer than `relabeler.timeout_s`."""
+
+
+class _RelabelerRole:
+    """What the workers share."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        publisher: Publisher,
+        blobs: BlobStore,
+        settings: Settings,
+        relabeler: Relabeler,
+        tokenizer: Any,
+        *,
+        shown: Collection[str],
+    ) -> None:
+        """`shown`: origins of episodes that the relabeler is shown."""
+        self._shown = shown
+        self._log = log
+        self._publisher = publisher
+        self._blobs = blobs
+        self._settings = settings
+        self._relabeler = relabeler
+        self._tokenizer = tokenizer
+        self.episodes = EpisodeMemory(log)
+        self.counts: Counter[str] = Counter()
+        """Episodes `relabeled`, `failed`, put off (`later`), and `repeated` ones that had their relabels already."""
+
+    def replace(self, relabeler: Relabeler) -> None:
+        """From the next episode on another version speaks."""
+        self._relabeler = relabeler
+
+    async def handle(self, delivery: Delivery) -> None:
+        """Give an end its relabels."""
+        ended = delivery.recorded.fact
+        if isinstance(ended, EpisodeEnded):
+            relabeler = self._relabeler
+            entity = relabel_key(ended.episode, relabeler.identity)
+            with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
+                if await is_said(self._log, EpisodeRelabeled, entity=entity):
+                    self.counts["repeated"] += 1
+                elif not await self._relabel(delivery, ended, relabeler, entity=entity):
+                    return
+            self.episodes.forget(ended.episode)
+        await delivery.ack()
+
+    async def _relabel(
+        self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler, *, entity: str
+    ) -> bool:
+        """Whether the end is done with; if not it was given back."""
+        with relabeling(ended.episode, relabeler.identity, delivery) as begun:
+            fact = await self._found_out(delivery, ended, relabeler)
+            if not isinstance(fact, EpisodeRelabeled):
+                return fact
+            relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
+            new = await say_once(
+                self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode
+            )
+        self.counts[("failed" if fact.failure else "relabeled") if new else "repeated"] += 1
+        return True
+
+    async def _found_out(
+        self, delivery: Delivery, ended: EpisodeEnded, relabeler: Relabeler
+    ) -> EpisodeRelabeled | bool:
+        """What to record of an episode; True: nothing, it is none of ours; False: nothing yet, and it was given back."""
+        relabels: tuple[Relabel, ...] = ()
+        finding = Finding(())
+        try:
+            episode = await self._episode(delivery, ended)
+            if episode.origin not in self._shown:
+                return True
+            if delivery.tries >= MAX_TRIES:
+                raise RelabelerFailed(f"{MAX_TRIES - 1} tries to relabel this episode came to nothing")
+            relabels, finding = await self._found(delivery, episode, relabeler)
+            failure = finding.failure
+        except (RelabelerUnavailable, _OutOfTime) as error:
+            if delivery.tries < LAST_ASKED:
+                self.counts["later"] += 1
+                logger.warning("put off", reason=str(error), tries=delivery.tries)
+                await delivery.retry(outage_pause_s(delivery.tries))
+                return False
+            failure = f"asked {delivery.tries} times in vain: {error}"
+        except (RelabelerFailed, BlobMissing, BlobCorrupt) as error:
+            failure = str(error)
+        return EpisodeRelabeled(
+            episode=ended.episode,
+            task_id=ended.task_id,
+            relabeler=relabeler.identity,
+            relabels=relabels,
+            failure=failure,
+            consulted=finding.consulted,
+            reading=finding.reading,
+        )
+
+    async def _episode(self, delivery: Delivery, ended: EpisodeEnded) -> PlayedEpisode:
+        stalled_s, position = self._settings.log.append_timeout_s, delivery.recorded.position
+        episode = await self.episodes.find(ended, position=position, stalled_s=stalled_s)
+        if episode is None:
+            raise RelabelerFailed(
+                "request, start or steps of this episode do not stand in the log before its end"
+            )
+        return episode
+
+    async def _found(
+        self, delivery: Delivery, episode: PlayedEpisode, relabeler: Relabeler
+    ) -> tuple[tuple[Relabel, ...], Finding]:
+        if not episode.steps:
+            return (), Finding(())
+        name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
+        try:
+            async with limited(limit_s) as scope:
+                pages = await asyncio.to_thread(pages_of, self._blobs, episode)
+                finding = await goals_found(relabeler, episode, pages)
+                return await asyncio.to_thread(self._rewritten, episode, pages, finding), finding
+        except TimeoutError:
+            if not scope.expired():
+                raise
+            waited_for = f"the goals that {relabeler.identity.name} finds in {name}"
+            await self._publisher.publish(
+                WaitExceeded(setting="relabeler.timeout_s", limit_s=limit_s, waited_for=waited_for),
+                entity=name,
+                causation=delivery.recorded.envelope.id,
+                correlation=name,
+            )
+            raise _OutOfTime(f"no answer within {limit_s:g} s (relabeler.timeout_s)") from None
+        except (HindcastError, OSError):
+            raise
+        except Exception as error:  # a relabeler's mistake must not leave the episode waiting for ever
+            raise RelabelerFailed(
+                f"{relabeler.identity.name} could not tell what the episode achieved ({type(error).__name__}: {error})"
+            ) from error
+
+    def _rewritten(
+        self, episode: PlayedEpisode, pages: Sequence[Page], finding: Finding
+    ) -> tuple[Relabel, ...]:
+        """The goals and what the steps would have read. Blocks."""
+        goals = finding.goals[: self._settings.relabeler.goals]
+        if not goals:
+            return ()
+        writer = PromptWriter(episode, pages, tokenizer=self._tokenizer, settings=self._settings.actors)
+        relabels: list[Relabel] = []
+        size = 0
+        for goal in goals:
+            try:
+                prompts = writer.rewritten(goal.instruction, goal.until_step)
+            except SettingsError as error:
+                raise RelabelerFailed(f"the goal {goal.instruction[:80]!r}…: {error}") from None
+            size += sum(len(prompt.ids) for prompt in prompts)
+            if size > MOST_BYTES:
+                break
+            relabels.append(
+                Relabel(
+                    instruction=goal.instruction,
+                    until_step=goal.until_step,
+                    relevance=goal.relevance,
+                    prompts=prompts,
+                    family=goal.family,
+                    goal=goal.goal,
+                )
+            )
+        return tuple(relabels)
+
+
+def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
+    """What each step saw.
+
+    Raises:
+        BlobMissing, BlobCorrupt: a page was let go of, or is damaged.
+        RelabelerFailed: a step recorded none.
+
+    """
+    pages = []
+    for step in episode.steps:
+        if step.observation is None:
+            raise RelabelerFailed(f"step {step.index} recorded no page")
+        pages.append(msgspec.msgpack.decode(blobs.get(step.observation), type=Page))
+    return pages
+
+
+async def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+    """What a relabeler finds, checked: a wrong relabel is never recorded.
+
+    Raises:
+        RelabelerUnavailable, RelabelerFailed: see `Relabeler.goals`; the latter also for what cannot be a goal.
+
+    """
+    finding = await relabeler.goals(episode, pages)
+    for goal in finding.goals:
+        wrong = why_not_goal(goal, steps=len(episode.steps))
+        if wrong is not None:
+            raise RelabelerFailed(f"the relabeler {relabeler.identity.name} cannot be followed: {wrong}")
+    return finding

@@ -1,0 +1,55 @@
+"""The relabeler by rules, for sites that know the truth about themselves: the embedded store."""
+
+import asyncio
+from collections.abc import Sequence
+
+from actors.environments.store.evaluators import ending_of
+from actors.environments.store.hindsight import hindsight_of
+from actors.environments.store.relevance import Walk
+from actors.environments.store.tasks import ENVIRONMENT
+from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode
+from core.domain.observation import Page
+from core.errors import RelabelerFailed
+from events.catalogue.verdict import JudgeIdentity
+
+RULES = JudgeIdentity(name="rules", version="1")
+"""The version is raised whenever it may list other goals, or label steps otherwise, for the same episode."""
+
+
+class RuleRelabeler:
+    """Relabels by rules."""
+
+    identity = RULES
+
+    def __init__(self, *, most: int) -> None:
+        """`most`: goals of one episode (`relabeler.goals`)."""
+        self._most = most
+
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+        """See `Relabeler.goals`."""
+        return Finding(await asyncio.to_thread(self._goals, episode, pages))
+
+    def _goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[AchievedGoal, ...]:
+        if episode.task.environment != ENVIRONMENT:
+            raise RelabelerFailed(
+                f"no rules tell what an episode of {episode.task.environment!r} achieved; there are rules for {ENVIRONMENT}"
+            )
+        evidence = episode.ended.evidence
+        ending = ending_of(evidence)
+        if isinstance(ending, str):
+            raise RelabelerFailed(ending)
+        walk = Walk(
+            pages,
+            [step.action for step in episode.steps],
+            [step.result == "ok" for step in episode.steps],
+        )
+        return tuple(
+            AchievedGoal(
+                found.instruction,
+                found.until_step,
+                found.relevance,
+                f"{ENVIRONMENT}/{found.family}",
+                found.goal,
+            )
+            for found in hindsight_of(episode.task, evidence, walk, most=self._most)
+        )

@@ -1,0 +1,87 @@
+"""Why an episode may have come out otherwise the second time. Pure: what is known about both times in, words out.
+
+The first of these that holds is named; none of them is a proof, but each says what to look at next.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from actors.replay.steps import Difference, hangs_on_time
+from core.domain.task import Task
+
+Kind = Literal["altered", "clock", "deadline", "chance", "version", "steady", "unsteady"]
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """A likely cause."""
+
+    kind: Kind
+    words: str
+
+
+class Surroundings(msgspec.Struct, frozen=True, kw_only=True):
+    """What pages are made from, beside seed and actions."""
+
+    code_rev: str
+    packages: dict[str, str]
+    """Versions, such as of `miniwob` and `playwright`."""
+
+
+MATTER = ("miniwob", "playwright")
+"""Packages that pages hang on."""
+
+
+def explain(
+    task: Task, difference: Difference, again: Difference | None, *, then: Surroundings, now: Surroundings
+) -> Cause:
+    """The likely cause of a difference. `again`: what came of replaying the episode once more; None: as recorded."""
+    if difference.altered:
+        return Cause(
+            kind="altered",
+            words="the recorded page does not have the recorded fingerprint: event or blob was altered afterwards",
+        )
+    if "timeout" in (difference.recorded.split(" ")[0], difference.now.split(" ")[0]):
+        return Cause(
+            kind="deadline",
+            words="a deadline (actors.action_timeout_s, actors.page_timeout_s): how fast a machine answers is no part "
+            "of an episode",
+        )
+    changes = differences(then, now) if again == difference else []
+    since = f"since the recording changed {'; '.join(changes)}" if changes else ""
+    if hangs_on_time(task):
+        clock = f"what {task.family} shows depends on the time that passes between actions (docs/miniwob.md)"
+        return Cause(kind="clock", words=f"{clock}; or it is steady: {since}" if since else clock)
+    if again is None:
+        return Cause(
+            kind="chance",
+            words="replayed once more it came out as recorded: something on the page is a race that was won otherwise",
+        )
+    if again != difference:
+        return Cause(
+            kind="unsteady",
+            words="replayed once more it came out in a third way: this page is not repeatable",
+        )
+    if since:
+        return Cause(kind="version", words=f"steady, and {since}")
+    return Cause(
+        kind="steady",
+        words="steady, with the same code and packages: the browser is another one, or the record was altered",
+    )
+
+
+def differences(then: Surroundings, now: Surroundings) -> list[str]:
+    """What changed between recording and replay, in words."""
+    changes = [
+        f"{name} {_version(then.packages, name)} -> {_version(now.packages, name)}"
+        for name in MATTER
+        if then.packages.get(name) != now.packages.get(name)
+    ]
+    if then.code_rev != now.code_rev:
+        changes.append(f"the code {then.code_rev} -> {now.code_rev}")
+    return changes
+
+
+def _version(packages: Mapping[str, str], name: str) -> str:
+    return packages.get(name, "unknown")

@@ -1,0 +1,1 @@
+"""Spans and metrics of what actors, judges, relabelers and the curriculum do."""

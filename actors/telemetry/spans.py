@@ -1,0 +1,195 @@
+"""What actors, judge, relabeler and curriculum tell of their work as spans and metrics.
+
+    hindcast.request_episode (curriculum) -> invoke_agent (actor) -> chat, execute_tool
+                                                                  -> hindcast.judge (judge) -> chat
+                                                                  -> hindcast.relabel (relabeler) -> chat
+
+Arrows are parents; between processes they go through the log, in the header of the event that is worked on. Prompts,
+answers and words of pages are content: only where `telemetry.content` says so.
+"""
+
+import json
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+from opentelemetry import metrics
+from opentelemetry.trace import Span, SpanKind
+
+from actors.episodes.recorder import Abandoned, Ended
+from actors.telemetry.call_metrics import as_json, chat_call, count_seconds, count_tokens, message
+from core import telemetry_names as names
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Judgment
+from core.domain.sampling import Sampling
+from events.catalogue import EpisodeRequested
+from events.catalogue.verdict import JudgeIdentity
+from events.log.work_queue import Delivery
+from events.tracing import SCOPE, Attribute, fail, is_tracing, span
+
+_MODEL = "policy"
+_AGENT = {names.PROVIDER: names.OURS, names.AGENT_NAME: names.OURS}
+
+_meter = metrics.get_meter(SCOPE)
+_episodes = _meter.create_counter(names.EPISODES, "{episode}", "Episodes that came to an end, by outcome")
+_steps = _meter.create_counter(names.STEPS, "{step}", "Browser actions, by result")
+
+
+def requesting(request: EpisodeRequested) -> AbstractContextManager[Span]:
+    """The request of an episode: the root of its trace."""
+    return span(
+        names.REQUEST_EPISODE,
+        _of_request(request) if is_tracing() else None,
+        kind=SpanKind.PRODUCER,
+        parent="",
+    )
+
+
+def playing(request: EpisodeRequested, delivery: Delivery, *, run: str) -> AbstractContextManager[Span]:
+    """An episode, from its request on."""
+    if not is_tracing():
+        return span(names.INVOKE_AGENT)
+    attributes: dict[str, Attribute] = {
+        names.OPERATION: names.INVOKE_AGENT,
+        **_AGENT,
+        names.REQUEST_MODEL: _MODEL,
+        names.RUN: run,
+        **_of_request(request),
+    }
+    return span(f"{names.INVOKE_AGENT} {names.OURS}", attributes, parent=delivery.traceparent)
+
+
+def _of_request(request: EpisodeRequested) -> dict[str, Attribute]:
+    task = request.task
+    return {
+        names.CONVERSATION: request.episode,
+        names.TASK: task.id,
+        names.FAMILY: f"{task.environment}/{task.family}",
+        names.GROUP: request.group,
+        names.ORIGIN: request.origin,
+    }
+
+
+def played(begun: Span, outcome: Ended | Abandoned | None) -> None:
+    """How the episode came out; None: somebody else had it."""
+    if outcome is None:
+        return
+    _episodes.add(1, {names.OUTCOME: outcome.reason})
+    if not begun.is_recording():
+        return
+    begun.set_attribute(names.OUTCOME, outcome.reason)
+    begun.set_attribute(names.STEPS, outcome.steps)
+    if isinstance(outcome, Abandoned):
+        fail(begun, outcome.reason)
+    else:
+        begun.set_attribute(names.POLICY_VERSION, outcome.policy_versions[1])
+
+
+class PolicyCall:
+    """A policy call under way."""
+
+    def __init__(self, begun: Span, *, content: bool) -> None:
+        self._begun = begun
+        self._content = content and begun.is_recording()
+
+    @property
+    def wants_content(self) -> bool:
+        """Whether the words themselves are recorded."""
+        return self._content
+
+    def answered(self, *, prompt_tokens: int, answer_tokens: int, version: int) -> None:
+        """The policy has answered."""
+        count_tokens(chat_call(_MODEL, provider=names.OURS), prompt=prompt_tokens, answer=answer_tokens)
+        if self._begun.is_recording():
+            self._begun.set_attribute(names.INPUT_TOKENS, prompt_tokens)
+            self._begun.set_attribute(names.OUTPUT_TOKENS, answer_tokens)
+            self._begun.set_attribute(names.RESPONSE_MODEL, f"{_MODEL}_v{version}")
+            self._begun.set_attribute(names.POLICY_VERSION, version)
+
+    def said(self, *, prompt: str, answer: str) -> None:
+        """The words, where they are wanted."""
+        self._begun.set_attribute(names.INPUT_MESSAGES, as_json([message("user", prompt)]))
+        self._begun.set_attribute(names.OUTPUT_MESSAGES, as_json([message("assistant", answer)]))
+
+
+@contextmanager
+def policy_call(step: int, sampling: Sampling, *, content: bool) -> Iterator[PolicyCall]:
+    """One call of the policy."""
+    attributes: dict[str, Attribute] = {
+        **chat_call(_MODEL, provider=names.OURS),
+        names.REQUEST_TEMPERATURE: sampling.temperature,
+        names.REQUEST_MAX_TOKENS: sampling.max_tokens,
+        names.STEP: step,
+    }
+    began = time.perf_counter()
+    with span(f"{names.CHAT} {_MODEL}", attributes) as begun:
+        yield PolicyCall(begun, content=content)
+    count_seconds(chat_call(_MODEL, provider=names.OURS), time.perf_counter() - began)
+
+
+def browser_action(
+    step: int, action: Action | ParseFailure, *, content: bool
+) -> AbstractContextManager[Span]:
+    """One action in the browser; what cannot be parsed is one that does nothing."""
+    if not is_tracing():
+        return span(names.EXECUTE_TOOL)
+    name = action.name if isinstance(action, Action) else "unparsable"
+    attributes: dict[str, Attribute] = {
+        names.OPERATION: names.EXECUTE_TOOL,
+        names.TOOL_NAME: name,
+        names.TOOL_TYPE: "extension",
+        names.STEP: step,
+    }
+    if content and isinstance(action, Action):
+        arguments = {"element": action.element, "argument": action.argument}
+        attributes[names.TOOL_ARGUMENTS] = json.dumps(arguments, ensure_ascii=False)
+    return span(f"{names.EXECUTE_TOOL} {name}", attributes)
+
+
+def acted(begun: Span, result: str, detail: str, *, content: bool) -> None:
+    """What came of the action."""
+    _steps.add(1, {names.RESULT: result})
+    if not begun.is_recording():
+        return
+    begun.set_attribute(names.RESULT, result)
+    if content:
+        begun.set_attribute(names.TOOL_RESULT, detail or result)
+    if result != "ok":
+        fail(begun, result)
+
+
+def judging(episode: str, judge: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
+    """One judge's look at an episode that ended."""
+    attributes: dict[str, Attribute] = {names.EVALUATION_NAME: judge.name, names.CONVERSATION: episode}
+    return span(f"{names.JUDGE} {judge.name}", attributes, parent=delivery.traceparent)
+
+
+def judged(begun: Span, judge: JudgeIdentity, judgment: Judgment, *, content: bool) -> None:
+    """The verdict, as the conventions' event and on the span."""
+    if not begun.is_recording():
+        return
+    verdict: dict[str, Attribute] = {
+        names.EVALUATION_NAME: judge.name,
+        names.EVALUATION_LABEL: judgment.outcome,
+    }
+    if judgment.outcome != "undecided":
+        verdict[names.EVALUATION_SCORE] = judgment.reward
+    if content:
+        verdict[names.EVALUATION_EXPLANATION] = judgment.reason
+    begun.add_event(names.EVALUATION_RESULT, verdict)
+    begun.set_attribute(names.OUTCOME, judgment.outcome)
+
+
+def relabeling(episode: str, relabeler: JudgeIdentity, delivery: Delivery) -> AbstractContextManager[Span]:
+    """The relabeler's look at an episode that ended."""
+    attributes: dict[str, Attribute] = {names.CONVERSATION: episode}
+    return span(f"{names.RELABEL} {relabeler.name}", attributes, parent=delivery.traceparent)
+
+
+def relabeled(begun: Span, *, goals: int, failed: bool) -> None:
+    """How many goals it found; a failure by its kind alone, since its words may be a page's."""
+    if not begun.is_recording():
+        return
+    begun.set_attribute(names.GOALS, goals)
+    if failed:
+        fail(begun, "relabeler_failed")

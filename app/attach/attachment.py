@@ -1,0 +1,316 @@
+"""A consumer attached to a run: reads the log as the `reader`, who may publish nothing, from its own position on.
+
+Consumes everything in the log that follows the consumer's position. Waits for the log (`log.append_timeout_s` while the
+broker is away), for its own lock, and between tries of an event that the consumer refuses. Produces nothing in the log:
+position, dead letters and effect are in the consumer's store; how it fares is in `consumers/NAME.json`.
+
+It pulls: a slow consumer holds a few hundred events, a stuck one nothing but its own thread, and the run sees neither.
+"""
+
+import asyncio
+import fcntl
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from hashlib import sha256
+from pathlib import Path
+from typing import Literal, TypeVar
+
+import msgspec
+
+from app.attach.effect import AttachedEffect, LiveAttachedEffect
+from app.attach.store import Standing, Store, this_host
+from app.attach.target import Attached, load
+from app.runs.runs import RunHandle
+from app.system.processes import process_began, read_json, write_json
+from core.errors import HindcastError, SettingsError
+from core.text.plain_values import read_count
+from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
+from events.log.consumer import Retries, consume
+from events.log.port import EventLog, LogIdentity
+from storage.readmodel.sqlite_address import sqlite_address
+
+TELL_S = 0.5
+"""How often a change of the consumer's state is written down."""
+LEAVE_S = 3.0
+"""How long a stop waits for the event that is being taken in."""
+
+T = TypeVar("T")
+State = Literal["running", "stopped", "failed"]
+
+
+class AlreadyAttached(HindcastError):
+    """A consumer of this name is at work on this run already."""
+
+
+class NeverBegun(HindcastError):
+    """A stop was asked for before the consumer had begun; its thread may still be held."""
+
+
+class Attachment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be attached to what."""
+
+    target: str
+    """MODULE:NAME."""
+    name: str
+    begin: str = "start"
+    """Where a consumer without a position begins: `start`, `live`, or a position; it takes in what follows."""
+    until: str = ""
+    """A position, or `end`: where the log ends now; empty: for ever."""
+    store: str = ""
+    """Database address; empty: SQLite under the run's folder."""
+    tries: int = 5
+    set_aside: bool = False
+    """Go on without an event that is refused for good, rather than stop."""
+
+
+class Word(msgspec.Struct, frozen=True, kw_only=True):
+    """What an attached consumer's process last said about itself: `consumers/NAME.json`."""
+
+    name: str
+    target: str
+    store: str
+    """Database address without its password."""
+    host: str
+    pid: int
+    began: float = 0.0
+    """When the process began, by `process_began`: its number may have been given to another."""
+    state: State
+    detail: str = ""
+    working_on: int | None = None
+    working_since: float = 0.0
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """How an attachment ended."""
+
+    name: str
+    run: str
+    position: int
+    taken: int
+    """Events taken in by this process."""
+    dead_letters: int
+    resumed: bool
+    stuck: bool = False
+    """It was stopped in the midst of an event and did not come back from it; the transaction is undone."""
+
+
+class Session:
+    """What a caller may watch and stop."""
+
+    def __init__(self) -> None:
+        self.stop = asyncio.Event()
+        self.on_start: Callable[[Attached, Standing, int, bool], None] = lambda *_: None
+        """Called with the consumer, where it stands, the log's last position, whether it was here before."""
+        self.on_progress: Callable[[int], None] = lambda _: None
+
+
+def consumers_folder(run_folder: Path) -> Path:
+    """Where the consumers attached to a run keep what is theirs."""
+    return run_folder / "consumers"
+
+
+def store_url(handle: RunHandle, name: str) -> str:
+    """The default store of a consumer."""
+    return sqlite_address(consumers_folder(handle.folder) / f"{name}.sqlite")
+
+
+async def attach(
+    handle: RunHandle,
+    attachment: Attachment,
+    session: Session,
+    *,
+    loading: Callable[[str], Attached] = load,
+) -> Report:
+    """Run a consumer until it is stopped, has reached `until`, or fails. `loading`: what the target's name stands for.
+
+    Raises:
+        AlreadyAttached, SettingsError: it cannot begin.
+        NeverBegun: it was stopped before it had.
+        ConsumerStopped: it refused an event for good; the message names the position.
+        ForeignLog, BrokerUnreachable, StoreUnavailable, ConsumerMoved: the log or the store let it down.
+
+    """
+    folder = consumers_folder(handle.folder)
+    thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=attachment.name)
+    with detached(handle, attachment.name):
+        teller = _Teller(folder, attachment, handle)
+        async with teller.telling(), handle.connect_log("reader") as log:
+            found = asyncio.get_running_loop().run_in_executor(thread, loading, attachment.target)
+            attached = await _unless_stopped(found, attachment, session)
+            store = Store(attachment.store or store_url(handle, attachment.name))
+            identity = await log.identity()
+            kind = LiveAttachedEffect if attachment.set_aside else AttachedEffect
+            new = await _beginning(log, identity, attachment)
+            effect = kind(attached, store, new=new, thread=thread)
+            try:
+                resumed = await _unless_stopped(effect.open(), attachment, session)
+                session.on_start(attached, effect.standing, identity.last, resumed)
+                teller.effect = effect
+                consuming = consume(
+                    log,
+                    effect,
+                    name=attachment.name,
+                    until=_until(attachment, identity),
+                    retries=Retries(tries=attachment.tries),
+                    on_progress=session.on_progress,
+                )
+                await _until_stopped(consuming, session.stop)
+            finally:
+                stuck = not await _leave(effect, thread)
+                if not stuck:
+                    store.close()
+            letters = 0 if stuck else store.dead_letters(handle.name, attachment.name, limit=0)[0]
+            return Report(
+                name=attachment.name,
+                run=handle.name,
+                position=effect.standing.position,
+                taken=effect.taken,
+                dead_letters=letters,
+                resumed=resumed,
+                stuck=stuck,
+            )
+
+
+async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: Session) -> T:
+    """What the consumer's own code comes to before it begins. Raises NeverBegun."""
+    done = await _until_stopped(work, session.stop)
+    if done is None:
+        raise NeverBegun(
+            f"{attachment.name} was stopped before it had begun: its module, its `prepare` or its store had not answered"
+        )
+    return done
+
+
+async def _until_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | None:
+    """The outcome of `work`; None when a stop was asked for before. What a thread does for it is not waited for."""
+    working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopping), return_when=asyncio.FIRST_COMPLETED)
+        return working.result() if working.done() else None
+    finally:
+        for task in (working, stopping):
+            task.cancel()
+        await asyncio.wait((working, stopping))
+
+
+async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
+    """Let the consumer's thread end; whether it did."""
+    effect.stopping = True
+    ended = asyncio.get_running_loop().run_in_executor(thread, lambda: None)
+    thread.shutdown(wait=False)
+    done, _ = await asyncio.wait((ended,), timeout=LEAVE_S)
+    return bool(done)
+
+
+async def _beginning(log: EventLog, identity: LogIdentity, attachment: Attachment) -> Standing:
+    """Where a consumer begins that has no position yet."""
+    begin = attachment.begin
+    named = {"start": 0, "live": identity.last}
+    position = named[begin] if begin in named else read_count(begin)
+    if position is None:
+        raise SettingsError(f"--from {begin!r} is no place to begin: give start, live or a position")
+    if position > identity.last:
+        raise SettingsError(
+            f"--from {position}: the log of run {log.run} ends at position {identity.last}. Give `live` to begin there."
+        )
+    before = await log.read(after=position - 1, limit=1) if position else []
+    return Standing(
+        run=log.run,
+        name=attachment.name,
+        target=attachment.target,
+        host=this_host(),
+        position=position,
+        first_digest=identity.first_digest,
+        last_position=position,
+        last_digest=sha256(before[0].data).digest() if before else b"",
+        state=None,
+    )
+
+
+def _until(attachment: Attachment, identity: LogIdentity) -> int | None:
+    if not attachment.until:
+        return None
+    if attachment.until == "end":
+        return identity.last
+    until = read_count(attachment.until)
+    if until is not None:
+        return until
+    raise SettingsError(f"--until {attachment.until!r} is neither a position nor `end`")
+
+
+class _Teller:
+    """Writes down how the consumer fares."""
+
+    def __init__(self, folder: Path, attachment: Attachment, handle: RunHandle) -> None:
+        self.effect: AttachedEffect | None = None
+        self._path = folder / f"{attachment.name}.json"
+        shown = Store(attachment.store or store_url(handle, attachment.name)).shown_url
+        self._word = Word(
+            name=attachment.name,
+            target=attachment.target,
+            store=shown,
+            host=this_host(),
+            pid=os.getpid(),
+            state="running",
+            began=process_began(os.getpid()) or 0.0,
+        )
+        self._last: Word | None = None
+
+    @asynccontextmanager
+    async def telling(self) -> AsyncIterator[None]:
+        """Say `running` until the end of the block, then how it ended."""
+        self._tell(self._word)
+        ticking = asyncio.ensure_future(self._tick())
+        state: State = "stopped"
+        detail = ""
+        try:
+            yield
+        except NeverBegun:
+            raise
+        except Exception as error:
+            state, detail = "failed", str(error) or type(error).__name__
+            raise
+        finally:
+            ticking.cancel()
+            await asyncio.wait((ticking,))
+            self._tell(msgspec.structs.replace(self._word, state=state, detail=detail))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TELL_S)
+            working = self.effect.working_on if self.effect else None
+            on, since = working or (None, 0.0)
+            if working and time.time() - since < TELL_S:
+                on, since = None, 0.0  # not worth telling: it will be another one
+            self._tell(msgspec.structs.replace(self._word, working_on=on, working_since=since))
+
+    def _tell(self, word: Word) -> None:
+        if word != self._last:
+            write_json(self._path, msgspec.to_builtins(word))
+            self._last = word
+
+
+@contextmanager
+def detached(handle: RunHandle, name: str) -> Iterator[None]:
+    """Nobody works under this name meanwhile; freed by the system when the process dies.
+
+    Raises:
+        AlreadyAttached: somebody does.
+
+    """
+    folder = consumers_folder(handle.folder)
+    folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    file = os.open(folder / f"{name}.lock", os.O_WRONLY | os.O_CREAT, PRIVATE_FILE)
+    with os.fdopen(file, "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            told = read_json(folder / f"{name}.json") or {}
+            raise AlreadyAttached(
+                f"a consumer called {name!r} is attached already (pid {told.get('pid', 'unknown')}). Give this one "
+                "another --name."
+            ) from None
+        yield

@@ -1,0 +1,291 @@
+"""Every consumer of a run with its position and lag: our own and the attached ones.
+
+Where each position comes from:
+- `projector`: the read model, where it moves with the rows;
+- `learner`, `curriculum`, `actor`: what each process says that it has read, so a few hundred events more than it has
+  taken in; the learner also says in each plan up to where it had read;
+- `episodes`, `verdicts`, `relabels`: the work queues of actors, judge and relabeler; everything up to the position is done;
+- attached ones: their own store.
+
+Lag is first a time: how long ago the first event was recorded that the consumer has not taken in. While the system is
+down it is counted to the last event instead, else it would grow in a run that nobody continues.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Sequence
+from typing import Literal
+
+import msgspec
+import psutil
+from sqlalchemy import func, select
+
+from app.attach.attachment import Word, consumers_folder
+from app.attach.store import Standing, Store, this_host
+from app.runs.runs import RunHandle
+from app.system.processes import ProcessState, list_processes, process_began, read_json
+from core.errors import HindcastError
+from events.codec import decode_envelope
+from events.jetstream.accounts import QUEUES
+from events.jetstream.consumers import Served
+from events.log.port import EventLog
+from storage.readmodel.database import ReadModelUnavailable
+from storage.readmodel.fold import read_cursor
+from storage.readmodel.tables import batches, notices
+
+STALLED_S = 30.0
+"""A consumer that has been at one event for longer than this is stalled."""
+TAILS = ("learner", "curriculum", "actor")
+
+State = Literal["running", "stopped", "stalled", "failed", "starting", "restarting", "unknown"]
+
+
+class ConsumerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One consumer."""
+
+    name: str
+    kind: Literal["ours", "queue", "attached"]
+    state: State
+    detail: str = ""
+    """Why it is in that state; the last error."""
+    position: int | None = None
+    lag_s: float | None = None
+    """Age of the first event it has not taken in; 0 when it has them all."""
+    lag_events: int | None = None
+    in_work: int = 0
+    """Of a queue: handed out and not done."""
+    dead_letters: int = 0
+    target: str = ""
+
+
+class Lag:
+    """How far behind the log's end a position is."""
+
+    def __init__(self, log: EventLog, last: int, *, now_ns: int | None) -> None:
+        """`now_ns` None: the time of the last event."""
+        self.last = last
+        self._log = log
+        self._now_ns = now_ns
+        self._known: dict[int, int] = {}
+
+    async def of(self, position: int | None) -> tuple[float | None, int | None]:
+        """Seconds and events for a consumer that has taken in everything up to `position`."""
+        if position is None:
+            return None, None
+        if position >= self.last:
+            return 0.0, 0
+        return await self.age_s(position + 1), self.last - position
+
+    async def age_s(self, position: int) -> float:
+        """How long ago the event at a position was recorded, by its producer's clock."""
+        now_ns = self._now_ns or await self._recorded_ns(self.last)
+        return max(0.0, (now_ns - await self._recorded_ns(position)) / 1e9)
+
+    async def _recorded_ns(self, position: int) -> int:
+        if position not in self._known:
+            stored = await self._log.read(after=position - 1, limit=1)
+            self._known[position] = decode_envelope(stored[0]).occurred_ns if stored else 0
+        return self._known[position]
+
+
+class _Told(msgspec.Struct):
+    """What the read model says of consumers."""
+
+    position: int | None = None
+    planned_as_of: int | None = None
+    dead_letters: Counter[str] = msgspec.field(default_factory=Counter)
+
+
+async def list_consumers(handle: RunHandle, *, stores: Sequence[str] = ()) -> list[ConsumerRow]:
+    """Everybody who reads this run's log. `stores`: databases that consumers of other machines keep their position in."""
+    processes = list_processes(handle.home / "processes")
+    up = any(entry.name.startswith("bus") and entry.alive for entry in processes)
+    async with handle.connect_log("reader") as log:
+        identity = await log.identity()
+        lag = Lag(log, identity.last, now_ns=time.time_ns() if up else None)
+        told = await asyncio.to_thread(_told, handle)
+        rows = [await _projector(told, lag, processes)]
+        served = await log.served()
+        rows += [await _tail(role, served, told, lag, processes) for role in TAILS]
+        rows += [await _queue(queue, told, lag, processes) for queue in served if queue.name in QUEUES]
+        rows += await _attached(handle, lag, stores)
+    return rows
+
+
+async def _projector(told: _Told, lag: Lag, processes: Sequence[ProcessState]) -> ConsumerRow:
+    state, detail = _state_of_role("projector", processes)
+    lag_s, lag_events = await lag.of(told.position)
+    return ConsumerRow(
+        name="projector",
+        kind="ours",
+        state=state,
+        detail=detail,
+        position=told.position,
+        lag_s=lag_s,
+        lag_events=lag_events,
+        dead_letters=told.dead_letters["projector"],
+    )
+
+
+async def _tail(
+    role: str, served: Sequence[Served], told: _Told, lag: Lag, processes: Sequence[ProcessState]
+) -> ConsumerRow:
+    state, detail = _state_of_role(role, processes)
+    known = [reader.handed for reader in served if reader.role == role and state != "stopped"]
+    if role == "learner" and told.planned_as_of is not None:
+        known.append(told.planned_as_of)
+    position = max(known, default=None)
+    lag_s, lag_events = await lag.of(position)
+    return ConsumerRow(
+        name=role,
+        kind="ours",
+        state=state,
+        detail=detail,
+        position=position,
+        lag_s=lag_s,
+        lag_events=lag_events,
+        dead_letters=told.dead_letters[role],
+    )
+
+
+async def _queue(queue: Served, told: _Told, lag: Lag, processes: Sequence[ProcessState]) -> ConsumerRow:
+    state, detail = _state_of_role(QUEUES[queue.name].role, processes)
+    return ConsumerRow(
+        name=queue.name,
+        kind="queue",
+        state=state,
+        detail=detail,
+        position=lag.last if queue.oldest is None else queue.oldest - 1,
+        lag_s=0.0 if queue.oldest is None else await lag.age_s(queue.oldest),
+        lag_events=queue.waiting + queue.in_work,
+        in_work=queue.in_work,
+        dead_letters=told.dead_letters[queue.name],
+    )
+
+
+async def _attached(handle: RunHandle, lag: Lag, stores: Sequence[str]) -> list[ConsumerRow]:
+    """Consumers of this home by what their process says and what their store holds, then those of further stores."""
+    rows: dict[str, ConsumerRow] = {}
+    for path in sorted(consumers_folder(handle.folder).glob("*.json")):
+        content = read_json(path)
+        if content is None:
+            continue
+        word = msgspec.convert(content, Word)
+        standing, letters = await asyncio.to_thread(_standing, word.store, handle.name, word.name)
+        state, detail = state_of(word)
+        rows[word.name] = await _attached_row(word.name, word.target, state, detail, standing, letters, lag)
+    for url in stores:
+        for standing in await asyncio.to_thread(_standings, url, handle.name):
+            if standing.name not in rows:
+                letters = await asyncio.to_thread(_letters, url, handle.name, standing.name)
+                detail = f"on {standing.host}"
+                rows[standing.name] = await _attached_row(
+                    standing.name, standing.target, "unknown", detail, standing, letters, lag
+                )
+    return list(rows.values())
+
+
+async def _attached_row(
+    name: str, target: str, state: State, detail: str, standing: Standing | None, letters: int, lag: Lag
+) -> ConsumerRow:
+    position = standing.position if standing else None
+    lag_s, lag_events = await lag.of(position)
+    return ConsumerRow(
+        name=name,
+        kind="attached",
+        state=state,
+        detail=detail,
+        position=position,
+        lag_s=lag_s,
+        lag_events=lag_events,
+        dead_letters=letters,
+        target=target,
+    )
+
+
+def state_of(word: Word) -> tuple[State, str]:
+    """What an attached consumer is doing, from what its process said last and from the process itself."""
+    if word.state != "running":
+        return word.state, word.detail
+    if word.host != this_host():
+        return "unknown", f"on {word.host}"
+    try:
+        status = psutil.Process(word.pid).status()
+        alive = not word.began or process_began(word.pid) == word.began
+    except psutil.Error:
+        alive, status = False, ""
+    if not alive or status == psutil.STATUS_ZOMBIE:
+        return (
+            "failed",
+            f"its process {word.pid} is gone without a word: it was killed, or the machine restarted",
+        )
+    if status == psutil.STATUS_STOPPED:
+        return "stalled", f"its process {word.pid} is suspended"
+    if word.working_on is not None and (since := time.time() - word.working_since) > STALLED_S:
+        return "stalled", f"at position {word.working_on} for {since:.0f} s"
+    return "running", word.detail
+
+
+def _state_of_role(role: str, processes: Sequence[ProcessState]) -> tuple[State, str]:
+    """The worst state among a role's processes."""
+    mine = [entry for entry in processes if entry.name.split(".")[0] == role]
+    if not any(entry.alive for entry in mine):
+        return "stopped", ""
+    for entry in mine:
+        if not entry.alive or entry.state == "restarting":
+            return "restarting", f"{entry.name}: {entry.restarts} restarts"
+        if _suspended(entry.pid):
+            return "stalled", f"{entry.name}: its process {entry.pid} is suspended"
+        if entry.state == "starting":
+            return "starting", entry.name
+    return "running", ""
+
+
+def _suspended(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False
+
+
+def _told(handle: RunHandle) -> _Told:
+    model = handle.read_model()
+    try:
+        with model.reading() as connection:
+            cursor = read_cursor(connection)
+            about = select(notices.c.about, func.count()).where(notices.c.type == "event.dead_lettered")
+            return _Told(
+                position=cursor.position if cursor else None,
+                planned_as_of=connection.scalar(select(func.max(batches.c.as_of))),
+                dead_letters=Counter(dict(connection.execute(about.group_by(notices.c.about)).all())),
+            )
+    except ReadModelUnavailable:
+        return _Told()
+    finally:
+        model.close()
+
+
+def _standing(url: str, run: str, name: str) -> tuple[Standing | None, int]:
+    """From its store; nothing where that does not answer, as when its address needs a password."""
+    try:
+        found = next((one for one in _standings(url, run) if one.name == name), None)
+        return found, _letters(url, run, name) if found else 0
+    except HindcastError:
+        return None, 0
+
+
+def _standings(url: str, run: str) -> list[Standing]:
+    store = Store(url)
+    try:
+        return store.standings(run)
+    finally:
+        store.close()
+
+
+def _letters(url: str, run: str, name: str) -> int:
+    store = Store(url)
+    try:
+        return store.dead_letters(run, name, limit=0)[0]
+    finally:
+        store.close()

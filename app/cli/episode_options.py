@@ -1,0 +1,53 @@
+"""Options that choose episodes of a run, for the commands that go through recorded ones."""
+
+from typing import Annotated
+
+import typer
+
+from actors.replay.recorded import Wanted
+from core.errors import SettingsError
+from core.text.nearest import advice
+
+Episode = Annotated[list[str] | None, typer.Option("--episode", help="This episode; repeatable.")]
+Episodes = Annotated[int | None, typer.Option("--episodes", min=1, help="A seeded sample of so many.")]
+All = Annotated[bool, typer.Option("--all", help="Every episode.")]
+Families = Annotated[
+    list[str] | None,
+    typer.Option("--family", help="Only this family, as find_price or store/find_price; repeatable."),
+]
+Origin = Annotated[
+    str | None, typer.Option("--origin", help="Only online, demonstration or evaluation ones.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Of the sample.")]
+
+ORIGINS = ("online", "demonstration", "evaluation")
+
+
+def wanted_of(
+    episode: list[str] | None,
+    episodes: int | None,
+    *,
+    every: bool,
+    family: list[str] | None,
+    origin: str | None,
+    seed: int,
+    usual: int | None,
+) -> Wanted:
+    """The episodes that the options ask for. `usual`: size of the sample where none of them says how many; None: all.
+
+    Raises:
+        SettingsError: they contradict each other.
+
+    """
+    if sum(map(bool, (episode, episodes, every))) > 1:
+        raise SettingsError("--episode, --episodes and --all contradict each other: give one of them")
+    if origin is not None and origin not in ORIGINS:
+        raise SettingsError(f"--origin {origin!r} is unknown; {advice(origin, ORIGINS)}")
+    named = frozenset(episode or ())
+    return Wanted(
+        episodes=named,
+        families=frozenset(family or ()),
+        origin=origin,
+        sample=None if named or every else episodes or usual,
+        seed=seed,
+    )

@@ -1,0 +1,78 @@
+"""Asking a run's read model from a command, which folds what is missing first."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from sqlalchemy import Connection
+
+from app.cli.bars import progress_bar, watched
+from app.cli.output import say
+from app.runs.folded_read_model import bring_up, folded
+from app.runs.runs import RunHandle
+from app.runs.sources import open_source
+from core.errors import HindcastError
+from events.log.places import parse_place
+from storage.readmodel.database import ReadModelUnavailable
+from storage.readmodel.places import position_of_place
+from storage.readmodel.query_parts import position_of
+
+
+@contextmanager
+def asking(run: str | None) -> Iterator[Connection]:
+    """One consistent view of the read model of a run or an archive; `run` None: the run started last.
+
+    What its log has more is folded first, unless a projector does so. Where that fails, what is there answers, and the
+    reason is printed.
+    """
+    source = open_source(run)
+    if isinstance(source, RunHandle):
+        failed = brought_up([source])
+        with reading(source, failed.get(source.name)) as connection:
+            yield connection
+        return
+    with progress_bar() as bar:
+        model = folded(source, watching=lambda log: watched(log, bar, "folding"))
+    try:
+        with model.reading() as connection:
+            yield connection
+    finally:
+        model.close()
+
+
+def brought_up(runs: Sequence[RunHandle]) -> dict[str, HindcastError | OSError]:
+    """Fold what the read models of runs lack, with a progress bar; returns by run why one could not be folded."""
+    with progress_bar() as bar:
+        return bring_up(runs, watching=lambda log: watched(log, bar, "folding"))
+
+
+@contextmanager
+def reading(run: RunHandle, failure: HindcastError | OSError | None) -> Iterator[Connection]:
+    """One consistent view of a run's read model as it is. `failure`: why it may lack events.
+
+    Raises:
+        HindcastError, OSError: the failure, if there is nothing that could answer.
+
+    """
+    model = run.read_model()
+    try:
+        with model.reading() as connection:
+            if failure is not None:
+                reached = position_of(connection, None)
+                say(f"answered as of position {reached}, later events could not be read: {failure}")
+            yield connection
+    except ReadModelUnavailable as error:
+        if failure is None:
+            raise
+        raise failure from error
+    finally:
+        model.close()
+
+
+def position_at(connection: Connection, as_of: str | None) -> int | None:
+    """The position that `--as-of` means; None where it was not given.
+
+    Raises:
+        NoSuchPlace, NotInReadModel: there is no such place, or not yet.
+
+    """
+    return None if as_of is None else position_of_place(connection, parse_place(as_of))

@@ -1,0 +1,1 @@
+"""Demonstrations: recorded from a person or from scripted demonstrators, and appended to a run."""

@@ -1,0 +1,76 @@
+"""`hindcast login`: a browser is logged in once, and its cookies and storage are kept for tasks that name them.
+
+Kept under `secrets/logins` of the home, readable by its owner alone: whoever has the file is logged in.
+"""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+from playwright.async_api import Error as PlaywrightError
+
+from actors.environments.browser import BrowserHost
+from actors.environments.web.definition import UNCHECKED, Login, Step, WebTask, Wrong, plain, task_of
+from actors.environments.web.entry import first_line, log_in, state_path
+from actors.environments.web.secrets import Secrets
+from actors.environments.web.site import WebSite
+from actors.environments.web.tasks import as_task
+from core.errors import EnvironmentFailed, SettingsError
+from core.settings.schema import ActorSettings
+
+
+async def save_login(
+    url: str,
+    *,
+    name: str,
+    origins: Sequence[str],
+    steps: tuple[Step, ...],
+    states: Path,
+    settings: ActorSettings,
+    headed: bool,
+    logged_in: Callable[[], Awaitable[None]],
+) -> Path:
+    """Open the site, let it be logged in, keep what the browser holds then. Returns where.
+
+    `steps`: done first; `logged_in` returns once the person is done.
+
+    Raises:
+        SettingsError: address, origins, steps or name do not hold.
+        EnvironmentFailed, BrowserUnavailable: the site or the browser broke.
+
+    """
+    definition = WebTask(
+        name=name,
+        instruction="Log in.",
+        start=url,
+        origins=tuple(origins),
+        checks=(UNCHECKED,),
+        login=Login(steps=steps) if steps else None,
+    )
+    try:
+        definition = task_of(plain(definition))
+    except Wrong as wrong:
+        raise SettingsError(str(wrong)) from wrong
+    async with BrowserHost(settings, headed=headed) as host:
+        window = await host.acquire(WebSite(states), as_task(definition, 0))
+        try:
+            async with asyncio.timeout(settings.page_timeout_s):
+                await window.tab.page.goto(url)
+            if steps:
+                await log_in(window.tab.page, definition, Secrets(), states=states)
+            await logged_in()
+            state = await window.context.storage_state()
+        except (PlaywrightError, TimeoutError) as error:
+            raise EnvironmentFailed(f"the login at {url} was not kept: {first_line(error)}") from error
+    return _keep(state_path(states, name), msgspec.json.encode(state))
+
+
+def _keep(path: Path, content: bytes) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    partial = path.with_suffix(".partial")
+    with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
+        file.write(content)
+    partial.replace(path)
+    return path

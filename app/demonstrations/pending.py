@@ -1,0 +1,263 @@
+"""Episodes that somebody demonstrated outside of the system, held until it is known that they shall stand in a run's log.
+
+Appended are the facts of a demonstrator's episode, each by the role whose facts they are: task and request as the
+curriculum, the rest as an actor. No system may run meanwhile, whose actors would take the request. The run's judges speak
+about it at the next start. An episode that an interrupted `append` left open is abandoned before it is appended once more.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import msgspec
+
+from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
+from app.runs.open_log import open_log
+from app.runs.runs import RunHandle
+from core.domain.evidence import Judgment
+from core.domain.observation import Page
+from core.domain.task import Task
+from core.errors import EngineFailed, ExpectationFailed
+from core.ids import digest_hex
+from core.seeds import derive_id
+from core.settings.schema import Settings
+from events.catalogue import (
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeRequested,
+    PhaseStarted,
+    StepTaken,
+    TaskAdmitted,
+    TaskProposed,
+)
+from events.codec import decode
+from events.envelope import BlobRef, Fact, Recorded
+from events.log.joined_log import RunLog
+from events.log.port import Expectation
+from events.log.publisher import Publisher
+from events.log.reader import read
+from events.registry import BY_CLASS
+from events.subjects import family_wildcard
+
+
+class Demonstrated(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody did, as the facts of an episode."""
+
+    request: EpisodeRequested
+    instruction: str
+    renderer: str
+    steps: tuple[StepTaken, ...]
+    ended: Ended
+    judgment: Judgment
+    """What the rules say of it."""
+    blobs: dict[BlobRef, bytes]
+    """Observations and screenshots."""
+
+
+class Held:
+    """Keeps what an episode says, until it is known that it shall be said. See `actors.episodes.recorder.StepRecord`."""
+
+    def __init__(self, *, on_wait: Callable[[float], None]) -> None:
+        """`on_wait`: hears of a wait that hit its bound of so many seconds, and raises."""
+        self._on_wait = on_wait
+        self.steps: list[StepTaken] = []
+        self.kept: dict[BlobRef, bytes] = {}
+
+    async def keep(self, page: Page) -> BlobRef:
+        """See `StepRecord`."""
+        return await self.keep_image(msgspec.msgpack.encode(page))
+
+    async def keep_image(self, content: bytes) -> BlobRef:
+        """See `StepRecord`."""
+        ref = BlobRef(digest_hex(content), len(content))
+        self.kept[ref] = content
+        return ref
+
+    async def step(self, fact: StepTaken, *, newest_version: int) -> None:
+        """See `StepRecord`."""
+        self.steps.append(fact)
+
+    async def exceeded(self, *, setting: str, limit_s: float, waited_for: str) -> None:
+        """See `StepRecord`."""
+        self._on_wait(limit_s)
+
+    async def suspected(self, *, index: int, excerpt: str) -> None:
+        """See `StepRecord`. Who demonstrates has read the page, and acts as they think right: there is nothing to be said."""
+
+
+def request_for(
+    task: Task, settings: Settings, *, source: str, drawn: str, lease_s: float, attempt: int = 0
+) -> EpisodeRequested:
+    """The request of a demonstration; `drawn` tells it from others of the same task."""
+    names = (settings.run.seed, source, task.id, drawn)
+    return EpisodeRequested(
+        episode=derive_id("ep", *names, *((attempt,) if attempt else ())),
+        task=task,
+        group=derive_id("group", *names),
+        member=0,
+        group_size=1,
+        attempt=attempt,
+        origin="demonstration",
+        temperature=settings.actors.temperature,
+        phase=0,
+        min_version=0,
+        lease_s=lease_s,
+    )
+
+
+class Open(msgspec.Struct):
+    """A demonstration without an end."""
+
+    request: EpisodeRequested
+    event: str
+    """Id of the request's event."""
+    steps: int = 0
+    """Recorded so far."""
+
+
+class Standing(msgspec.Struct):
+    """What a log says that matters for an append. A pure fold."""
+
+    phase: int = 0
+    tasks: set[str] = msgspec.field(default_factory=set)
+    """Admitted."""
+    open: dict[str, Open] = msgspec.field(default_factory=dict)
+    """By episode."""
+    ended: set[str] = msgspec.field(default_factory=set)
+    """Demonstrations."""
+    gone: set[str] = msgspec.field(default_factory=set)
+    """Demonstrations that were given up."""
+    last: dict[str, int] = msgspec.field(default_factory=lambda: {"curriculum": 0, "request": 0})
+    """Position of the last event of a family."""
+
+    def apply(self, recorded: Recorded) -> None:
+        """Take in the next event."""
+        fact = recorded.fact
+        family = BY_CLASS[type(fact)].family
+        if family in self.last:
+            self.last[family] = recorded.position
+        match fact:
+            case PhaseStarted():
+                self.phase = fact.phase
+            case TaskAdmitted():
+                self.tasks.add(fact.task_id)
+            case EpisodeRequested(origin="demonstration"):
+                self.open[fact.episode] = Open(fact, recorded.envelope.id)
+            case StepTaken() if fact.episode in self.open:
+                self.open[fact.episode].steps += 1
+            case EpisodeEnded() if self.open.pop(fact.episode, None) is not None:
+                self.ended.add(fact.episode)
+            case EpisodeAbandoned() | EpisodeCancelled() if self.open.pop(fact.episode, None) is not None:
+                self.gone.add(fact.episode)
+            case _:
+                pass
+
+
+class Appender:
+    """Appends demonstrations to one run. Made by `appending`."""
+
+    def __init__(
+        self,
+        handle: RunHandle,
+        log: RunLog,
+        standing: Standing,
+        *,
+        source: str,
+        requests: Publisher,
+        plays: Publisher,
+        actor: str,
+    ) -> None:
+        self._handle = handle
+        self._log = log
+        self._source = source
+        self._requests = requests
+        self._plays = plays
+        self._actor = actor
+        self.standing = standing
+
+    async def append(self, shown: Demonstrated) -> int:
+        """Append one; returns the position of its last event. Raises EngineFailed when somebody else requests episodes."""
+        for content in shown.blobs.values():
+            await asyncio.to_thread(self._handle.blobs.put, content)
+        standing = self.standing
+        request = msgspec.structs.replace(shown.request, phase=standing.phase)
+        if request.task.id not in standing.tasks:
+            await self._decide(TaskProposed(task=request.task, source=self._source), request.task.id)
+            await self._decide(TaskAdmitted(task_id=request.task.id, phase=standing.phase), request.task.id)
+            standing.tasks.add(request.task.id)
+        position = await self._decide(request, request.episode)
+        (stored,) = await self._log.read(after=position - 1, limit=1)
+        appended = decode(stored)
+        assert appended is not None
+        record = self._record(request, causation=appended.envelope.id)
+        assert await record.start(instruction=shown.instruction, renderer=shown.renderer)
+        for step in shown.steps:
+            await record.step(step, newest_version=-1)
+        assert await record.finish(shown.ended)
+        standing.ended.add(request.episode)
+        return (await self._log.identity()).last
+
+    async def give_up(self, episode: str) -> None:
+        """Abandon an episode that an interrupted append left open."""
+        left = self.standing.open.pop(episode)
+        record = self._record(left.request, causation=left.event)
+        gone = Abandoned(reason="actor_stopped", detail="interrupted while it was appended", steps=left.steps)
+        assert await record.finish(gone)
+        self.standing.gone.add(episode)
+
+    def _record(self, request: EpisodeRequested, *, causation: str) -> EpisodeRecord:
+        return EpisodeRecord(
+            request,
+            actor=self._actor,
+            causation=causation,
+            publisher=self._plays,
+            blobs=self._handle.blobs,
+        )
+
+    async def _decide(self, fact: Fact, entity: str) -> int:
+        last = self.standing.last
+        family = BY_CLASS[type(fact)].family
+        expect = Expectation(subject=family_wildcard(self._log.run, family), last=last[family])
+        try:
+            last[family] = await self._requests.decide(fact, entity=entity, correlation=entity, expect=expect)
+        except ExpectationFailed as error:
+            raise EngineFailed(
+                f"somebody else requests episodes in run {self._log.run} at this moment; what was appended stays, no more "
+                "was. Stop it, then give the same command again"
+            ) from error
+        return last[family]
+
+
+@asynccontextmanager
+async def appending(handle: RunHandle, *, name: str, source: str) -> AsyncIterator[Appender]:
+    """A run, opened for demonstrations; `name` is who appends, `source` where their tasks come from.
+
+    Raises:
+        SettingsError, ForeignLog: the run cannot be gone on with.
+
+    """
+    async with handle.connect("reader"):  # the broker stays up for all of it
+        await open_log(handle, None)
+        async with (
+            handle.connect_log("curriculum") as log,
+            _publisher(handle, log, f"curriculum.{name}") as requests,
+            handle.connect_log("actor") as played,
+            _publisher(handle, played, f"actor.{name}") as plays,
+        ):
+            standing = Standing()
+            async for recorded in read(log):
+                standing.apply(recorded)
+            yield Appender(
+                handle,
+                log,
+                standing,
+                source=source,
+                requests=requests,
+                plays=plays,
+                actor=f"actor.{name}",
+            )
+
+
+def _publisher(handle: RunHandle, log: RunLog, producer: str) -> Publisher:
+    return Publisher(log, producer=producer, code_rev=handle.code_rev, settings=handle.settings.log)

@@ -1,0 +1,155 @@
+"""`hindcast record`: what a person does on a site becomes a demonstration in a run's log.
+
+    browser ── Person ──> Episode, as an actor plays it ──> held until the person is done
+                                                             │
+    run's log <── episode.requested, episode.started, step.taken …, episode.ended
+
+Nothing is appended before the end, so that a recording that was given up leaves nothing, and so that what the person reached
+can be the check of a task that has none yet. How it is appended: `app.demonstrations.pending`.
+"""
+
+import asyncio
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from actors.environments.browser import BrowserHost
+from actors.environments.web.definition import UNCHECKED, Check, WebTask
+from actors.environments.web.evaluators import evaluate
+from actors.environments.web.person import Person, PersonWorld, RecordingStopped, Watched
+from actors.environments.web.site import WebSite
+from actors.environments.web.tasks import as_task
+from actors.environments.world import BrowserWorld
+from actors.episodes.answerers import PersonAnswerer
+from actors.episodes.episode import Episode
+from actors.episodes.screenshots import Allowance, EpisodeScreenshots
+from actors.scaffold.scaffold import scaffold_of
+from app.demonstrations.pending import Demonstrated, Held, appending, request_for
+from app.runs.runs import RunHandle
+from app.system.sites import login_states
+from core.domain.evidence import Evidence
+from core.models.folders import policy_folder
+from core.models.tokenizer import load_tokenizer
+from core.settings.schema import Settings
+
+NAME = "recorder"
+"""Who records: `actor.recorder` plays the episode, by its facts."""
+SOURCE = "recorded"
+"""Where a task comes from that was written down with its demonstration."""
+
+
+class Recording(Demonstrated, frozen=True, kw_only=True):
+    """What a person did, and the task that they did it for."""
+
+    definition: WebTask
+
+
+async def play(
+    definition: WebTask,
+    *,
+    number: int,
+    derive_check: bool,
+    settings: Settings,
+    home: Path,
+    headed: bool,
+    patience_s: float,
+    acting: Callable[[Person], Awaitable[None]],
+    said: Callable[[str], None],
+) -> Recording:
+    """Open the site, hear the person until they are done, and hold what they did.
+
+    `number`: of the task in its family; `derive_check`: the task has no check, and gets what the person reached; `acting` runs
+    beside, and ends the recording.
+
+    Raises:
+        RecordingStopped: nothing came of it.
+        EnvironmentFailed, BrowserUnavailable: the site or the browser broke.
+
+    """
+    if derive_check:
+        definition = msgspec.structs.replace(definition, checks=(UNCHECKED,))
+    tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(settings.policy.base))
+    actors = settings.actors.model_copy(update={"generate_timeout_s": patience_s})
+    request = request_for(
+        as_task(definition, number),
+        settings,
+        source=SOURCE,
+        drawn=secrets.token_hex(8),  # a person may demonstrate a task more than once
+        lease_s=patience_s * definition.max_steps,
+    )
+    site = WebSite(login_states(home))
+    held = Held(on_wait=_gave_up)
+    async with BrowserHost(actors, headed=headed) as host:
+        watched = Watched(host)
+        person = Person(watched, said=said)
+        world = PersonWorld(BrowserWorld(watched, site, actors), person)
+        try:
+            began = time.monotonic()
+            start = await world.reset(request.task)
+            answerer = PersonAnswerer(
+                request,
+                person=person.next,
+                tokenizer=tokenizer,
+                settings=actors,
+                run_seed=settings.run.seed,
+                scaffold=scaffold_of(request.task, settings.scaffold, binding=False),
+            )
+            episode = Episode(
+                request,
+                world=world,
+                answerer=answerer,
+                record=held,
+                settings=actors,
+                screenshots=EpisodeScreenshots(
+                    world, keep=held.keep_image, settings=actors, allowance=Allowance(actors)
+                ),
+            )
+            async with asyncio.TaskGroup() as tasks:
+                beside = tasks.create_task(_run(acting, person))
+                observe_ms = (time.monotonic() - began) * 1000
+                ended = await episode.play(start, observe_ms=observe_ms)
+                beside.cancel()
+        finally:
+            await world.close()
+    if derive_check:
+        definition = msgspec.structs.replace(definition, checks=(reached(ended.evidence),))
+        request = msgspec.structs.replace(request, task=as_task(definition, number))
+    return Recording(
+        request=request,
+        definition=definition,
+        instruction=start.instruction,
+        renderer=actors.renderer,
+        steps=tuple(held.steps),
+        ended=ended,
+        judgment=evaluate(request.task, ended.evidence),
+        blobs=held.kept,
+    )
+
+
+def _gave_up(limit_s: float) -> None:
+    raise RecordingStopped(f"nothing was done for {limit_s:g} s (--patience); nothing is kept")
+
+
+async def _run(acting: Callable[[Person], Awaitable[None]], person: Person) -> None:
+    await acting(person)
+
+
+def reached(evidence: Evidence) -> Check:
+    """What a person reached, as a check: the answer they gave, else the address they ended on."""
+    if evidence.answer:
+        return Check(of="answer", exact=evidence.answer)
+    return Check(of="url", exact=evidence.final_url)
+
+
+async def append(handle: RunHandle, recorded: Recording) -> int:
+    """Append a recording to a run's log; returns the position of its last event.
+
+    Raises:
+        SettingsError, ForeignLog: the run cannot be gone on with.
+
+    """
+    async with appending(handle, name=NAME, source=SOURCE) as appender:
+        return await appender.append(recorded)

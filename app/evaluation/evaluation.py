@@ -1,0 +1,392 @@
+"""`hindcast eval`: how often a policy succeeds on tasks it was never trained on, with intervals.
+
+The same actor and judge as in training, on a log in memory: nothing is recorded in a run. Seeds of tasks start at
+`FIRST_SEED`, far from those of training and demonstrations.
+"""
+
+import asyncio
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from actors.endpoint.client import Endpoint
+from actors.engines.endpoint import EndpointEngine
+from actors.engines.in_process import InProcessEngine
+from actors.environments.base import TaskSource
+from actors.environments.browser import BrowserHost
+from actors.environments.web.starts import Starts
+from actors.episodes.actor import run_actor
+from actors.judges.role import run_judge
+from app.system.judges import open_judges
+from app.system.sites import sites_running
+from core.domain.evidence import Outcome
+from core.domain.task import Task
+from core.errors import HindcastError
+from core.rl.statistics import mean_interval, wilson
+from core.scratch import scratch_folder
+from core.settings.schema import Settings
+from events.catalogue import EpisodeAbandoned, EpisodeEnded, EpisodeJudged, EpisodeRequested, StepTaken
+from events.catalogue.episode import StepResult
+from events.log.memory import MemoryLog
+from events.log.publisher import Publisher
+from events.log.reader import tail
+from storage.blobs.store import BlobStore
+
+FIRST_SEED = 1_000_000
+"""Evaluation draws seeds from here on; training, demonstrations and tuning use others."""
+ATTEMPTS = 2
+"""Tries of one episode; what a broken browser left is tried once more, then counted as lost."""
+
+REASONS = 5
+"""Reasons that a message names, the most frequent first."""
+
+
+class NothingPlayed(HindcastError):
+    """No episode of an evaluation got a verdict, so that there is no success to report."""
+
+
+class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Success on one family."""
+
+    rate: float
+    low: float
+    high: float
+    episodes: int
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What asking a model behind an endpoint took."""
+
+    prompt_tokens: int
+    answer_tokens: int
+    cost_usd: float
+
+
+class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Success of one policy, with 95 % Wilson intervals."""
+
+    policy: str
+    suite: str
+    rate: float
+    low: float
+    high: float
+    episodes: int
+    lost: int
+    """Episodes without a verdict: the world broke, or the judge could not tell. Not counted in the rate."""
+    lost_because: dict[str, int] = {}
+    """Reason -> episodes lost for it."""
+    mean_steps: float
+    mean_reward: float
+    """Of the episodes with a verdict: what is reached in part counts in part, where a site rewards it."""
+    reward_low: float
+    reward_high: float
+    by_task: dict[str, FamilyResult]
+    asked: Asked | None = None
+    """None: the policy is no model behind an endpoint."""
+    unlike_starts: dict[str, int] = {}
+    """Task of the user's own -> episodes that did not begin like its first one, though it says that all do."""
+
+
+def plan_requests(
+    source: TaskSource,
+    *,
+    episodes: int,
+    families: Sequence[str],
+    temperature: float,
+    lease_s: float,
+    first_seed: int = FIRST_SEED,
+) -> list[EpisodeRequested]:
+    """One request per episode: families in turn, the usual ones where none is named, a new seed in each round.
+
+    Raises:
+        SettingsError: a family does not exist.
+
+    """
+    chosen = families or source.usual()
+    return [
+        _request(
+            f"eval_{source.name}_{number}",
+            source.task(chosen[number % len(chosen)], first_seed + number // len(chosen)),
+            temperature=temperature,
+            lease_s=lease_s,
+        )
+        for number in range(episodes)
+    ]
+
+
+def plan_attempts(
+    tasks: Sequence[Task], *, attempts: int, temperature: float, lease_s: float
+) -> list[EpisodeRequested]:
+    """One request per attempt at each task: all tasks once, then all again."""
+    return [
+        _request(f"attempt_{task.id}_{number}", task, temperature=temperature, lease_s=lease_s)
+        for number in range(attempts)
+        for task in tasks
+    ]
+
+
+def _request(episode: str, task: Task, *, temperature: float, lease_s: float) -> EpisodeRequested:
+    """An episode that is compared with nobody."""
+    return EpisodeRequested(
+        episode=episode,
+        task=task,
+        group=episode,
+        member=0,
+        group_size=1,
+        attempt=0,
+        origin="evaluation",
+        temperature=temperature,
+        phase=0,
+        min_version=0,
+        lease_s=lease_s,
+    )
+
+
+async def evaluate(
+    requests: Sequence[EpisodeRequested],
+    *,
+    suite: str,
+    policy: str,
+    folder: Path,
+    weights: Path | None,
+    settings: Settings,
+    said: Callable[[int, int], None] = lambda _done, _successes: None,
+) -> EvaluationReport:
+    """Play and judge every request: see `play`."""
+    tally = await play(requests, folder=folder, weights=weights, settings=settings, said=said)
+    return tally.report(suite=suite, policy=policy)
+
+
+async def play(
+    requests: Sequence[EpisodeRequested],
+    *,
+    folder: Path | None,
+    weights: Path | None,
+    settings: Settings,
+    said: Callable[[int, int], None] = lambda _done, _successes: None,
+) -> "Tally":
+    """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress.
+
+    `folder` None: a model behind the settings' endpoint acts.
+    """
+    if folder is None:
+        actors = settings.actors.model_copy(
+            update={"max_prompt_tokens": settings.endpoint.prompt_characters}  # whose tokens are characters
+        )
+        settings = settings.model_copy(update={"actors": actors})
+    log = MemoryLog("evaluation")
+    stop = asyncio.Event()
+    tally = Tally(requests)
+    with scratch_folder() as scratch:
+        blobs = BlobStore(scratch)
+        async with (
+            _engine(folder, settings) as engine,
+            sites_running(settings) as sites,
+            open_judges(settings.judge.judges, settings, blobs) as judges,
+            BrowserHost(settings.actors) as host,
+            Publisher(log, producer="actor.1", code_rev="", settings=settings.log) as actor_publisher,
+            Publisher(log, producer="judge.1", code_rev="", settings=settings.log) as judge_publisher,
+            Publisher(log, producer="evaluation.1", code_rev="", settings=settings.log) as publisher,
+            asyncio.TaskGroup() as roles,
+        ):
+            if weights is not None:
+                await engine.adopt(0, weights)
+            for request in requests:
+                await publisher.publish(request, entity=request.episode)
+            roles.create_task(
+                run_actor(
+                    name="actor.1",
+                    log=log,
+                    publisher=actor_publisher,
+                    queue=await log.open_queue("episodes", family="request"),
+                    engine=engine,
+                    host=host,
+                    sites=sites,
+                    blobs=blobs,
+                    settings=settings,
+                    stop=stop,
+                )
+            )
+            roles.create_task(
+                run_judge(
+                    log=log,
+                    publisher=judge_publisher,
+                    queue=await log.open_queue("verdicts", family="episode_end"),
+                    settings=settings,
+                    stop=stop,
+                    judges=judges,
+                )
+            )
+            async with aclosing(tail(log, after=0)) as events:
+                async for recorded in events:
+                    again = tally.apply(recorded.fact)
+                    if again is not None:
+                        await publisher.publish(again, entity=again.episode)
+                    said(tally.done, tally.successes)
+                    if tally.done == len(requests):
+                        break
+            stop.set()
+    if isinstance(engine, EndpointEngine):
+        tally.asked = Asked(
+            prompt_tokens=engine.prompt_tokens, answer_tokens=engine.answer_tokens, cost_usd=engine.cost_usd
+        )
+    return tally
+
+
+@asynccontextmanager
+async def _engine(folder: Path | None, settings: Settings) -> AsyncIterator[InProcessEngine | EndpointEngine]:
+    """Who acts. Nothing that a model behind an endpoint says is remembered: equal questions may have other answers."""
+    if folder is not None:
+        async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
+            yield engine
+    else:
+        async with Endpoint(settings.endpoint) as endpoint:
+            yield EndpointEngine(endpoint, keep_thoughts=settings.actors.answer_format == "thinking")
+
+
+class PlayedStep(NamedTuple):
+    """What one step did."""
+
+    page: str
+    """Digest of the page before it."""
+    result: StepResult
+
+
+@dataclass(slots=True)
+class Played:
+    """What an episode came to."""
+
+    family: str
+    steps: list[PlayedStep] = field(default_factory=list)
+    end: str = ""
+    """Reason of its end; empty: it has not ended."""
+    outcome: Outcome | None = None
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether the judge called it a success."""
+        return self.outcome == "success"
+
+
+class Tally:
+    """What the episodes came to."""
+
+    def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
+        self._requests = {request.episode: request for request in requests}
+        self._starts = Starts()
+        self._verdicts: dict[str, list[bool]] = defaultdict(list)
+        self._rewards: list[float] = []
+        self._steps: list[int] = []
+        self._played: dict[str, Played] = {}
+        self.by_task: dict[str, list[bool]] = defaultdict(list)
+        """Verdicts by the task's id."""
+        self.lost_because: Counter[str] = Counter()
+        """Reasons of the episodes without a verdict."""
+        self.asked: Asked | None = None
+
+    @property
+    def lost(self) -> int:
+        """Episodes without a verdict."""
+        return self.lost_because.total()
+
+    @property
+    def done(self) -> int:
+        """Episodes with a verdict, or lost for good."""
+        return self.lost + sum(len(verdicts) for verdicts in self._verdicts.values())
+
+    @property
+    def successes(self) -> int:
+        """Episodes judged successful."""
+        return sum(sum(verdicts) for verdicts in self._verdicts.values())
+
+    def apply(self, fact: object) -> EpisodeRequested | None:
+        """Take in one fact; returns the request of another try where one is due."""
+        self._starts.apply(fact)
+        match fact:
+            case StepTaken(episode=episode, observation_digest=page, result=result):
+                self._story(episode).steps.append(PlayedStep(page, result))
+            case EpisodeEnded(episode=episode, steps=steps, reason=reason):
+                self._steps.append(steps)
+                self._story(episode).end = reason
+            case EpisodeJudged(episode=episode, judgment=judgment):
+                self._story(episode).outcome = judgment.outcome
+                if judgment.outcome == "undecided":
+                    self.lost_because[f"undecided: {judgment.reason}"] += 1
+                else:
+                    task = self._requests[episode].task
+                    self._verdicts[task.family].append(judgment.outcome == "success")
+                    self._rewards.append(judgment.reward)
+                    self.by_task[task.id].append(judgment.outcome == "success")
+            case EpisodeAbandoned(episode=episode, reason=reason, detail=detail):
+                request = self._requests[episode]
+                if request.attempt + 1 < ATTEMPTS:
+                    again = msgspec.structs.replace(
+                        request, episode=f"{request.group}_again", attempt=request.attempt + 1
+                    )
+                    self._requests[again.episode] = again
+                    return again
+                self.lost_because[f"{reason}: {detail}" if detail else reason] += 1
+        return None
+
+    def _story(self, episode: str) -> Played:
+        return self._played.setdefault(episode, Played(self._requests[episode].task.family))
+
+    @property
+    def decided(self) -> list[Played]:
+        """The episodes that the judge could tell about, in the order in which they began."""
+        return [played for played in self._played.values() if played.outcome in ("success", "failure")]
+
+    def count(self, tasks: Iterable[Task]) -> FamilyResult:
+        """Success on these tasks."""
+        return _result([verdict for task in tasks for verdict in self.by_task.get(task.id, ())])
+
+    def require_verdicts(self, what: str) -> None:
+        """Raise NothingPlayed, with the reasons counted, where no episode has a verdict. `what` was evaluated."""
+        if self.done > self.lost:
+            return
+        reasons = "; ".join(f"{count} × {reason}" for reason, count in self.lost_because.most_common(REASONS))
+        raise NothingPlayed(
+            f"{what}: no episode could be played, so there is no success rate. {self.lost} without a verdict: "
+            f"{reasons}. Run: hindcast doctor"
+        )
+
+    def report(self, *, suite: str, policy: str) -> EvaluationReport:
+        """Success of all, and by family.
+
+        Raises:
+            NothingPlayed: no episode has a verdict.
+
+        """
+        self.require_verdicts(f"policy {policy} on {suite}")
+        families = {family: _result(verdicts) for family, verdicts in sorted(self._verdicts.items())}
+        whole = _result([verdict for verdicts in self._verdicts.values() for verdict in verdicts])
+        reward = mean_interval(self._rewards)
+        return EvaluationReport(
+            policy=policy,
+            suite=suite,
+            rate=whole.rate,
+            low=whole.low,
+            high=whole.high,
+            episodes=whole.episodes,
+            lost=self.lost,
+            lost_because=dict(self.lost_because.most_common()),
+            mean_steps=round(sum(self._steps) / max(1, len(self._steps)), 2),
+            mean_reward=round(reward.rate, 4),
+            reward_low=round(reward.low, 4),
+            reward_high=round(reward.high, 4),
+            by_task=families,
+            asked=self.asked,
+            unlike_starts=self._starts.unlike,
+        )
+
+
+def _result(verdicts: Sequence[bool]) -> FamilyResult:
+    band = wilson(sum(verdicts), len(verdicts))
+    return FamilyResult(
+        rate=round(band.rate, 4), low=round(band.low, 4), high=round(band.high, 4), episodes=len(verdicts)
+    )

@@ -1,0 +1,164 @@
+"""`hindcast judge accuracy`, `hindcast orm accuracy`: what a judge says, held against the truth in the log."""
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
+from typing import NamedTuple
+
+import msgspec
+
+from actors.judges.base import AnyJudge, Opinion, Reader, judge_in_time, undecided
+from actors.judges.episode_transcript import read_story
+from actors.judges.second_opinion import read_verdicts
+from actors.replay.bounded_map import each
+from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from app.runs.sources import Source
+from core.rl.confusion import (
+    Confusion,
+    balanced_accuracy,
+    majority_baseline,
+    of_failures,
+    of_successes,
+    plain_accuracy,
+)
+from core.rl.held_out import is_held_out
+from core.rl.statistics import Interval
+from events.catalogue import EpisodeEnded
+from events.log.port import EventLog
+from storage.blobs.store import BlobStore
+
+AT_ONCE = 4
+"""Episodes judged at the same time, as in a run."""
+
+
+class AccuracyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a judge is right."""
+
+    run: str
+    """Whose judge it is."""
+    on: str
+    """Whose episodes they are."""
+    judge: str
+    """Name and version."""
+    truth: str
+    held_out: float | None
+    """Share of the tasks that it never learned from; all episodes counted here are of those. None: it learned from none."""
+    tasks: int
+    episodes: int
+    """Counted in the table."""
+    undecided: int
+    """Not counted: it could not tell."""
+    undecided_because: dict[str, int]
+    """In a few words, such as `outage`."""
+    table: Confusion
+    balanced: Interval | None
+    """None: there are no successes among them, or no failures."""
+    successes_found: Interval | None
+    """None: there are no successes among them."""
+    failures_found: Interval | None
+    """None: there are no failures among them."""
+    accuracy: Interval | None
+    """None: no episode was judged by both."""
+    majority: float | None
+    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5. None: as `accuracy`."""
+    by_family: dict[str, Confusion]
+    prompt_tokens: int
+    """Asked of an endpoint, as remembered answers say, too."""
+    answer_tokens: int
+    cost_usd: float
+    """Of what was asked now."""
+
+
+class _Case(NamedTuple):
+    episode: RecordedEpisode
+    opinion: Opinion
+
+
+async def measure_accuracy(
+    judge: AnyJudge,
+    on: Source,
+    wanted: Wanted,
+    *,
+    truth: str,
+    run: str,
+    held_out: float | None,
+    timeout_s: float,
+    at_once: int = AT_ONCE,
+    said: Callable[[], None] = lambda: None,
+) -> AccuracyReport:
+    """What a judge says of the episodes of `on`, beside what the judge `truth` said in their log; nothing is recorded.
+
+    `run`: whose judge it is; `held_out`: the share of the tasks that it never learned from, the only ones asked about then.
+    """
+    async with on.connect_log() as log:
+        verdicts = await read_verdicts(log, judges={truth})
+        truths = {name: told[0].judgment.outcome for name, told in verdicts.items()}
+
+        async def work(episode: RecordedEpisode) -> _Case:
+            opinion = await _opinion(judge, log, on.blobs, episode, timeout_s=timeout_s)
+            said()
+            return _Case(episode, opinion)
+
+        cases = await each(_asked(log, wanted, truths, share=held_out), work, at_once=at_once)
+    tables: dict[str, Confusion] = {}
+    whole = Confusion()
+    for case in cases:
+        outcome = case.opinion.judgment.outcome
+        if outcome == "undecided":
+            continue
+        success, called = truths[case.episode.name] == "success", outcome == "success"
+        whole = whole.with_one(success=success, said=called)
+        own = tables.get(case.episode.family, Confusion())
+        tables[case.episode.family] = own.with_one(success=success, said=called)
+    asked = [case.opinion.consulted for case in cases if case.opinion.consulted is not None]
+    return AccuracyReport(
+        run=run,
+        on=on.name,
+        judge=f"{judge.identity.name} {judge.identity.version}",
+        truth=truth,
+        held_out=held_out,
+        tasks=len({case.episode.request.task.id for case in cases}),
+        episodes=whole.total,
+        undecided=len(cases) - whole.total,
+        undecided_because=dict(Counter(_why(case.opinion) for case in cases if _why(case.opinion))),
+        table=whole,
+        balanced=balanced_accuracy(whole),
+        successes_found=of_successes(whole),
+        failures_found=of_failures(whole),
+        accuracy=plain_accuracy(whole),
+        majority=majority_baseline(whole),
+        by_family=dict(sorted(tables.items())),
+        prompt_tokens=sum(one.prompt_tokens for one in asked),
+        answer_tokens=sum(one.answer_tokens for one in asked),
+        cost_usd=sum(one.cost_usd for one in asked),
+    )
+
+
+def _why(opinion: Opinion) -> str:
+    """Why it is undecided, by the first words; empty: it is not."""
+    judgment = opinion.judgment
+    return judgment.reason.partition(":")[0] if judgment.outcome == "undecided" else ""
+
+
+async def _asked(
+    log: EventLog, wanted: Wanted, truths: Mapping[str, str], *, share: float | None
+) -> AsyncGenerator[RecordedEpisode, None]:
+    """Episodes that the truth is known of; of held-out tasks alone where a share is held out."""
+    async with aclosing(recorded_episodes(log, wanted, steps=False)) as episodes:
+        async for episode in episodes:
+            known = truths.get(episode.name, "undecided") != "undecided"
+            if known and (share is None or is_held_out(episode.request.task.id, share=share)):
+                yield episode
+
+
+async def _opinion(
+    judge: AnyJudge, log: EventLog, blobs: BlobStore, episode: RecordedEpisode, *, timeout_s: float
+) -> Opinion:
+    """What the judge says; `blobs` are those of the run whose episode it is, which has the page."""
+    end = episode.end
+    if not isinstance(end, EpisodeEnded):
+        return Opinion(judgment=undecided("it did not end"))
+    story = None
+    if isinstance(judge, Reader):
+        story = await read_story(log, blobs, end, before=episode.ended)
+    return await judge_in_time(judge, episode.request.task, end.evidence, story, timeout_s=timeout_s)

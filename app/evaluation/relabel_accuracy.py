@@ -1,0 +1,228 @@
+"""`hindcast relabel accuracy`: the goals that a relabeler names, held against what the store knows was achieved."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from typing import NamedTuple
+
+import msgspec
+
+from actors.environments.store.evaluators import ending_of
+from actors.environments.store.goals.instruction_parser import goal_said
+from actors.environments.store.goals.visits import Place
+from actors.environments.store.hindsight import first_achieved, hindsight_of, meaning
+from actors.environments.store.relevance import Walk
+from actors.environments.store.tasks import ENVIRONMENT
+from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, Relabeler
+from actors.relabelers.role import goals_found, pages_of
+from actors.replay.bounded_map import each
+from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from app.runs.sources import Source
+from core.domain.observation import Page
+from core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
+from core.rl.confusion import Confusion, balanced_accuracy, majority_baseline, of_failures, of_successes
+from core.rl.held_out import is_held_out
+from core.rl.statistics import Interval, proportion
+from events.catalogue import EpisodeEnded
+
+AT_ONCE = 4
+"""Episodes relabelled at the same time, as in a run."""
+
+
+class RelabelReport(msgspec.Struct, frozen=True, kw_only=True):
+    """How often a relabeler is right."""
+
+    run: str
+    """Whose relabeler it is."""
+    on: str
+    """Whose episodes they are."""
+    relabeler: str
+    """Name and version."""
+    held_out: float
+    """Share of the tasks that were never learned from; all episodes counted here are of those. 0: all are counted."""
+    tasks: int
+    episodes: int
+    """It spoke about."""
+    silent: int
+    """It could not tell about."""
+    silent_because: dict[str, int]
+    """In a few words."""
+    named: int
+    """Goals that it named and the store reads."""
+    dropped: int
+    """Further ones, that the store reads as no goal of its tasks."""
+    precision: Interval | None
+    """Share of the goals named that were achieved."""
+    recall: Interval | None
+    """Share found of the goals that the rules list, at most `relabeler.goals` of an episode."""
+    cut: Interval | None
+    """Share of the achieved goals named that end where they were achieved first."""
+    table: Confusion
+    """Steps: a success is one that was the first to achieve some goal, called so where such a goal was named for it; a failure
+    one that was not, called a success where any goal was."""
+    achieving_found: Interval | None
+    """None: no step achieves a goal."""
+    others_found: Interval | None
+    """None: every step achieves a goal."""
+    balanced: Interval | None
+    """None: no step achieved anything, or every one did."""
+    majority: float | None
+    """Plain accuracy of always giving the commoner answer; its balanced accuracy is .5. None: there is no step."""
+
+
+class _Counts(NamedTuple):
+    """Of one episode."""
+
+    task: str
+    silent: str
+    named: int = 0
+    dropped: int = 0
+    right: int = 0
+    """Named and achieved."""
+    well_cut: int = 0
+    listed: int = 0
+    """By the rules."""
+    found: int = 0
+    table: Confusion = Confusion()
+
+
+async def measure_relabeler(
+    relabeler: Relabeler,
+    on: Source,
+    wanted: Wanted,
+    *,
+    run: str,
+    held_out: float,
+    most: int,
+    timeout_s: float,
+    said: Callable[[], None] = lambda: None,
+) -> RelabelReport:
+    """What a relabeler names of the store's episodes of `on`; nothing is recorded.
+
+    `run`: whose relabeler it is; `held_out`: the share of the tasks that are asked about, 0: all; `most`: goals of an episode.
+    """
+    async with on.connect_log() as log:
+
+        async def work(episode: RecordedEpisode) -> _Counts:
+            counts = await _compared(relabeler, on, episode, most=most, timeout_s=timeout_s)
+            said()
+            return counts
+
+        cases = await each(_asked(recorded_episodes(log, wanted), held_out), work, at_once=AT_ONCE)
+    spoken = [one for one in cases if not one.silent]
+    table = Confusion(
+        **{
+            name: sum(getattr(one.table, name) for one in spoken)
+            for name in ("hits", "misses", "rejections", "false_alarms")
+        }
+    )
+    named, right = sum(one.named for one in spoken), sum(one.right for one in spoken)
+    return RelabelReport(
+        run=run,
+        on=on.name,
+        relabeler=f"{relabeler.identity.name} {relabeler.identity.version}",
+        held_out=held_out,
+        tasks=len({one.task for one in cases}),
+        episodes=len(spoken),
+        silent=len(cases) - len(spoken),
+        silent_because=dict(Counter(one.silent for one in cases if one.silent)),
+        named=named,
+        dropped=sum(one.dropped for one in spoken),
+        precision=proportion(right, named),
+        recall=proportion(sum(one.found for one in spoken), sum(one.listed for one in spoken)),
+        cut=proportion(sum(one.well_cut for one in spoken), right),
+        table=table,
+        achieving_found=of_successes(table),
+        others_found=of_failures(table),
+        balanced=balanced_accuracy(table),
+        majority=majority_baseline(table),
+    )
+
+
+async def _asked(
+    episodes: AsyncGenerator[RecordedEpisode, None], share: float
+) -> AsyncGenerator[RecordedEpisode, None]:
+    """The store's episodes that ended and have steps; of held-out tasks alone where a share is held out."""
+    async with aclosing(episodes) as recorded:
+        async for episode in recorded:
+            task, played = episode.request.task, isinstance(episode.end, EpisodeEnded) and episode.steps
+            if (
+                played
+                and task.environment == ENVIRONMENT
+                and (not share or is_held_out(task.id, share=share))
+            ):
+                yield episode
+
+
+async def _compared(
+    relabeler: Relabeler, on: Source, recorded: RecordedEpisode, *, most: int, timeout_s: float
+) -> _Counts:
+    """What is named of one episode beside what was achieved."""
+    assert isinstance(recorded.end, EpisodeEnded)
+    task = recorded.request.task
+    episode = PlayedEpisode(
+        task,
+        "online",
+        recorded.started.instruction,
+        recorded.started.renderer,
+        [step.fact for step in recorded.steps],
+        recorded.end,
+    )
+    try:
+        async with asyncio.timeout(timeout_s):
+            pages = await asyncio.to_thread(pages_of, on.blobs, episode)
+            finding = await goals_found(relabeler, episode, pages)
+    except TimeoutError:
+        return _Counts(task.id, f"it took longer than {timeout_s:g} s")
+    except (RelabelerFailed, RelabelerUnavailable, BlobMissing, BlobCorrupt) as error:
+        return _Counts(task.id, str(error).partition(":")[0])
+    if finding.failure:
+        return _Counts(task.id, finding.failure.partition(":")[0])
+    return await asyncio.to_thread(compare_goals, episode, pages, finding, most=most)
+
+
+def compare_goals(episode: PlayedEpisode, pages: Sequence[Page], finding: Finding, *, most: int) -> _Counts:
+    """The goals found in an episode of the store beside those that its rules find, at most so many of them."""
+    evidence = episode.ended.evidence
+    ending = ending_of(evidence)
+    if isinstance(ending, str):
+        return _Counts(episode.task.id, ending.partition(":")[0])
+    walk = Walk(
+        pages, [step.action for step in episode.steps], [step.result == "ok" for step in episode.steps]
+    )
+    truth = first_achieved(evidence, walk)
+    listed = {
+        (one.family, meaning(one.family, one.goal))
+        for one in hindsight_of(episode.task, evidence, walk, most=most)
+    }
+    place = Place(ending.catalogue, ending.opening)
+    named = [(_key(goal, place), goal.until_step) for goal in finding.goals]
+    read = [(key, until) for key, until in named if key is not None]
+    right = [(key, until) for key, until in read if key in truth]
+    well_cut = [until for key, until in right if truth[key] == until]
+    table = Confusion()
+    for step in range(1, len(episode.steps) + 1):
+        achieved = step in truth.values()
+        called = step in well_cut if achieved else any(until == step for _, until in named)
+        table = table.with_one(success=achieved, said=called)
+    return _Counts(
+        episode.task.id,
+        "",
+        named=len(read),
+        dropped=len(named) - len(read) + (finding.reading.dropped if finding.reading else 0),
+        right=len(right),
+        well_cut=len(well_cut),
+        listed=len(listed),
+        found=len(listed & {key for key, _ in right}),
+        table=table,
+    )
+
+
+def _key(goal: AchievedGoal, place: Place) -> tuple[str, bytes] | None:
+    """Family and meaning; of a goal in mere words as the store reads them, None: it reads none."""
+    if goal.goal is not None:
+        family = goal.family.rpartition("/")[2]
+        return family, meaning(family, goal.goal)
+    said = goal_said(goal.instruction, place)
+    return None if said is None else (said.family, meaning(said.family, said.goal))

@@ -1,0 +1,81 @@
+"""`hindcast task solve`: how often the scripted demonstrators win in a real browser, by family."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from statistics import fmean
+
+import msgspec
+import structlog
+
+from actors.environments.browser import BrowserHost
+from actors.environments.demonstrator import DEMONSTRATORS
+from actors.environments.site import Venue
+from app.bootstrap import task_sources
+from app.demonstrations.scripted import FIRST_SEED, demonstrate
+from app.system.sites import sites_running
+from core.domain.task import Task
+from core.errors import EnvironmentFailed, SettingsError
+from core.settings.schema import Settings
+from core.text.nearest import advice
+
+log = structlog.get_logger()
+
+
+class Solved(msgspec.Struct, frozen=True, kw_only=True):
+    """What a demonstrator came to on one family."""
+
+    family: str
+    won: int
+    episodes: int
+    mean_steps: float
+    """Of those won."""
+
+
+def solvable(environment: str, families: Sequence[str], settings: Settings) -> tuple[str, ...]:
+    """The families asked for, or all of the environment that have a demonstrator.
+
+    Raises:
+        SettingsError: the environment or a family does not exist, or nobody has written a demonstrator.
+
+    """
+    sources = task_sources(settings)
+    if environment not in sources:
+        raise SettingsError(f"there is no environment {environment!r}; {advice(environment, sources)}")
+    for family in families:
+        sources[environment].task(family, 0)
+        if (environment, family) not in DEMONSTRATORS:
+            raise SettingsError(f"{environment}/{family} has no demonstrator")
+    known = tuple(name for name in sources[environment].families() if (environment, name) in DEMONSTRATORS)
+    return tuple(families) or known
+
+
+async def solve(
+    environment: str, families: Sequence[str], *, episodes: int, settings: Settings
+) -> AsyncIterator[Solved]:
+    """Play every family's demonstrator, family after family, on seeds of demonstrations."""
+    source = task_sources(settings)[environment]
+    async with sites_running(settings) as sites, BrowserHost(settings.actors) as host:
+        slots = asyncio.Semaphore(settings.actors.contexts)
+        for family in families:
+            tasks = [source.task(family, FIRST_SEED + number) for number in range(episodes)]
+            steps = await asyncio.gather(*(_steps(host, sites[environment], task, slots) for task in tasks))
+            won = [count for count in steps if count]
+            yield Solved(
+                family=family,
+                won=len(won),
+                episodes=episodes,
+                mean_steps=round(fmean(won), 1) if won else 0.0,
+            )
+
+
+async def _steps(host: BrowserHost, site: Venue, task: Task, slots: asyncio.Semaphore) -> int:
+    """Steps of a won episode, 0 of any other."""
+    async with slots:
+        world = await host.open_world(site)
+        try:
+            return len(await demonstrate(world, task))
+        except EnvironmentFailed as error:
+            log.warning("demonstration broke off", task=task.family, seed=task.seed, error=str(error))
+            return 0
+        finally:
+            await world.close()

@@ -1,0 +1,98 @@
+"""Which tasks a policy can learn from: those it solves at least once in so many attempts (ARPO, arXiv 2505.16282).
+
+Where nobody ever succeeds no group differs and no success can be replayed. What is kept is split by the run's seed into
+tasks to train on (in-domain) and tasks held out (out-of-domain); each part is a settings file that names its tasks.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from actors.curriculum.pool import task_name
+from app.evaluation.evaluation import FamilyResult, Tally, plan_attempts, play
+from core.domain.task import Task
+from core.seeds import derive_seed
+from core.settings.schema import Settings
+from core.text.toml import as_toml
+
+
+class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What the attempts at one task came to."""
+
+    task: str
+    """As `curriculum.tasks` names it."""
+    successes: int
+    attempts: int
+    """Those with a verdict."""
+    kept: bool
+    held_out: bool
+
+
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Every task that was tried, and how often the two parts were solved, with 95 % Wilson intervals."""
+
+    tasks: tuple[TaskResult, ...]
+    in_domain: FamilyResult
+    out_of_domain: FamilyResult
+    lost: int
+    """Attempts without a verdict."""
+
+    def names(self, *, held_out: bool) -> list[str]:
+        """The tasks of one part."""
+        return [one.task for one in self.tasks if one.kept and one.held_out == held_out]
+
+
+async def select_tasks(
+    tasks: Sequence[Task],
+    *,
+    attempts: int,
+    held_out: float,
+    folder: Path,
+    settings: Settings,
+    said: Callable[[int, int], None],
+) -> Selection:
+    """Attempt every task at the temperature of training. `held_out`: share of the kept ones that is set apart."""
+    requests = plan_attempts(
+        tasks,
+        attempts=attempts,
+        temperature=settings.actors.temperature,
+        lease_s=settings.curriculum.lease_s,
+    )
+    tally = await play(requests, folder=folder, weights=None, settings=settings, said=said)
+    tally.require_verdicts(f"{len(tasks)} tasks")
+    return divide(tasks, tally, held_out=held_out, run_seed=settings.run.seed)
+
+
+def divide(tasks: Sequence[Task], tally: Tally, *, held_out: float, run_seed: int) -> Selection:
+    """Keep what was solved at least once, and set a share of it apart, drawn from the seed."""
+    kept = [task for task in tasks if any(tally.by_task.get(task.id, ()))]
+    drawn = sorted(kept, key=lambda task: derive_seed(run_seed, "held out", task.id))
+    apart = {task.id for task in drawn[: round(held_out * len(kept))]}
+    names = {task.id for task in kept}
+    return Selection(
+        tasks=tuple(
+            TaskResult(
+                task=task_name(task),
+                successes=sum(tally.by_task.get(task.id, ())),
+                attempts=len(tally.by_task.get(task.id, ())),
+                kept=task.id in names,
+                held_out=task.id in apart,
+            )
+            for task in tasks
+        ),
+        in_domain=tally.count(task for task in kept if task.id not in apart),
+        out_of_domain=tally.count(task for task in kept if task.id in apart),
+        lost=tally.lost,
+    )
+
+
+def settings_file(names: Sequence[str], *, recipe: str) -> str:
+    """A settings file that a run, or `hindcast eval --tasks`, takes these tasks from."""
+    listed = "".join(f"    {as_toml(name)},\n" for name in names)
+    return f"recipe = {as_toml(recipe)}\n\n[curriculum]\ntasks = [\n{listed}]\n"
+
+
+def held_out_file(path: Path) -> Path:
+    """Where the held-out tasks of a selection stand: `tasks.toml` -> `tasks.held_out.toml`."""
+    return path.with_suffix(f".held_out{path.suffix}")

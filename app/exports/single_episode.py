@@ -1,0 +1,80 @@
+"""One episode as a file, for who looks at it and wants to take it along."""
+
+import asyncio
+from typing import NamedTuple
+
+import msgspec
+from sqlalchemy import Connection
+
+from app.exports.atif import trajectory_of
+from app.exports.document import document_of
+from app.exports.episodes import Assembler, Played
+from app.exports.export import origin_of
+from app.exports.html import EpisodeFile
+from app.exports.output_folder import file_name
+from app.exports.writer import Sources, Verdict
+from app.runs.sources import Source
+from core.text.nearest import advice
+from events.log.reader import read
+from storage.readmodel.episode_filter import EpisodeFilter
+from storage.readmodel.queries import show_episode
+from storage.readmodel.query_parts import NotInReadModel
+
+FORMATS = {"html": "text/html; charset=utf-8", "atif": "application/json", "json": "application/json"}
+"""With their media types."""
+
+
+class EpisodeAsFile(NamedTuple):
+    """What is sent."""
+
+    name: str
+    content: bytes
+    media_type: str
+
+
+def episode_as_file(
+    source: Source, connection: Connection, episode: str, *, format_name: str, position: int
+) -> EpisodeAsFile:
+    """An episode that ended by itself, as of a position. Blocks.
+
+    Raises:
+        NotInReadModel: there is no such episode or format, or the episode has not ended.
+        HindcastError: the log or the blobs cannot be read.
+
+    """
+    if format_name not in FORMATS:
+        raise NotInReadModel(
+            f"an episode is no file of format {format_name!r}; {advice(format_name, FORMATS)}"
+        )
+    row = show_episode(connection, episode, as_of=position).episode
+    played = None
+    if row.state == "ended" and row.requested_position is not None:
+        played = asyncio.run(_played(source, episode, after=row.requested_position - 1, until=position))
+    if played is None:
+        raise NotInReadModel(
+            f"episode {episode!r} has not ended as of position {position}: it is {row.state}"
+        )
+    sources = Sources(
+        origin_of(source, position=position, wanted=EpisodeFilter()),
+        connection=connection,
+        blobs=source.blobs,
+        chosen={episode: Verdict(row.outcome, row.reward)},
+    )
+    if format_name == "html":
+        content = EpisodeFile(source).text(played, sources).encode()
+    elif format_name == "atif":
+        content = msgspec.json.encode(trajectory_of(played, sources))
+    else:
+        content = msgspec.json.encode(document_of(played, sources))
+    suffix = {"html": "html", "atif": "atif.json", "json": "json"}[format_name]
+    return EpisodeAsFile(file_name(episode, suffix), content, FORMATS[format_name])
+
+
+async def _played(source: Source, episode: str, *, after: int, until: int) -> Played | None:
+    assembler = Assembler({episode})
+    async with source.connect_log() as log:
+        async for recorded in read(log, after=after, until=until, check=False, strict=False):
+            played = assembler.take(recorded)
+            if played is not None:
+                return played
+    return None

@@ -1,0 +1,174 @@
+"""An export as it is written: the log is read once, and every format takes from it what it needs.
+
+    log ──> facts ─────────────> Writer.fact
+              └─> Assembler ───> Writer.episode ──> page and pictures from the blobs, verdicts from the read model
+
+Reads the log up to a position and the read model as of it; produces files in a folder, and `export.json`, which says of
+what run, position and log digest they are.
+"""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+from sqlalchemy import Connection
+
+from app.exports.episodes import Assembler, Played
+from core.domain.observation import Page
+from core.errors import HindcastError
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import Settings
+from events.catalogue import RunStarted
+from events.envelope import BlobRef, Recorded
+from events.log.hash_chain import RollingDigest
+from events.log.port import EventLog
+from events.log.reader import read
+from storage.blobs.store import BlobStore
+from storage.readmodel.episode_filter import EpisodeFilter, matching_episodes, verdicts_of
+from storage.readmodel.results import VerdictRow
+
+MANIFEST = "export.json"
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    """What was said of an episode by the training judge."""
+
+    outcome: str | None
+    """None: nothing yet."""
+    reward: float | None
+
+
+class Origin(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an export comes from."""
+
+    run: str
+    position: int
+    """The last event it tells of."""
+    filter: EpisodeFilter
+    settings: Settings
+    code_rev: str
+    """Of the Hindcast that wrote it."""
+
+
+class Sources:
+    """What a writer may look at beside the facts."""
+
+    def __init__(
+        self,
+        origin: Origin,
+        *,
+        connection: Connection,
+        blobs: BlobStore,
+        chosen: Mapping[str, Verdict],
+    ) -> None:
+        self.origin = origin
+        self.connection = connection
+        self.chosen = chosen
+        self._blobs = blobs
+
+    def verdicts(self, episode: str) -> list[VerdictRow]:
+        """Of every judge."""
+        return verdicts_of(self.connection, episode, as_of=self.origin.position)
+
+    def page(self, ref: BlobRef | None) -> Page | None:
+        """A recorded page; None: none was recorded, or it was let go of since."""
+        content = self.content(ref)
+        return None if content is None else msgspec.msgpack.decode(content, type=Page)
+
+    def text(self, page: Page) -> str:
+        """A page as the run's policy reads it."""
+        return RENDERERS[self.origin.settings.actors.renderer](page)
+
+    def content(self, ref: BlobRef | None) -> bytes | None:
+        """What lies beside the log; None: nothing was recorded, or it was let go of since. Raises BlobCorrupt."""
+        return None if ref is None or not self._blobs.has(ref) else self._blobs.get(ref)
+
+
+class Writer(Protocol):
+    """One format."""
+
+    def fact(self, recorded: Recorded) -> None:
+        """Every event of the run up to the position, in order; of episodes only of those that are wanted."""
+        ...
+
+    def episode(self, played: Played) -> None:
+        """Every wanted episode that ended by itself, in the order of their ends."""
+        ...
+
+    def close(self, log_digest: str) -> Mapping[str, int]:
+        """Finish the files; how many there are of what. `log_digest`: rolling, of everything up to the position."""
+        ...
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written; stands in `export.json`, too."""
+
+    format: str
+    run: str
+    position: int
+    log_digest: str
+    """Rolling sha256 over the events up to there, as in `batch.planned`."""
+    recipe: str
+    base_policy: str
+    base_policy_sha256: str
+    filter: dict[str, Any]
+    counts: dict[str, int]
+    code_rev: str
+
+
+def choose(connection: Connection, origin: Origin) -> dict[str, Verdict]:
+    """The wanted episodes, some 100 bytes each."""
+    shared: dict[tuple[str | None, float | None], Verdict] = {}
+    return {
+        row.episode: shared.setdefault((row.outcome, row.reward), Verdict(row.outcome, row.reward))
+        for row in matching_episodes(connection, origin.filter, as_of=origin.position)
+    }
+
+
+async def write_export(
+    log: EventLog,
+    sources: Sources,
+    writer: Writer,
+    folder: Path,
+    *,
+    format_name: str,
+    on_event: Callable[[int], None] = lambda _: None,
+) -> Exported:
+    """Read the log once and let the writer take it; `folder` holds the files afterwards.
+
+    Raises:
+        CorruptEvent, ForeignLog, UnknownVersion: the log cannot be trusted or understood.
+
+    """
+    origin, chosen = sources.origin, sources.chosen
+    assembler, digest = Assembler(chosen), RollingDigest()
+    started: RunStarted | None = None
+    async for recorded in read(log, until=origin.position):
+        digest.advance(recorded.digest)
+        fact = recorded.fact
+        if isinstance(fact, RunStarted) and started is None:
+            started = fact
+        about = getattr(fact, "episode", None)
+        if about is None or origin.filter.everything or about in chosen:
+            writer.fact(recorded)
+        played = assembler.take(recorded)
+        if played is not None:
+            writer.episode(played)
+        on_event(recorded.position)
+    if started is None:
+        raise HindcastError(f"the log of run {origin.run} holds nothing up to position {origin.position} yet")
+    done = Exported(
+        format=format_name,
+        run=origin.run,
+        position=origin.position,
+        log_digest=digest.value.hex(),
+        recipe=started.recipe,
+        base_policy=started.base_policy_name,
+        base_policy_sha256=started.base_policy.sha256,
+        filter={k: v for k, v in msgspec.to_builtins(origin.filter).items() if v is not None},
+        counts=dict(writer.close(digest.value.hex())),
+        code_rev=origin.code_rev,
+    )
+    (folder / MANIFEST).write_bytes(msgspec.json.format(msgspec.json.encode(done), indent=2) + b"\n")
+    return done

@@ -1,0 +1,129 @@
+"""`hindcast demonstrations import`: from a file into a run's log, all of it or nothing.
+
+    file ──> documents ──> check ──> play over ──> (all of them fit) ──> append, one episode after the other
+
+Every document is read and played twice: first to see that all fit, then to be appended, so that memory holds one. An
+episode is known by its document's content: what stands in the log already is passed over, so the same command goes on
+where it was interrupted.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from app.bootstrap import task_sources
+from app.demonstrations.pending import Appender, appending
+from app.exports.document import EpisodeDocument
+from app.imports.check import check
+from app.imports.documents import Format, ImportRefused, Read, Wrong, read_documents, refused
+from app.imports.player import SOURCE, play, request_of
+from app.runs.runs import RunHandle
+from core.models.folders import policy_folder
+from core.models.tokenizer import load_tokenizer
+from core.settings.schema import Settings
+
+NAME = "importer"
+"""Who imports: `actor.importer` plays the episodes, by their facts."""
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an import came to."""
+
+    run: str
+    episodes: int
+    """Appended."""
+    present: int
+    """In the log already, or twice in the file."""
+    steps: int
+    """Of those that were appended."""
+    outcomes: dict[str, int]
+    """What the rules say of them; the run's judges speak at its next start."""
+    position: int
+    """The log's last one."""
+
+
+async def try_out(
+    path: Path, settings: Settings, *, format_name: Format, said: Callable[[int], None] = lambda _: None
+) -> int:
+    """Read, check and play every document, without a run; how many there are.
+
+    Raises:
+        ImportRefused: one does not fit; names file, line and key.
+
+    """
+    tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(settings.policy.base))
+    sources, number = task_sources(settings), 0
+    for read in read_documents(path, format_name):
+        try:
+            check(read.document, settings, sources=sources)
+            await play(read.document, settings, tokenizer)
+        except Wrong as wrong:
+            raise refused(read.where, wrong) from wrong
+        number += 1
+        said(number)
+    if not number:
+        raise ImportRefused(f"{path} holds no demonstration")
+    return number
+
+
+async def import_documents(
+    handle: RunHandle, path: Path, *, format_name: Format, said: Callable[[int], None] = lambda _: None
+) -> Imported:
+    """Append every document of a file that `try_out` found to fit.
+
+    Raises:
+        ImportRefused: the file was altered meanwhile.
+        EngineFailed: somebody else requests episodes in the run.
+
+    """
+    settings = handle.settings
+    tokenizer = await asyncio.to_thread(load_tokenizer, policy_folder(settings.policy.base))
+    sources = task_sources(settings)
+    counts: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
+    position = 0
+    async with appending(handle, name=NAME, source=SOURCE) as appender:
+        for number, read in enumerate(read_documents(path, format_name), 1):
+            said(number)
+            attempt = await _attempt(appender, read.document, settings)
+            if attempt is None:
+                counts["present"] += 1
+                continue
+            try:
+                check(read.document, settings, sources=sources)
+                shown = await play(read.document, settings, tokenizer, attempt=attempt)
+            except Wrong as wrong:
+                raise ImportRefused(f"{_late(read)}: {wrong}. What was appended before stays") from wrong
+            position = await appender.append(shown)
+            counts["episodes"] += 1
+            counts["steps"] += len(shown.steps)
+            outcomes[shown.judgment.outcome] += 1
+    return Imported(
+        run=handle.name,
+        episodes=counts["episodes"],
+        present=counts["present"],
+        steps=counts["steps"],
+        outcomes=dict(sorted(outcomes.items())),
+        position=position,
+    )
+
+
+def _late(read: Read) -> str:
+    return f"{read.where} has become another since it was checked"
+
+
+async def _attempt(appender: Appender, document: EpisodeDocument, settings: Settings) -> int | None:
+    """Which attempt at appending a document this is; None: it stands in the log. Gives up one that was interrupted."""
+    standing, attempt = appender.standing, 0
+    while True:
+        episode = request_of(document, settings, attempt=attempt).episode
+        if episode in standing.ended:
+            return None
+        if episode in standing.open:
+            await appender.give_up(episode)
+        if episode not in standing.gone:
+            return attempt
+        attempt += 1

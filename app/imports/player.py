@@ -1,0 +1,141 @@
+"""A document played over as an episode, by the code that plays every episode, in a world that shows what was seen then.
+
+So an imported demonstration reads as the run's own do: prompts by its renderer, history and scaffold, answers in its form
+and dialect, token ids by its policy's tokenizer. What the world and the answers come to is compared with the document.
+"""
+
+from typing import Any
+
+import msgspec
+
+from actors.environments.base import Picture, Start, StepOutcome
+from actors.environments.snapshot import observe
+from actors.episodes.answerers import TakenAnswerer
+from actors.episodes.episode import Episode
+from actors.episodes.screenshots import Allowance, EpisodeScreenshots
+from actors.judges.base import reach_judgment
+from actors.judges.rules import RuleJudge
+from actors.scaffold.scaffold import scaffold_of
+from app.demonstrations.pending import Demonstrated, Held, request_for
+from app.exports.document import EpisodeDocument
+from app.imports.documents import Wrong
+from core.domain.action import Action, ParseFailure
+from core.domain.evidence import Evidence
+from core.domain.task import Task
+from core.errors import EngineFailed, SettingsError
+from core.ids import digest_hex
+from core.settings.schema import Settings
+from events.catalogue import EpisodeRequested
+
+SOURCE = "imported"
+"""Where a task comes from that came with its demonstration."""
+
+
+class RecordedWorld:
+    """See `actors.environments.base.EpisodeWorld`. Shows the pages of a document, whatever is done."""
+
+    def __init__(self, document: EpisodeDocument) -> None:
+        self._document = document
+        self._pages = [step.page for step in document.steps] + [document.final_page]
+        self._steps = 0
+
+    async def reset(self, task: Task) -> Start:
+        """The first page."""
+        page = self._pages[0]
+        assert page is not None, "checked"
+        return Start(instruction=self._document.instruction, observation=observe(page))
+
+    async def step(self, action: Action | ParseFailure) -> StepOutcome:
+        """The next page. Raises Wrong when the action is another one than was taken down."""
+        shown = self._document.steps[self._steps]
+        if action != shown.action:
+            raise Wrong(
+                f"steps[{self._steps}].action",
+                f"written as an answer of this run it would be read as {action}: it cannot be put in the run's words",
+            )
+        self._steps += 1
+        page = self._pages[self._steps]
+        assert page is not None, "checked"
+        over = self._steps == len(self._document.steps)
+        return StepOutcome(
+            result=shown.result,
+            detail=shown.detail,
+            observation=observe(page),
+            done=over and self._document.reason == "done",
+            act_ms=0.0,
+            observe_ms=0.0,
+        )
+
+    async def picture(self) -> Picture:
+        """There is none."""
+        return Picture(missing="imported")
+
+    async def finish(self, answer: str | None) -> Evidence:
+        """What was found then. Raises Wrong when another answer was given."""
+        if answer != self._document.evidence.answer:
+            raise Wrong("evidence.answer", f"written as an answer of this run it would be {answer!r}")
+        return self._document.evidence
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+
+def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 0) -> EpisodeRequested:
+    """The request of a document's episode, named by its content: what was seen and done, not who said what of it."""
+    shown = msgspec.structs.replace(document, verdicts=(), source=None)
+    return request_for(
+        document.task.as_task(),
+        settings,
+        source=SOURCE,
+        drawn=digest_hex(msgspec.json.encode(shown, order="sorted")),
+        lease_s=settings.curriculum.lease_s,
+        attempt=attempt,
+    )
+
+
+async def play(
+    document: EpisodeDocument, settings: Settings, tokenizer: Any, *, attempt: int = 0
+) -> Demonstrated:
+    """The facts of the demonstration in a run of these settings. Raises Wrong."""
+    task = document.task.as_task()
+    actors = settings.actors.model_copy(update={"screenshots": "off", "screenshot_observation": "off"})
+    request = request_of(document, settings, attempt=attempt)
+    world = RecordedWorld(document)
+    held = Held(on_wait=_no_wait)
+    start = await world.reset(task)
+    answerer = TakenAnswerer(
+        request,
+        taken=[(step.action or Action(name="Wait"), step.thought) for step in document.steps],
+        tokenizer=tokenizer,
+        settings=actors,
+        run_seed=settings.run.seed,
+        scaffold=scaffold_of(task, settings.scaffold, binding=False),
+    )
+    screenshots = EpisodeScreenshots(
+        world, keep=held.keep_image, settings=actors, allowance=Allowance(actors)
+    )
+    episode = Episode(
+        request, world=world, answerer=answerer, record=held, settings=actors, screenshots=screenshots
+    )
+    try:
+        ended = await episode.play(start, observe_ms=0.0)
+    except SettingsError as error:  # what must stay of a prompt leaves no room for a page
+        raise Wrong("", str(error)) from error
+    if (ended.reason, ended.steps) != (document.reason, len(document.steps)):
+        raise Wrong(
+            "reason",
+            f"played over it ends after {ended.steps} steps with {ended.reason!r}, not {document.reason!r}",
+        )
+    return Demonstrated(
+        request=request,
+        instruction=document.instruction,
+        renderer=actors.renderer,
+        steps=tuple(held.steps),
+        ended=ended,
+        judgment=await reach_judgment(RuleJudge(), task, ended.evidence, timeout_s=settings.judge.timeout_s),
+        blobs=held.kept,
+    )
+
+
+def _no_wait(limit_s: float) -> None:
+    raise EngineFailed(f"a step of an imported demonstration took longer than {limit_s:g} s to write down")

@@ -1,0 +1,99 @@
+"""What a visitor says to a run: forms of our own pages, each of which appends one fact.
+
+Three things keep other sites from saying it in a visitor's name: the `Origin` that browsers send with every form must be
+this page, each form carries a word that only our pages hold, and the guard has let the visitor in (`app.page.guard`).
+"""
+
+import asyncio
+import secrets
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, quote, urlsplit
+
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
+
+from app.page.runs import OpenRuns
+from app.runs.author import this_user
+from app.runs.controls import Command, ask_run
+from app.runs.dispute import dispute
+from core.errors import SettingsError
+
+FIELD = "form"
+"""Of the word that our own forms carry."""
+MOST_BYTES = 16_384
+"""Of a form."""
+COMMANDS: dict[str, Command] = {"pause": "pause", "resume": "resume", "drain": "drain"}
+"""What a page may ask for."""
+FORM = "application/x-www-form-urlencoded"
+
+
+class Saying:
+    """Takes forms."""
+
+    def __init__(self, runs: OpenRuns) -> None:
+        self._runs = runs
+        self._one_at_a_time = asyncio.Lock()
+        """What is said is folded into the read model at once, by one at a time."""
+        self.word = secrets.token_urlsafe(16)
+        """Of this server, as long as it runs."""
+
+    def routes(self) -> list[Route]:
+        """Where forms are sent."""
+        return [
+            Route("/{run}/control", self.control, methods=["POST"]),
+            Route("/{run}/episodes/{episode}/dispute", self.dispute, methods=["POST"]),
+        ]
+
+    async def control(self, request: Request) -> Response:
+        """Pause, resume or drain the run. Raises HindcastError."""
+        said = await self._form(request)
+        run = self._runs.open(request.path_params["run"]).handle
+        asked, reason = said.get("command", ""), said.get("reason", "").strip()
+        command = COMMANDS.get(asked)
+        if command is None:
+            raise SettingsError(f"a page can pause, resume and drain a run, not {asked[:40]!r} it")
+        given = {"of": said["of"]} if command == "resume" and said.get("of") else {}
+        async with self._one_at_a_time:
+            await ask_run(run, command, author=this_user(), reason=reason, arguments=given)
+        return _back(f"/{run.name}/")
+
+    async def dispute(self, request: Request) -> Response:
+        """Dispute a verdict on an episode. Raises HindcastError."""
+        said = await self._form(request)
+        run = self._runs.open(request.path_params["run"]).handle
+        episode = request.path_params["episode"]
+        async with self._one_at_a_time:
+            await dispute(
+                run,
+                episode,
+                outcome=said.get("outcome", ""),
+                author=said.get("author", "").strip() or this_user(),
+                reason=said.get("reason", ""),
+                judge=said.get("judge") or None,
+            )
+        return _back(f"/{run.name}/episodes/{episode}")
+
+    async def _form(self, request: Request) -> Mapping[str, str]:
+        """What was filled in, of a form of ours. Raises HTTPException."""
+        origin = urlsplit(request.headers.get("origin", "")).netloc
+        if not origin or origin != request.headers.get("host"):
+            raise HTTPException(403, "This form was not sent from this page; nothing was recorded.")
+        if request.headers.get("content-type", "").partition(";")[0] != FORM:
+            raise HTTPException(415, f"A form is sent as {FORM}.")
+        body = bytearray()
+        async for part in request.stream():
+            body += part
+            if len(body) > MOST_BYTES:
+                raise HTTPException(413, f"A form is at most {MOST_BYTES} bytes long; nothing was recorded.")
+        said = dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True))
+        if not secrets.compare_digest(said.get(FIELD, "").encode(), self.word.encode()):
+            raise HTTPException(
+                403, "This form is of an earlier start of this page. Reload it; nothing was recorded."
+            )
+        return said
+
+
+def _back(path: str) -> Response:
+    return RedirectResponse(quote(path), status_code=303)

@@ -1,0 +1,195 @@
+"""A run as metrics that a Prometheus server scrapes: what the read model knows, and how far consumers lag.
+
+Counted from the log, not in a process: a counter survives every restart, and two scrapes of one position are the same. Names
+follow the conventions of Prometheus (base units, `_total` for counters, `_ratio` for shares).
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+
+import msgspec
+import structlog
+from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+from sqlalchemy import Connection, select
+
+from app.attach.consumers import ConsumerRow, list_consumers
+from app.runs.runs import RunHandle
+from core.errors import HindcastError
+from core.rl.combined_state import POLICY
+from core.settings.schema import TelemetrySettings
+from storage.readmodel.queries import run_summary
+from storage.readmodel.query_parts import position_of
+from storage.readmodel.results import RunSummary, VersionSuccess
+from storage.readmodel.tables import updates
+
+CONSUMERS_S = 5.0
+"""How long a scrape waits for the broker: Prometheus itself gives up after 10 s by default."""
+
+logger = structlog.get_logger(__name__)
+
+
+@contextmanager
+def metrics_served(handle: RunHandle, settings: TelemetrySettings) -> Iterator[None]:
+    """Serve the run's metrics during the block, where the settings name a port.
+
+    A port that is taken changes nothing for the run: it is said, and there are no metrics.
+    """
+    with ExitStack() as stack:
+        host, port = settings.prometheus_host, settings.prometheus_port
+        if port:
+            try:
+                stack.enter_context(serving(handle, host=host, port=port))
+            except OSError as error:
+                logger.warning(
+                    "no metrics are served; the run goes on", host=host, port=port, reason=str(error)
+                )
+        yield
+
+
+@contextmanager
+def serving(handle: RunHandle, *, host: str, port: int) -> Iterator[str]:
+    """Serve a run's metrics during the block; gives their address. Port 0 takes a free one. Raises OSError."""
+    registry = CollectorRegistry()
+    collector = RunCollector(handle)
+    registry.register(collector)
+    try:
+        server, thread = start_http_server(port, addr=host, registry=registry)
+        try:
+            yield f"http://{host}:{server.server_port}/metrics"
+        finally:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+    finally:
+        collector.close()
+
+
+class RunCollector(Collector):
+    """Asks when it is scraped; each scrape has a thread of its own."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        self._handle = handle
+        self._model = handle.read_model()
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing beforehand: a scrape at registration would need a database that may not be there yet."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        """Everything of this moment. Where the read model or the broker does not answer, its metrics are absent."""
+        try:
+            with self._model.reading() as connection:
+                summary, values = run_summary(connection), _last_update(connection)
+        except HindcastError as error:
+            logger.warning("a scrape finds no read model", reason=str(error))
+        else:
+            yield from run_metrics(summary, values)
+        try:
+            rows = asyncio.run(asyncio.wait_for(list_consumers(self._handle), CONSUMERS_S))
+        except (HindcastError, TimeoutError) as error:
+            logger.warning("a scrape finds no consumers", reason=str(error) or "the broker does not answer")
+        else:
+            yield from consumer_metrics(self._handle.name, rows)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._model.close()
+
+
+def _last_update(connection: Connection) -> dict[str, float]:
+    """Metrics of the policy's last update; none where there is none."""
+    text = connection.scalar(
+        select(updates.c.metrics)
+        .where(
+            updates.c.position <= position_of(connection, None),
+            updates.c.model == POLICY,
+            updates.c.outcome == "applied",
+        )
+        .order_by(updates.c.position.desc())
+        .limit(1)
+    )
+    told = msgspec.json.decode(text, type=dict[str, float | None]) if text else {}
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def run_metrics(summary: RunSummary, values: Mapping[str, float]) -> Iterator[Metric]:
+    """What the read model says. `values`: metrics of the last update."""
+    run = summary.run
+    yield _counter("events", "Events of the run that the read model holds", run, {"": summary.position})
+    yield _gauge("episodes", "Episodes by state", run, summary.episodes, "state")
+    yield _counter("verdicts", "Verdicts of the judge that is trained on", run, summary.verdicts, "outcome")
+    yield _counter("steps", "Steps taken", run, {"": summary.steps})
+    applied = {"applied": summary.updates, "skipped": summary.skipped_updates}
+    yield _counter("updates", "Optimiser steps of the policy", run, applied, "outcome")
+    yield _counter("trained_episodes", "Episodes trained on, each once", run, {"": summary.trained_episodes})
+    yield _gauge("policy_version", "Newest version published", run, {"": summary.policy_version or 0})
+    sampling = summary.sampling_from
+    yield _gauge("actor_policy_version", "Version that an actor samples from", run, sampling, "actor")
+    yield _gauge("update_value", "Metrics of the policy's last update", run, values, "metric")
+    busy = {"": summary.throughput.learner_busy}
+    yield _gauge("learner_busy_ratio", "Share of the newest stretch that the learner computes", run, busy)
+    yield from _success(run, summary.success)
+
+
+def _success(run: str, curve: Iterable[VersionSuccess]) -> Iterator[Metric]:
+    """Success of the newest version with verdicts on online episodes, with its interval and n."""
+    judged = [point for point in curve if point.origin == "online" and point.success.judged]
+    if not judged:
+        return
+    newest = max(judged, key=lambda point: point.version)
+    told = {
+        "rate": newest.weighted.rate,
+        "low": newest.weighted.low,
+        "high": newest.weighted.high,
+    }
+    yield _gauge(
+        "success_ratio",
+        "Success of the newest judged version, families in the run's shares, 95 % interval",
+        run,
+        told,
+        "bound",
+    )
+    counts = {"": newest.success.judged}
+    yield _gauge("success_judged_episodes", "Episodes behind hindcast_success_ratio", run, counts)
+    yield _gauge(
+        "success_policy_version", "Version that hindcast_success_ratio is of", run, {"": newest.version}
+    )
+
+
+def consumer_metrics(run: str, rows: Iterable[ConsumerRow]) -> Iterator[Metric]:
+    """Lag and state of everybody who reads the log; what is not known is absent."""
+    told = list(rows)
+    running = {row.name: float(row.state == "running") for row in told}
+    yield _gauge("consumer_running", "1 while the consumer runs", run, running, "consumer")
+    lag_s = {row.name: row.lag_s for row in told if row.lag_s is not None}
+    yield _gauge("consumer_lag_seconds", "Age of the first event not taken in", run, lag_s, "consumer")
+    lag = {row.name: row.lag_events for row in told if row.lag_events is not None}
+    yield _gauge("consumer_lag_events", "Events not taken in", run, lag, "consumer")
+    letters = {row.name: row.dead_letters for row in told}
+    yield _counter("consumer_dead_letters", "Events set aside", run, letters, "consumer")
+
+
+Samples = Mapping[str, float]
+"""Values by those of the label; "" where there is none."""
+
+
+def _counter(name: str, text: str, run: str, samples: Samples, label: str = "") -> Metric:
+    return _filled(CounterMetricFamily(f"hindcast_{name}", text, labels=_labels(label)), run, samples)
+
+
+def _gauge(name: str, text: str, run: str, samples: Samples, label: str = "") -> Metric:
+    return _filled(GaugeMetricFamily(f"hindcast_{name}", text, labels=_labels(label)), run, samples)
+
+
+def _labels(label: str) -> list[str]:
+    return ["run", label] if label else ["run"]
+
+
+def _filled(family: CounterMetricFamily | GaugeMetricFamily, run: str, samples: Samples) -> Metric:
+    for told, value in samples.items():
+        family.add_metric([run, told] if told else [run], value)
+    return family

@@ -1,0 +1,204 @@
+"""`hindcast verify --parallel`: processes that recompute stretches of a run's log. Importing this loads torch.
+
+    parent                                          child
+      Assignment, then Stretch, Stretch … ──stdin──> LogRecomputer
+      Answer, Answer …                   <──stdout──
+
+A child reads the log once, computes with as many threads as the log says of the time, and ends with its standard input:
+whatever becomes of the parent, no child goes on without it. Messages are MessagePack behind their length.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import msgspec
+import structlog
+
+import core.errors
+from app.runs.sources import open_source
+from app.system.interrupts import INTERRUPTED
+from core.errors import HindcastError
+from core.models.folders import policy_folder
+from learner.verify.log_recomputer import LogRecomputer, StretchReport
+from learner.verify.survey import Stretch
+
+T = TypeVar("T")
+SOURCES = Path(__file__).parents[2]
+CHILD = "import sys; sys.path.insert(0, sys.argv[1]); from app.replay.recomputers import main; main()"
+"""Out of the same source tree as this process, in whatever folder it was started."""
+LENGTH_BYTES = 4
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child works on."""
+
+    run: str
+    """As `open_source` takes it."""
+    code_rev: str
+    tolerance: float | None
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What a child says. Without any field: one more update is done."""
+
+    report: StretchReport | None = None
+    error: str = ""
+    """What keeps the stretch from being recomputed, in words."""
+    kind: str = ""
+    """Class of that error."""
+
+
+class RecomputingFailed(HindcastError):
+    """A process that recomputed a part of the run ended or could not go on."""
+
+
+class ProcessRecomputer:
+    """A `learner.verify.log_recomputer.Recomputer` that is a process of its own."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        """See `start`."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        self.pid = process.pid
+        self._process = process
+        self._to_child = process.stdin
+        self._from_child = process.stdout
+
+    @classmethod
+    async def start(cls, assignment: Assignment) -> "ProcessRecomputer":
+        """A process that waits for its first stretch."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CHILD, str(SOURCES)),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        recomputer = cls(process)
+        recomputer._say(assignment)
+        return recomputer
+
+    @property
+    def elsewhere(self) -> bool:
+        """See `Recomputer.elsewhere`."""
+        return True
+
+    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+        """See `Recomputer.recompute`."""
+        self._say(stretch)
+        while (answer := await _receive(self._from_child, Answer)) is not None:
+            if answer.error:
+                raise _as_raised(answer)
+            if answer.report is not None:
+                return answer.report
+            updated()
+        status = await self._process.wait()
+        raise RecomputingFailed(
+            f"the process that recomputed positions {stretch.begin.position + 1} to {stretch.until} ended with status {status}; "
+            "what it had to say stands above. Each process holds the model and its optimiser: where memory is short, try "
+            "fewer with --parallel."
+        )
+
+    def _say(self, message: Assignment | Stretch) -> None:
+        with suppress(ConnectionError):  # it ended: reading says so
+            self._to_child.write(_framed(message))
+
+    async def close(self) -> None:
+        """See `Recomputer.close`."""
+        with suppress(ProcessLookupError):
+            self._process.kill()
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def recomputing_processes(
+    count: int, assignment: Assignment
+) -> AsyncIterator[Sequence[ProcessRecomputer]]:
+    """So many processes; none is left when the block ends, however it ends."""
+    started: list[ProcessRecomputer] = []
+    try:
+        for _ in range(count):
+            started.append(await ProcessRecomputer.start(assignment))  # noqa: PERF401  # to be ended if the next fails
+        yield started
+    finally:
+        await asyncio.gather(*(recomputer.close() for recomputer in started))
+
+
+def _as_raised(answer: Answer) -> HindcastError:
+    """The error that a child met, of the class that it had: the command's exit status follows from it."""
+    kind = getattr(core.errors, answer.kind, None)
+    if isinstance(kind, type) and issubclass(kind, HindcastError):
+        return kind(answer.error)
+    return RecomputingFailed(answer.error)
+
+
+def _framed(message: msgspec.Struct) -> bytes:
+    content = msgspec.msgpack.encode(message)
+    return len(content).to_bytes(LENGTH_BYTES, "big") + content
+
+
+async def _receive(reader: asyncio.StreamReader, kind: type[T]) -> T | None:
+    """The next message; None: the other side has ended."""
+    try:
+        length = int.from_bytes(await reader.readexactly(LENGTH_BYTES), "big")
+        return msgspec.msgpack.decode(await reader.readexactly(length), type=kind)
+    except asyncio.IncompleteReadError:
+        return None
+
+
+def main() -> None:
+    """A child: does what standard input says, until that ends."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # nothing that some library prints may come between the answers
+    structlog.configure(
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        wrapper_class=structlog.make_filtering_bound_logger("warning"),
+    )
+    status = 0
+    try:
+        asyncio.run(_live(answers))
+    except (asyncio.CancelledError, BrokenPipeError):
+        pass  # the parent has ended
+    except KeyboardInterrupt:
+        status = INTERRUPTED
+    finally:
+        sys.stderr.flush()
+        os._exit(status)  # without waiting for the forward pass that a thread may be in
+
+
+async def _live(answers: BinaryIO) -> None:
+    said = asyncio.StreamReader()
+    await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(said), sys.stdin)
+    assignment = await _receive(said, Assignment)
+    if assignment is None:
+        return
+    stretches: asyncio.Queue[Stretch] = asyncio.Queue()
+    working = asyncio.create_task(_work(assignment, stretches, answers), name="recomputing")
+    while (stretch := await _receive(said, Stretch)) is not None:
+        await stretches.put(stretch)
+    working.cancel()
+    await working
+
+
+async def _work(assignment: Assignment, stretches: asyncio.Queue[Stretch], answers: BinaryIO) -> None:
+    def say(answer: Answer) -> None:
+        answers.write(_framed(answer))
+
+    try:
+        source = open_source(assignment.run)
+        async with source.connect_log() as log:
+            recomputer = LogRecomputer(
+                log,
+                source.blobs,
+                policy=policy_folder(source.settings.policy.base),
+                code_rev=assignment.code_rev,
+                tolerance=assignment.tolerance,
+            )
+            while True:
+                stretch = await stretches.get()
+                say(Answer(report=await recomputer.recompute(stretch, updated=lambda: say(Answer()))))
+    except HindcastError as error:
+        say(Answer(error=str(error), kind=type(error).__name__))

@@ -1,0 +1,62 @@
+"""A run in an archive, as a place to answer questions from."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+
+from app.revision import code_revision
+from core.settings.schema import Settings
+from events.archive.archive_log import ArchiveLog
+from events.archive.manifest import load
+from events.archive.reader import ArchiveReader
+from events.catalogue import RunStarted
+from events.log.port import EventLog
+from events.log.run_identity import before_own, beginning_in
+from storage.archive.archiver import archive_blobs
+from storage.blobs.store import BlobStore
+
+
+class ArchiveSource:
+    """A run in an archive: no broker, no home. What is asked of it fails worded where the archive is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @cached_property
+    def name(self) -> str:
+        """The run."""
+        return load(self.folder).run
+
+    @cached_property
+    def started(self) -> RunStarted:
+        """What its first event says."""
+        reader = ArchiveReader(self.folder)
+        before = max(before_own(reader.manifest.lineage), reader.first - 1)
+        events = reader.following(before)
+        return beginning_in(events[0] if events else None, run=self.name)
+
+    @cached_property
+    def settings(self) -> Settings:
+        """As the run was started with."""
+        return Settings.model_validate(self.started.settings)
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """What its events name by digest."""
+        return archive_blobs(self.folder)
+
+    @property
+    def keeps_pages(self) -> bool:
+        """Whether snapshots of pages are among the blobs."""
+        return load(self.folder).blobs.pages
+
+    @property
+    def code_rev(self) -> str:
+        """Which code this is that reads it now."""
+        return code_revision()
+
+    @asynccontextmanager
+    async def connect_log(self) -> AsyncIterator[EventLog]:
+        """Its log, to be read."""
+        yield ArchiveLog(self.folder)

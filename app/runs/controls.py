@@ -1,0 +1,137 @@
+"""Pause, resume, drain and cancel: what a person asks of a run, each an event with author and reason.
+
+Who acts on it: nobody begins anything while a pause is in force (`actors.curriculum.pauses`); the curriculum drains and cancels, and
+says so with `control.applied`. A pause outlasts the system: a run that is started later waits, too.
+"""
+
+import re
+from contextlib import aclosing
+from typing import Any, Literal
+
+import msgspec
+
+from actors.curriculum.pauses import Pauses
+from app.runs.append_fact import ROLE, append_fact
+from app.runs.runs import RunHandle
+from app.system.system_state import works_on
+from core.errors import SettingsError
+from events.catalogue import ControlRequested, EpisodeEnded, EpisodeRequested, EpisodeStarted
+from events.codec import decode
+from events.envelope import Recorded
+from events.log.port import EventLog
+from events.log.reader import skim
+from events.registry import BY_CLASS
+from events.subjects import family_wildcard, subject_of
+
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+")
+"""What stands for itself in a subject."""
+
+Command = Literal["pause", "resume", "drain", "cancel"]
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded."""
+
+    run: str
+    position: int
+    command: str
+    arguments: dict[str, Any]
+    author: str
+    reason: str
+    works: bool
+    """Whether the run's system is up; what waits for it is done when it is started."""
+
+
+async def ask_run(
+    run: RunHandle, command: Command, *, author: str, reason: str, arguments: dict[str, Any] | None = None
+) -> Asked:
+    """Append the command.
+
+    Raises:
+        SettingsError: it would change nothing, is about an episode that the log does not have or that is over, or there is
+            nobody to do it.
+        BrokerUnreachable, LogFull: it could not be appended.
+
+    """
+    given = arguments or {}
+    works = works_on(run)
+    if command == "drain" and not works:
+        raise SettingsError(
+            f"nothing goes on in run {run.name}: there is nobody to drain it. Start it: hindcast start {run.name}"
+        )
+    if command in ("pause", "resume"):
+        async with run.connect_log(ROLE) as log:
+            pauses = await pauses_in_force(log)
+        _require_change(run.name, command, pauses, whose=given.get("of", author))
+    if command == "cancel":
+        async with run.connect_log(ROLE) as log:
+            known = await _was_requested(log, given["episode"])
+            end = await _end_of(log, given["episode"]) if known else None
+        if end is not None:
+            how = BY_CLASS[type(end.fact)].name.partition(".")[2]
+            raise SettingsError(
+                f"episode {given['episode']} of run {run.name} is over: it was {how} at position {end.position}. Nothing is "
+                f"left to cancel; see: hindcast episode show {given['episode']} {run.name}"
+            )
+        if not known:
+            raise SettingsError(
+                f"run {run.name} has no episode {given['episode']!r} to cancel. Which there are: "
+                f"hindcast episode list {run.name}"
+            )
+    fact = ControlRequested(command=command, arguments=given, author=author, reason=reason)
+    position = await append_fact(run, fact, entity=run.name)
+    return Asked(
+        run=run.name,
+        position=position,
+        command=command,
+        arguments=given,
+        author=author,
+        reason=reason,
+        works=works,
+    )
+
+
+async def pauses_in_force(log: EventLog) -> dict[str, str]:
+    """Reasons by author, from the log's control events, looked up from the last one back."""
+    subject = family_wildcard(log.run, "control")
+    told: list[Recorded] = []
+    until: int | None = None
+    while (stored := await log.last_under(subject, until=until)) is not None:
+        recorded = decode(stored)
+        assert recorded is not None
+        told.append(recorded)
+        until = recorded.position - 1
+    pauses = Pauses()
+    for recorded in reversed(told):
+        pauses.apply(recorded)
+    return pauses.reasons
+
+
+async def _was_requested(log: EventLog, episode: str) -> bool:
+    """Whether the log knows an episode: one look where it was started, else its request is looked for in the whole log."""
+    started = subject_of(log.run, EpisodeStarted, key=episode)
+    if _TOKEN.fullmatch(episode) and await log.last_under(started) is not None:
+        return True
+    end = (await log.identity()).last
+    async with aclosing(skim(log, family="request", until=end)) as recordeds:
+        async for recorded in recordeds:
+            if isinstance(recorded.fact, EpisodeRequested) and recorded.fact.episode == episode:
+                return True
+    return False
+
+
+async def _end_of(log: EventLog, episode: str) -> Recorded | None:
+    """The fact that an episode is over, whichever; None: it is not."""
+    if not _TOKEN.fullmatch(episode):
+        return None
+    stored = await log.last_under(subject_of(log.run, EpisodeEnded, key=episode))
+    return None if stored is None else decode(stored)
+
+
+def _require_change(run: str, command: str, pauses: dict[str, str], *, whose: str) -> None:
+    if command == "pause" and whose in pauses:
+        raise SettingsError(f"run {run} is paused by {whose} already: {pauses[whose]}")
+    if command == "resume" and whose not in pauses:
+        others = "; ".join(f"{author} ({why})" for author, why in pauses.items())
+        hint = f". Paused by: {others}; to lift that: --of AUTHOR" if others else ""
+        raise SettingsError(f"run {run} is not paused by {whose}{hint}")

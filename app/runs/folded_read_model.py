@@ -1,0 +1,151 @@
+"""Read models that are folded when they are asked for: of an archive, and of a run while no projector works on it.
+
+A run of the home has its read model where its projector keeps it. After `record`, `fork` or a kill it lacks events, or is
+not there: a command that asks it folds the rest first, up to the log's end at that moment. One process at a time folds
+into it (`sole_writer`), the projector included; who finds another one at work waits for it. A page never folds.
+
+An archive's stands in the home, `folded/<run>-<digest of where the log lies>.sqlite`, never beside the log, which may be evidence
+or lie where nothing can be written. What is kept is a fold like any other: it knows which log it was made from and how
+far, takes in what was added since, and is made anew when the log is another one or a later Hindcast has other tables.
+"""
+
+import asyncio
+import fcntl
+import os
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from hashlib import sha256
+from pathlib import Path
+
+from app.runs.runs import RunHandle
+from app.runs.sources import Source
+from app.system.broker import ensure_broker
+from app.system.supervisor import home_folder
+from app.system.system_state import works_on
+from core.errors import ForeignLog, HindcastError
+from events.log.port import EventLog
+from storage.readmodel.catch_up import fill
+from storage.readmodel.database import ReadModel
+from storage.readmodel.sqlite_address import sqlite_address
+
+FOLDER = "folded"
+LOCK_FILE = "readmodel.lock"
+"""In a run's folder: held by the process that folds into its read model."""
+LOCK_WAIT_S = 60.0
+"""How long another process is waited for. Without the lock two folds refuse each other's batches; neither does harm."""
+POLL_S = 0.1
+
+Watching = Callable[[EventLog], EventLog]
+
+
+def bring_up(
+    runs: Sequence[RunHandle], *, watching: Watching = lambda log: log
+) -> dict[str, HindcastError | OSError]:
+    """Fold what the read models of these runs lack, up to their logs' ends; returns by run why one could not be folded.
+
+    Passes over runs whose projector is at work. `watching`: see a log being read.
+    """
+    idle = [run for run in runs if not works_on(run, "projector")]
+    return asyncio.run(_bring_up(idle, watching)) if idle else {}
+
+
+async def _bring_up(runs: Sequence[RunHandle], watching: Watching) -> dict[str, HindcastError | OSError]:
+    failed: dict[str, HindcastError | OSError] = {}
+    async with AsyncExitStack() as stack:
+        if len(runs) > 1:  # else a broker would be started and stopped for every single one
+            try:
+                await stack.enter_async_context(ensure_broker(runs[0].home))
+            except (HindcastError, OSError) as error:
+                return {run.name: error for run in runs}
+        for run in runs:
+            try:
+                async with run.connect_log() as log:
+                    await fold_now(run, watching(log))
+            except (HindcastError, OSError) as error:
+                failed[run.name] = error
+    return failed
+
+
+async def fold_now(run: RunHandle, log: EventLog) -> None:
+    """Fold a run's log into its read model up to where the log ends now, unless its projector does so.
+
+    Raises:
+        ForeignLog, CorruptEvent: the log cannot be folded; the message names the position.
+        ReadModelUnavailable: the database does not answer.
+
+    """
+    async with sole_writer(run, unless=lambda: works_on(run, "projector")) as alone:
+        if not alone:
+            return
+        model = run.read_model()
+        try:
+            await asyncio.to_thread(model.prepare)
+            last = (await log.identity()).last
+            await fill(log, model, until=last, strict=False, batch_events=run.settings.storage.project_events)
+        finally:
+            model.close()
+
+
+@asynccontextmanager
+async def sole_writer(run: RunHandle, *, unless: Callable[[], bool] = lambda: False) -> AsyncIterator[bool]:
+    """Hold the lock of a run's read model. Yields False without it: `unless` came true, or another held it for too long."""
+    until = asyncio.get_running_loop().time() + LOCK_WAIT_S
+    lock = os.open(run.folder / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        while not (held := not unless() and _try_lock(lock)):
+            if unless() or asyncio.get_running_loop().time() > until:
+                break
+            await asyncio.sleep(POLL_S)
+        yield held
+    finally:
+        os.close(lock)
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def folded(source: Source, *, watching: Watching = lambda log: log) -> ReadModel:
+    """The read model of an archive, as far as its log goes now; to be closed by the caller. `watching`: see it being read.
+
+    Raises:
+        CorruptEvent, ForeignLog: the log cannot be folded; the message names the position.
+
+    """
+    file = _place(source)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    model = ReadModel(sqlite_address(file), run=source.name)
+    try:
+        with _alone(file):
+            model.prepare()
+            try:
+                asyncio.run(_fill(source, model, watching))
+            except ForeignLog:  # another log lies there now, or less of it than before
+                model.reset()
+                asyncio.run(_fill(source, model, watching))
+    except BaseException:
+        model.close()
+        raise
+    return model
+
+
+def _place(source: Source) -> Path:
+    lies = sha256(str(source.folder.resolve()).encode()).hexdigest()[:12]
+    return home_folder().absolute() / FOLDER / f"{source.name}-{lies}.sqlite"
+
+
+async def _fill(source: Source, model: ReadModel, watching: Watching) -> None:
+    async with source.connect_log() as log:
+        await fill(watching(log), model, strict=False)
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[None]:
+    """One process at a time folds into a file; another one waits, and finds it done."""
+    with open(f"{file}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

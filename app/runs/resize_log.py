@@ -1,0 +1,58 @@
+"""Giving a log more room, at once and for later starts: how a paused or full run is freed while it goes on."""
+
+import re
+
+from app.runs.runs import SETTINGS_FILE, RunHandle, write_settings
+from app.settings.configuration import Layer, merge_recorded, read_file
+from core.errors import SettingsError
+from core.text.plain_values import GREATEST_INTEGER
+
+UNITS = {"": 1, "KiB": 1024, "MiB": 1024**2, "GiB": 1024**3, "TiB": 1024**4}
+LONGEST = 32
+"""Characters of a number."""
+SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]iB)?")
+
+
+def parse_size(text: str) -> int:
+    """Bytes in `16GiB`, `500 MiB` or `1000000`.
+
+    Raises:
+        SettingsError: it is none of these.
+
+    """
+    found = SIZE.fullmatch(text.strip())
+    if found is None:
+        raise SettingsError(f"{text!r} is no size. Give bytes, or a number with KiB, MiB, GiB or TiB: 16GiB")
+    # whole bytes are read as an integer: a float has 53 bits
+    number = float(found[1]) if "." in found[1] else int(found[1][:LONGEST])
+    size = int(number * UNITS[found[2] or ""])
+    if not 0 < size <= GREATEST_INTEGER or len(found[1]) > LONGEST:
+        raise SettingsError(
+            f"{text[:LONGEST]!r} is no size that a log can have: 1 byte to {GREATEST_INTEGER}"
+        )
+    return size
+
+
+async def resize_log(handle: RunHandle, max_bytes: int) -> RunHandle:
+    """Tell the broker the new limit, then write it into the run's settings; a running system goes on by itself.
+
+    Raises:
+        SettingsError: less than the log holds already.
+        ApiError: the broker refuses so much; nothing was changed.
+
+    """
+    async with handle.connect_log() as log:
+        fill = await log.fill()
+    if max_bytes <= fill.used_bytes:
+        raise SettingsError(
+            f"the log of run {handle.name} holds {fill.used_bytes} bytes already: log.max_bytes = {max_bytes} would stop "
+            "it. Give more than that."
+        )
+    layer, _ = read_file(handle.folder / SETTINGS_FILE)
+    change = Layer(source="hindcast log resize", values={"log.max_bytes": max_bytes})
+    resolved = merge_recorded([layer, change], recipe=handle.recipe)
+    resized = RunHandle(handle.home, handle.name, resolved)
+    async with resized.connect_log("admin"):  # opening it as its administrator makes the limit hold
+        # only now: a limit that the broker refuses would keep the run from ever starting again
+        write_settings(handle.folder, resolved)
+    return resized

@@ -1,0 +1,417 @@
+"""The runs of a home: where each keeps its files, and how to get at its settings, its read model and its log.
+
+HINDCAST_HOME (default .hindcast)
+  current.json               which run the system works on
+  runs/<run>/settings.toml   blobs/   readmodel.sqlite   fork.json (of a fork: whose log comes first, and up to where)
+  broker/  secrets/  broker.json
+"""
+
+import re
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from app.revision import code_revision
+from app.runs.archive_source import ArchiveSource
+from app.settings.checks.storage_places import require_places
+from app.settings.checks.webarena import require_sound_shared_groups
+from app.settings.checks.webshop import require_webshop_data
+from app.settings.configuration import Layer, Resolved, merge_recorded, read_file, to_toml
+from app.settings.web_tasks import require_sound_groups
+from app.system.broker import ensure_broker
+from app.system.launch import read_launch
+from app.system.processes import read_json, write_json
+from app.system.supervisor import home_folder
+from core.errors import ForeignLog, HindcastError, SettingsError
+from core.settings.schema import Settings
+from core.text.nearest import advice
+from events.archive.continued_log import ContinualStream
+from events.archive.manifest import is_archive
+from events.jetstream.broker_store import StreamNotLoaded, describe_stream_damage, stored_stream
+from events.jetstream.connection import Connection, connect
+from events.jetstream.stream_log import JetStreamLog
+from events.log.joined_log import JoinedStream, OwnLog, RunLog
+from learner.recipes import DEFAULT
+from storage.archive.archiver import archive_blobs
+from storage.blobs.remote import RemoteBlobStore, open_blobs
+from storage.blobs.store import BlobStore
+from storage.readmodel.sqlite_address import sqlite_address
+
+if TYPE_CHECKING:
+    from storage.readmodel.database import ReadModel
+
+SETTINGS_FILE = "settings.toml"
+FORK_FILE = "fork.json"
+IMPORTING = "importing.json"
+"""There while a run's stream is filled from an archive or repaired: from which one, and by which command."""
+RUN_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,47}")
+"""A run's name stands in subjects, folders and schema names."""
+
+
+class NoSuchRun(HindcastError):
+    """There is no run of this name, or none at all."""
+
+
+class Fork(msgspec.Struct, frozen=True, kw_only=True):
+    """Of which run a run is a fork."""
+
+    parent: str
+    at: int
+    """Position of the last event of the parent that belongs to the fork."""
+    archive: str = ""
+    """Folder of the archive that the parent is read from; empty: it is a run of this home."""
+
+
+class RunHandle:
+    """One run of a home. Opening it touches nothing."""
+
+    def __init__(self, home: Path, name: str, resolved: Resolved, *, fork: Fork | None = None) -> None:
+        self.home = home
+        self.name = name
+        self.resolved = resolved
+        self.fork = fork
+
+    @property
+    def settings(self) -> Settings:
+        """The run's settings, as written down when it was made."""
+        return self.resolved.settings
+
+    @property
+    def recipe(self) -> str:
+        """The recipe that the settings are laid over."""
+        return self.resolved.recipe
+
+    @property
+    def folder(self) -> Path:
+        """Where the run's own files lie."""
+        return run_folder(self.home, self.name)
+
+    @property
+    def database_url(self) -> str:
+        """SQLAlchemy address of the read model."""
+        return self.settings.storage.database or sqlite_address(self.folder / "readmodel.sqlite")
+
+    @cached_property
+    def blobs(self) -> BlobStore:
+        """The run's blobs. Only read: those of its archive, and its parent's, which a fork's prefix names."""
+        archived = () if self.archive is None else archive_blobs(self.archive).folders
+        older = None if self.parent is None else self.parent.blobs
+        parents = () if older is None else older.folders
+        return open_blobs(
+            self.settings.storage,
+            run=self.name,
+            folder=self.folder / "blobs",
+            home=self.home,
+            also=(*archived, *parents),
+            ancestors=older.buckets if isinstance(older, RemoteBlobStore) else (),
+        )
+
+    @cached_property
+    def parent(self) -> "RunHandle | ArchiveSource | None":
+        """The run this one is a fork of.
+
+        Raises:
+            NoSuchRun: it is not there any more.
+
+        """
+        if self.fork is None:
+            return None
+        if self.fork.archive:
+            if not is_archive(Path(self.fork.archive)):
+                raise NoSuchRun(
+                    f"run {self.name} is a fork of {self.fork.parent}, read from the archive in {self.fork.archive}, which is not "
+                    f"there any more. Put it back, or write where it is now into {self.folder / FORK_FILE}"
+                )
+            return ArchiveSource(Path(self.fork.archive))
+        if self.fork.parent not in list_runs(self.home):
+            raise NoSuchRun(
+                f"run {self.name} is a fork of {self.fork.parent}, whose log and blobs it reads, but there is no such run in "
+                f"{self.home} any more. Restore its folder, or import its archive: hindcast import DIR"
+            )
+        return open_run(self.fork.parent, home=self.home)
+
+    @property
+    def code_rev(self) -> str:
+        """Which code this is; stands in every event."""
+        return code_revision()
+
+    def read_model(self) -> "ReadModel":
+        """The run's read model; to be closed by the caller."""
+        from storage.readmodel.database import ReadModel  # SQLAlchemy, which most processes never need
+
+        return ReadModel(self.database_url, run=self.name)
+
+    @asynccontextmanager
+    async def connect_log(self, role: str = "reader") -> AsyncIterator[RunLog]:
+        """The run's log, as seen by a role; `admin` makes it where there is none. A fork's begins with its parent's.
+
+        Starts the home's broker for the while when it does not run.
+
+        Raises:
+            BrokerUnreachable, BrokerDenied: no way to the broker.
+            LogMissing, ForeignLog: it holds no log of this run, or another one under its name.
+            StreamNotLoaded: its folder holds the run's events, and it does not load them.
+
+        """
+        async with self.connect_stream(role) as stream:
+            own = self._whole(stream)
+            if self.parent is None or self.fork is None:
+                yield own
+                return
+            async with self.parent.connect_log() as older:
+                yield JoinedStream(older, own, at=self.fork.at)
+
+    @property
+    def first(self) -> int:
+        """Position that the run's own events begin with."""
+        return 1 if self.fork is None else self.fork.at + 1
+
+    @property
+    def archive(self) -> Path | None:
+        """Folder that the beginning of the run's log is moved to while it goes on; None: it all stays in the broker."""
+        chosen = self.settings.storage.archive
+        return self.home / Path(chosen).expanduser() / self.name if chosen else None
+
+    @property
+    def wants_archiver(self) -> bool:
+        """Whether there is work for the role `archiver`."""
+        return bool(self.settings.storage.archive or self.settings.storage.keep_page_episodes)
+
+    @property
+    def idle_roles(self) -> list[str]:
+        """Roles of the Procfile that this run has no work for."""
+        wanted = {"archiver": self.wants_archiver, "relabeler": bool(self.settings.relabeler.kind)}
+        return [role for role, wants in wanted.items() if not wants]
+
+    def _whole(self, stream: JetStreamLog) -> OwnLog:
+        """What the run recorded, wherever it is now.
+
+        Raises:
+            ForeignLog: its beginning is not in the broker, and no archive is named.
+
+        """
+        if self.archive is not None:
+            return ContinualStream(self.archive, stream, first=self.first)
+        if stream.began > self.first:
+            raise ForeignLog(
+                f"the log of run {self.name} begins at position {stream.began} in the broker: what stands before was moved to "
+                f"an archive. Set storage.archive in {self.folder / SETTINGS_FILE} to the folder where it is."
+            )
+        return stream
+
+    @asynccontextmanager
+    async def connect_stream(self, role: str) -> AsyncIterator[JetStreamLog]:
+        """What the broker holds of the run's own log; see `connect_log` for all of it."""
+        filling = unfinished(self.folder)
+        if filling is not None:
+            doing = f"filled from the archive in {filling.archive}" if filling.archive else "repaired"
+            raise ForeignLog(
+                f"the log of run {self.name} is being {doing}, or that was interrupted. Go on with: {filling.command}"
+            )
+        settings = self.settings.log
+        async with self.connect(role) as connection:
+            await self._require_loaded(connection)
+            if role == "admin":
+                yield await JetStreamLog.create_or_open(connection, self.name, settings, first=self.first)
+            else:
+                yield await JetStreamLog.open(connection, self.name, settings)
+
+    @property
+    def stored_stream(self) -> Path | None:
+        """The folder of the run's stream, where the home's own broker has stored events of it."""
+        return None if self.settings.log.url else stored_stream(self.home, self.name)
+
+    async def _require_loaded(self, connection: Connection) -> None:
+        """Nobody may take a stream that the broker does not load for one that is not there, and make a new one.
+
+        Raises:
+            StreamNotLoaded: naming the damaged file.
+
+        """
+        stored = self.stored_stream
+        if stored is None:
+            return
+        why = await JetStreamLog(connection, self.name, self.settings.log).why_not_loaded()
+        if why:
+            raise StreamNotLoaded(
+                f"the broker does not load the log of run {self.name} ({why}): {describe_stream_damage(stored, why)}. Its events "
+                f"lie in {stored / 'msgs'}. Run: hindcast repair {self.name}"
+            )
+
+    @asynccontextmanager
+    async def connect(self, role: str) -> AsyncIterator[Connection]:
+        """A connection to the run's broker, whatever that holds of it; the home's is started for the while if need be."""
+        settings = self.settings.log
+        async with AsyncExitStack() as stack:
+            url = settings.url or await stack.enter_async_context(
+                ensure_broker(self.home, port=settings.port)
+            )
+            connection = await connect(url, role=role, home=self.home, timeout_s=settings.connect_timeout_s)
+            stack.push_async_callback(connection.close)
+            yield connection
+
+
+def run_folder(home: Path, name: str) -> Path:
+    """Where a run's files lie, whether or not it exists."""
+    return home / "runs" / name
+
+
+class Filling(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream is being filled from an archive or repaired, or that was interrupted."""
+
+    archive: str
+    """Its folder; empty: the run is repaired from the broker's own files."""
+    command: str
+    """What goes on with it."""
+    repair: bool = False
+    """The run was there before; else it is imported."""
+    displaced: int = 0
+    """Of a repair: how many events were laid aside …"""
+    displaced_file: str | None = None
+    """… and where."""
+
+
+def unfinished(folder: Path) -> Filling | None:
+    """What is left to be done in a run's folder. An import is done once the run has its settings, which come last."""
+    note = read_json(folder / IMPORTING)
+    filling = None if note is None else msgspec.convert(note, Filling)
+    done = filling is not None and not filling.repair and (folder / SETTINGS_FILE).exists()
+    return None if done else filling
+
+
+def list_runs(home: Path) -> list[str]:
+    """Names of the runs of a home, oldest first."""
+    found = (home / "runs").glob(f"*/{SETTINGS_FILE}")
+    dated = [(path.stat().st_mtime_ns, path.parent.name) for path in found]
+    return [name for _, name in sorted(dated)]
+
+
+def open_run(name: str | None = None, *, home: Path | None = None) -> RunHandle:
+    """An existing run; None: the one started last, else the newest.
+
+    Raises:
+        NoSuchRun: with the names there are.
+        SettingsError: its settings file does not hold.
+
+    """
+    home = home or home_folder()
+    names = list_runs(home)
+    if not names:
+        raise NoSuchRun(
+            f"there is no run in {home} yet. Run: hindcast start    (HINDCAST_HOME names another folder)"
+        )
+    launch = read_launch(home)
+    chosen = name or (launch.run if launch is not None and launch.run in names else names[-1])
+    if chosen not in names:
+        raise NoSuchRun(f"there is no run {chosen!r} in {home}; {advice(chosen, names)}")
+    folder = run_folder(home, chosen)
+    try:
+        layer, recipe = read_file(folder / SETTINGS_FILE)
+        resolved = merge_recorded([layer], recipe=recipe or DEFAULT)
+        forked = read_json(folder / FORK_FILE)
+        fork = None if forked is None else msgspec.convert(forked, Fork)
+    except (SettingsError, msgspec.ValidationError) as error:
+        raise SettingsError(
+            f"run {chosen} cannot be opened: {error}\nIts log is untouched. Put the file right in {folder}, or move that folder "
+            "away; other runs of the home are started by their name."
+        ) from error
+    return RunHandle(home, chosen, resolved, fork=fork)
+
+
+def current_run(home: Path | None = None) -> RunHandle:
+    """The run that the system of this home works on."""
+    return open_run(home=home)
+
+
+def create_run(resolved: Resolved, *, name: str | None = None, home: Path | None = None) -> RunHandle:
+    """A new run with these settings; None: the next free name of the form `run-1`.
+
+    Raises:
+        SettingsError: the name is taken or cannot be one.
+
+    """
+    handle = plan_run(resolved, name=name, home=home)
+    filling = unfinished(handle.folder)
+    if filling is not None:
+        raise SettingsError(
+            f"a run {handle.name!r} is being imported into {handle.home}, or that was interrupted. Go on with: "
+            f"{filling.command}    Or choose another name."
+        )
+    write_down(handle)
+    return handle
+
+
+def plan_run(
+    resolved: Resolved,
+    *,
+    name: str | None = None,
+    home: Path | None = None,
+    fork: Fork | None = None,
+    ancestors: Collection[str] = (),
+) -> RunHandle:
+    """The same, before anything of it is there. `ancestors`: runs of which it is a fork, wherever they are.
+
+    Raises:
+        SettingsError: the name is taken or cannot be one, groups would share a back end, or WebShop's files cannot be read.
+
+    """
+    require_sound_groups(resolved.settings)
+    require_sound_shared_groups(resolved.settings)
+    require_webshop_data(resolved.settings)
+    home = home or home_folder()
+    require_places(resolved.settings, home)
+    taken = set(list_runs(home))
+    if name is None:
+        used = taken | set(ancestors)
+        number = 1 + max((int(t[4:]) for t in used if re.fullmatch(r"run-\d{1,9}", t)), default=0)
+        name = f"run-{number}"
+    if not RUN_NAME.fullmatch(name):
+        raise SettingsError(
+            f"{name!r} cannot be a run's name: small letters, digits, `-` and `_`, 48 at most, a letter or digit first"
+        )
+    if name in ancestors:
+        raise SettingsError(
+            f"a fork cannot be named {name!r}: events of a run of that name stand in its log. Choose another name with --name."
+        )
+    if name in taken:
+        raise SettingsError(
+            f"there is a run {name!r} in {home} already; it can be resumed, or choose another name"
+        )
+    return RunHandle(home, name, resolved, fork=fork)
+
+
+def write_down(handle: RunHandle) -> None:
+    """Make a planned run one of its home's: its settings come last, since they are what it is known by."""
+    folder = handle.folder
+    folder.mkdir(parents=True, exist_ok=True)
+    if handle.fork is not None:
+        write_json(folder / FORK_FILE, msgspec.to_builtins(handle.fork))
+    write_settings(folder, handle.resolved)
+
+
+def write_settings(folder: Path, resolved: Resolved) -> None:
+    """Make these the settings in a run's folder: written to a temporary file, read back, then renamed.
+
+    Raises:
+        SettingsError: what was written does not read back to the same settings; the file before it is untouched.
+
+    """
+    temporary = folder / f".{SETTINGS_FILE}"
+    temporary.write_text(to_toml(resolved), encoding="utf-8")
+    try:
+        layer, recipe = read_file(temporary)
+        back = merge_recorded([Layer(source=layer.source, values=layer.values)], recipe=recipe or DEFAULT)
+        same = back.settings == resolved.settings and not layer.mistakes
+    except SettingsError as error:
+        temporary.unlink()
+        raise SettingsError(f"the settings cannot be kept in {folder / SETTINGS_FILE}: {error}") from error
+    if not same:
+        temporary.unlink()
+        raise SettingsError(
+            f"the settings cannot be kept in {folder / SETTINGS_FILE}: they read back as others. Nothing was changed."
+        )
+    temporary.replace(folder / SETTINGS_FILE)

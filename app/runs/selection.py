@@ -1,0 +1,53 @@
+"""Which run a start works on: the one of that name, the last one, or a new one."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.runs.runs import RunHandle, create_run, list_runs, open_run
+from app.settings.checks.trained_models import require_webrl_orm
+from app.settings.configuration import resolve
+from app.system.launch import Launch, write_launch
+from core.errors import SettingsError
+from core.models.folders import SHIPPED
+
+
+def choose_run(home: Path) -> RunHandle:
+    """The run launched last, else the newest, else a first one with the default settings."""
+    if not list_runs(home):
+        created = create_run(resolve(), home=home)
+        write_launch(home, Launch(run=created.name))
+    return open_run(home=home)
+
+
+def select_run(
+    home: Path,
+    *,
+    name: str | None,
+    recipe: str | None = None,
+    config: Path | None = None,
+    overrides: Sequence[str] = (),
+) -> RunHandle:
+    """An existing run is resumed with its own settings; settings given by hand make a new one.
+
+    Raises:
+        SettingsError: settings are given for a run that exists: they are fixed in its first event; or the model that a new one
+            would begin with cannot be its policy.
+
+    """
+    changes = recipe is not None or config is not None or bool(overrides)
+    existing = list_runs(home)
+    if name in existing or (name is None and existing and not changes):
+        if changes:
+            raise SettingsError(
+                f"run {name!r} exists, and its settings are fixed in its first event. Leave out --recipe, --config, "
+                "--tasks and --set to go on with it, or choose another name for a new run with these settings."
+            )
+        return open_run(name, home=home)
+    resolved = resolve(recipe=recipe, file=config, overrides=overrides)
+    require_webrl_orm(resolved.settings.judge.judges, resolved.settings)
+    shown = resolved.settings.actors.screenshot_observation != "off"
+    if resolved.settings.policy.base != SHIPPED or shown:
+        from app.system.model_check import require_model
+
+        require_model(resolved.settings)
+    return create_run(resolved, name=name, home=home)

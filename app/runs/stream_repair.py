@@ -1,0 +1,147 @@
+"""A log that the broker does not load, brought back from the broker's own block files.
+
+    stream not served ──> (broker stopped, descriptions deleted) ──> stream created over its blocks ──> read through
+        ──> log.repaired
+
+Only what the broker says of the stream is made again, never its events: they are read through afterwards, link by link,
+and compared with what others of the home have read. While this is under way the run cannot be opened (`importing.json`).
+"""
+
+import asyncio
+import shutil
+
+import msgspec
+import structlog
+
+from app.runs.runs import IMPORTING, Filling, RunHandle, unfinished
+from app.runs.witnesses import known_witnesses, require_witnessed
+from app.system.broker import stopped_broker
+from app.system.processes import write_json
+from app.system.system import check_home_is_free
+from core.errors import CorruptEvent, ForeignLog
+from events.catalogue import LogRepaired
+from events.jetstream.broker_store import (
+    describe_damage,
+    describe_stream_damage,
+    forget_descriptions,
+    queue_folder,
+)
+from events.jetstream.stream_log import JetStreamLog
+from events.log.port import LogIdentity
+from events.log.publisher import Publisher
+from events.log.reader import read
+
+QUEUES = ("episodes", "verdicts", "relabels")
+"""Work queues of actors, judge and relabeler."""
+logger = structlog.get_logger(__name__)
+
+
+class Reloaded(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of it."""
+
+    run: str
+    first: int
+    last: int
+    """Positions that were read through, log.repaired not counted."""
+    damage: str
+    """What was damaged; empty: the broker loads the log as it is."""
+
+
+async def repair_in_place(handle: RunHandle, *, reason: str) -> Reloaded:
+    """Have the broker load the run's stream again and read it through. Nothing else may work on the run.
+
+    Raises:
+        StartFailed: a system runs in this home.
+        CorruptEvent: the blocks do not hold the whole log; it can be made anew from an archive.
+
+    """
+    check_home_is_free(handle.home)
+    note = handle.folder / IMPORTING
+    begun = unfinished(handle.folder)
+    if begun is not None and begun.archive:
+        raise ForeignLog(
+            f"a repair of run {handle.name} from {begun.archive} is under way. Go on with: {begun.command}"
+        )
+    damage = await reload_stream(handle)
+    identity = await _read_through(handle)
+    if damage or begun is not None:
+        why = ": ".join(filter(None, (reason, damage)))
+        await record_repair(handle, LogRepaired(first=identity.first, last=identity.last, reason=why))
+        note.unlink(missing_ok=True)
+    return Reloaded(run=handle.name, first=identity.first, last=identity.last, damage=damage)
+
+
+async def reload_stream(handle: RunHandle) -> str:
+    """Make the broker serve the run's stream from its block files, if it does not; returns what was damaged."""
+    stored = handle.stored_stream
+    if stored is None:
+        return ""
+    async with handle.connect("admin") as connection:
+        why = await JetStreamLog(connection, handle.name, handle.settings.log).why_not_loaded()
+    if not why:
+        return ""
+    damage = describe_stream_damage(stored, why)
+    begun = Filling(archive="", command=f"hindcast repair {handle.name}", repair=True)
+    write_json(handle.folder / IMPORTING, msgspec.to_builtins(begun))
+
+    def forget() -> None:
+        with stopped_broker(handle.home):
+            forget_descriptions(stored)
+
+    await asyncio.to_thread(forget)
+    async with handle.connect("admin") as connection:
+        await JetStreamLog.create_or_open(connection, handle.name, handle.settings.log, first=handle.first)
+    return damage
+
+
+async def renew_lost_queues(handle: RunHandle) -> list[str]:
+    """Delete work queues that the broker did not load, so that their roles make them anew; returns what was damaged.
+
+    Nobody works on the run yet. A new queue hands out everything again, and what is done already is passed over.
+    """
+    stored = handle.stored_stream
+    kept = [] if stored is None else [queue for queue in QUEUES if queue_folder(stored, queue).is_dir()]
+    if stored is None or not kept:
+        return []
+    async with handle.connect("repairer") as connection:
+        log = await JetStreamLog.open(connection, handle.name, handle.settings.log)
+        served = {reader.name for reader in await log.served()}
+        identity = await log.identity()
+    lost = [queue_folder(stored, queue) for queue in kept if queue not in served]
+    damages = [describe_damage(folder) for folder in lost]
+    for folder, damage in zip(lost, damages, strict=True):
+        await asyncio.to_thread(shutil.rmtree, folder)
+        why = f"the broker did not load the work queue {folder.name}, which is made anew: {damage}"
+        logger.warning(why)
+        await record_repair(handle, LogRepaired(first=identity.first, last=identity.last, reason=why))
+    return damages
+
+
+async def _read_through(handle: RunHandle) -> LogIdentity:
+    """Every event that the broker holds, by its chain, and against what others have read."""
+    settings = handle.settings.log
+    async with handle.connect("reader") as connection:
+        log = await JetStreamLog.open(connection, handle.name, settings)
+        identity = await log.identity()
+        try:
+            async for _ in read(log, after=max(1, identity.first) - 1, strict=False):
+                pass
+            witnesses = await asyncio.to_thread(known_witnesses, handle)
+            await require_witnessed(log, witnesses, folder=handle.folder)
+        except (CorruptEvent, ForeignLog) as error:
+            raise CorruptEvent(
+                f"the broker serves the log of run {handle.name} again, but its block files do not hold all of it: {error}    "
+                f"With an archive: hindcast repair {handle.name} --from ARCHIVE"
+            ) from error
+    return identity
+
+
+async def record_repair(handle: RunHandle, fact: LogRepaired) -> None:
+    """Say so in the stream, while nobody else can open it: a repair without a word of it is done again."""
+    settings = handle.settings.log
+    async with handle.connect("repairer") as connection:
+        log = await JetStreamLog.open(connection, handle.name, settings)
+        async with Publisher(
+            log, producer="repair.1", code_rev=handle.code_rev, settings=settings
+        ) as publisher:
+            await publisher.decide(fact, entity=handle.name)

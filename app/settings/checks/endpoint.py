@@ -1,0 +1,81 @@
+"""Settings of the endpoint that are each allowed but do not go together, in words."""
+
+from urllib.parse import urlsplit
+
+from core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from core.rl.combined_state import ORM
+from core.settings.endpoint import ENDPOINT, FUZZY, EndpointSettings
+from core.settings.schema import Settings
+
+
+def endpoint_conflicts(settings: Settings) -> list[str]:
+    """What is wrong with how the endpoint is named, and with who asks it."""
+    endpoint = settings.endpoint
+    found = _address_conflicts(endpoint) if endpoint.base_url else []
+    bounds = {
+        "judge.judges": ("judge.timeout_s", settings.judge.timeout_s),
+        "relabeler.kind": ("relabeler.timeout_s", settings.relabeler.timeout_s),
+    }
+    asking = {
+        "judge.judges": bool({ENDPOINT, FUZZY} & set(settings.judge.judges)),
+        "relabeler.kind": settings.relabeler.kind == ENDPOINT,
+        "evolution.generator": settings.evolution.generator == ENDPOINT,
+        "evolution.feasibility": bool(settings.evolution.generator)
+        and settings.evolution.feasibility == ENDPOINT,
+    }
+    users = [name for name, asks in asking.items() if asks]
+    if users and not (endpoint.base_url and endpoint.model):
+        found.append(
+            f"{' and '.join(users)} asks the endpoint, and endpoint.base_url or endpoint.model is empty: set both, for instance "
+            "endpoint.base_url=http://127.0.0.1:8000/v1"
+        )
+    if settings.policy.base.partition(":")[0] == ENDPOINT:
+        found.append(
+            f"policy.base = {settings.policy.base!r}: a model behind an endpoint gives no log-probabilities of what it samples, so "
+            "that nothing can be trained on it as its own. To evaluate it: hindcast eval --policy endpoint:MODEL"
+        )
+    if asking["evolution.generator"]:
+        found += _invention_conflicts(settings)
+    if endpoint.batch and not endpoint.remembered:
+        found.append(
+            "endpoint.batch = true keeps what it waits for beside the remembered answers, and endpoint.remembered is false: a "
+            "restart would send and pay for everything again. Set endpoint.remembered = true"
+        )
+    for name in (one for one in users if one in bounds):
+        key, limit_s = bounds[name]
+        if limit_s < endpoint.timeout_s:
+            found.append(
+                f"{key} = {limit_s:g} is over before one request is (endpoint.timeout_s = {endpoint.timeout_s:g}): raise it"
+            )
+    return found
+
+
+def _invention_conflicts(settings: Settings) -> list[str]:
+    """Goals in words: who can judge them, and who can say that they can be reached."""
+    found = []
+    if settings.judge.judges[:1] not in ((ENDPOINT,), (ORM,), (WEBRL_ORM,)):
+        found.append(
+            f"evolution.generator = 'endpoint' invents tasks in words, which only a judge that reads can judge: judge.judges = "
+            f"{list(settings.judge.judges)} must begin with {ENDPOINT}, {ORM} or {WEBRL_ORM}"
+        )
+    if settings.evolution.feasibility == "rules":
+        found.append(
+            "evolution.feasibility = 'rules' knows no goals in words and would reject every task of evolution.generator = "
+            "'endpoint': set it to endpoint, which asks a model, or to none"
+        )
+    return found
+
+
+def _address_conflicts(endpoint: EndpointSettings) -> list[str]:
+    parts = urlsplit(endpoint.base_url)
+    if parts.password is not None or parts.username is not None or parts.query:
+        return [
+            "endpoint.base_url holds a password, a token or a query, which settings do not: they are recorded. Put the key into "
+            f"the environment variable {endpoint.key_variable} (endpoint.key_variable)"
+        ]
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        return [
+            f"endpoint.base_url = {endpoint.base_url!r} must be the address of an OpenAI-compatible server, such as "
+            "http://127.0.0.1:8000/v1"
+        ]
+    return []

@@ -1,0 +1,48 @@
+"""Settings of prompts that are each allowed but do not go together, in words."""
+
+from core.prompts.rendering import RENDERERS
+from core.rl.replay_filter import PHASED
+from core.settings.schema import Settings
+from core.text.nearest import advice
+
+
+def prompt_conflicts(settings: Settings) -> list[str]:
+    """What is wrong with how pages come into prompts."""
+    renderer = settings.actors.renderer
+    if renderer not in RENDERERS:
+        return [f"actors.renderer = {renderer!r} is no renderer; {advice(renderer, RENDERERS)}"]
+    framing = settings.actors.framing
+    if framing.startswith("webrl/") and not renderer.startswith("webrl/"):
+        return [
+            f"actors.framing = {framing!r} needs actors.renderer = 'webrl/3' or 'webrl/2', found {renderer!r}: its role marks may be "
+            "plain text to a tokenizer, and those renderers alone write pages in which they cannot stand"
+        ]
+    return _picture_conflicts(settings)
+
+
+def _picture_conflicts(settings: Settings) -> list[str]:
+    """What does not go together with a policy that is shown screenshots."""
+    if settings.actors.screenshot_observation == "off":
+        return []
+    learner = settings.learner
+    wrong = {
+        f"policy.engine = {settings.policy.engine!r}: pictures are read in process alone": settings.policy.engine
+        != "in_process",
+        f"actors.framing = {settings.actors.framing!r}: that prompt has no place for them": settings.actors.framing
+        != "chat/1",
+        f"storage.keep_page_episodes = {settings.storage.keep_page_episodes}: screenshots are trained on and verified from, and "
+        "are kept": settings.storage.keep_page_episodes > 0,
+        f"learner.processes = {learner.processes}: one process alone learns from them": learner.processes > 1,
+        f"learner.algorithm = {learner.algorithm!r}: its critic reads text alone": learner.algorithm
+        in PHASED,
+        f"relabeler.kind = {settings.relabeler.kind!r}: prompts with pictures are not written anew": bool(
+            settings.relabeler.kind
+        ),
+        f"learner.orm_every = {learner.orm_every}: the outcome reward model reads text alone": learner.orm_every
+        > 0,
+    }
+    return [
+        f"actors.screenshot_observation = {settings.actors.screenshot_observation!r} does not go with {what}"
+        for what, holds in wrong.items()
+        if holds
+    ]

@@ -1,0 +1,76 @@
+"""Settings of where a run's log and blobs are that do not go together, in words."""
+
+import os
+import tempfile
+from pathlib import Path
+
+from core.errors import SettingsError
+from core.settings.schema import Settings
+from events.jetstream.addresses import servers_in
+from events.jetstream.broker import STORE_LIMIT_BYTES
+from storage.blobs.bucket import check_address, is_bucket
+from storage.blobs.remote import KEEPS_PAGES
+
+LEAST_LOG_BYTES = 1024**2
+"""A run's first events alone take a part of it."""
+
+
+def place_conflicts(settings: Settings) -> list[str]:
+    """What is wrong with the addresses of log and blobs, and with what is asked of them."""
+    log, storage = settings.log, settings.storage
+    found = []
+    try:
+        if log.url:
+            servers_in(log.url)
+        if is_bucket(storage.blobs):
+            check_address(storage.blobs)
+    except SettingsError as error:
+        found.append(str(error))
+    if not log.url and log.replicas > 1:
+        found.append(
+            f"log.replicas = {log.replicas} needs a cluster of as many servers, and log.url is empty, which means one server of "
+            "our own: set log.url, or leave replicas at 1"
+        )
+    if is_bucket(storage.blobs) and storage.keep_page_episodes:
+        found.append(KEEPS_PAGES)
+    return found
+
+
+def size_conflicts(settings: Settings) -> list[str]:
+    """A size of a new run's log that no broker of ours makes, or that is full at once."""
+    log = settings.log
+    most = 2**63 - 1 if log.url else STORE_LIMIT_BYTES
+    if LEAST_LOG_BYTES <= log.max_bytes <= most:
+        return []
+    return [
+        f"log.max_bytes = {log.max_bytes} is no size that a log can have: it must be {LEAST_LOG_BYTES} (1 MiB) to {most} bytes"
+    ]
+
+
+def require_places(settings: Settings, home: Path) -> None:
+    """Assert that the folders that settings name can be made and written to. Raises SettingsError with all that cannot."""
+    storage = settings.storage
+    named = {"storage.archive": storage.archive}
+    if not is_bucket(storage.blobs):
+        named["storage.blobs"] = storage.blobs
+    wrong = [why for key, place in named.items() if place and (why := _unusable(key, place, home))]
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+
+
+def _unusable(key: str, place: str, home: Path) -> str:
+    """Why a folder cannot be written to; empty: it can."""
+    said = f"{key} = {place!r} cannot be a folder to write to"
+    try:
+        folder = (home / Path(place).expanduser()).absolute()
+        # what is not there yet is made under the nearest folder that is
+        there = next(one for one in (folder, *folder.parents) if os.path.lexists(one))
+    except (RuntimeError, OSError) as error:
+        return f"{said}: {error}"
+    if not there.is_dir():
+        return f"{said}: {there} is {'a link that leads nowhere' if there.is_symlink() else 'no folder'}"
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            return ""
+    except OSError as error:
+        return f"{said}: nothing can be written in {there} ({error.strerror})"

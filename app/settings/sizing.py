@@ -1,0 +1,281 @@
+"""What a run needs, by arithmetic alone: memory of policy servers and learner, time, browsers, log and blobs.
+
+Parameters and caches follow from a model's published shape; tokens a second are limits (of bandwidth for decoding, of
+arithmetic for prompts and training) times a stated share of them; what an event, a page, an actor and a browser take was
+measured, and docs/scale.md says where. Nothing here is a promise about a machine: measure one before buying ten.
+"""
+
+import math
+from collections.abc import Mapping
+from typing import TypeVar
+
+import msgspec
+
+from core.errors import SettingsError
+from core.text.nearest import advice
+
+GIB = 1024**3
+Known = TypeVar("Known")
+
+ENVELOPE_BYTES = 326
+"""Of an event, without its payload (367 events of a MiniWoB++ run: 119 555 bytes)."""
+STEP_BYTES = 716
+"""Of step.taken's payload besides its tokens: address, action, times, references (44 steps; 620 to 1 160)."""
+PROMPT_TOKEN_BYTES = 4
+ANSWER_TOKEN_BYTES = 12
+"""Id, log-probability and policy version."""
+EPISODE_BYTES = 2_700
+"""An episode's other five events: task, request, start, end, verdict, with their envelopes."""
+BROKER_BYTES = 310
+"""What the broker's files take beyond an event's own bytes."""
+PROCESS_GIB = 0.47
+"""An actor without its browser and without a model's weights; of the others none is larger but the learner."""
+BROWSER_GIB = 0.30
+"""A browser with 8 contexts on small pages; real sites take more."""
+DECODE_SHARE = 0.5
+"""Of the memory bandwidth's limit, while an engine decodes."""
+COMPUTE_SHARE = 0.35
+"""Of a GPU's dense bf16 arithmetic, while it reads prompts or trains."""
+SERVER_SHARE = 0.9
+"""Of a GPU's memory that a policy server may use."""
+LEARNER_SHARE = 0.85
+"""Of a GPU's memory that weights, optimiser and activations may fill."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """A decoder-only transformer with gated feed-forward layers and grouped-query attention (Llama, Qwen2)."""
+
+    layers: int
+    hidden: int
+    heads: int
+    kv_heads: int
+    ffn: int
+    vocabulary: int
+    tied: bool = False
+    """Whether the head is the embedding."""
+    attention_bias: bool = False
+    """Whether queries, keys and values have one (Qwen2)."""
+
+    @property
+    def parameters(self) -> int:
+        """How many there are."""
+        head = self.hidden // self.heads
+        keys = self.kv_heads * head
+        attention = 2 * self.hidden * self.hidden + 2 * self.hidden * keys
+        biases = (self.hidden + 2 * keys) if self.attention_bias else 0
+        layer = attention + biases + 3 * self.hidden * self.ffn + 2 * self.hidden
+        return self.layers * layer + (1 if self.tied else 2) * self.vocabulary * self.hidden + self.hidden
+
+    @property
+    def kv_bytes(self) -> int:
+        """Of one token in the cache of keys and values, in bf16."""
+        return 2 * 2 * self.layers * self.kv_heads * (self.hidden // self.heads)
+
+
+MODELS = {
+    "0.5B": Shape(
+        layers=24,
+        hidden=896,
+        heads=14,
+        kv_heads=2,
+        ffn=4864,
+        vocabulary=151_936,
+        tied=True,
+        attention_bias=True,
+    ),
+    "1.5B": Shape(
+        layers=28,
+        hidden=1536,
+        heads=12,
+        kv_heads=2,
+        ffn=8960,
+        vocabulary=151_936,
+        tied=True,
+        attention_bias=True,
+    ),
+    "3B": Shape(
+        layers=36,
+        hidden=2048,
+        heads=16,
+        kv_heads=2,
+        ffn=11008,
+        vocabulary=151_936,
+        tied=True,
+        attention_bias=True,
+    ),
+    "7B": Shape(
+        layers=28, hidden=3584, heads=28, kv_heads=4, ffn=18944, vocabulary=152_064, attention_bias=True
+    ),
+    "8B": Shape(layers=32, hidden=4096, heads=32, kv_heads=8, ffn=14336, vocabulary=128_256),
+    "32B": Shape(
+        layers=64, hidden=5120, heads=40, kv_heads=8, ffn=27648, vocabulary=152_064, attention_bias=True
+    ),
+    "70B": Shape(layers=80, hidden=8192, heads=64, kv_heads=8, ffn=28672, vocabulary=128_256),
+}
+"""Qwen2.5 0.5B to 7B and 32B, Llama 3.1 8B and 70B, as their published config.json say."""
+
+
+class Gpu(msgspec.Struct, frozen=True, kw_only=True):
+    """What counts of a GPU, from its data sheet."""
+
+    gib: float
+    bandwidth: float
+    """Bytes a second of its memory."""
+    arithmetic: float
+    """Operations a second in bf16, dense."""
+
+
+GPUS = {
+    "a100": Gpu(gib=80, bandwidth=2.04e12, arithmetic=312e12),
+    "h100": Gpu(gib=80, bandwidth=3.35e12, arithmetic=989e12),
+    "h200": Gpu(gib=141, bandwidth=4.8e12, arithmetic=989e12),
+}
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be run."""
+
+    model: str = "8B"
+    gpu: str = "h100"
+    actors: int = 16
+    contexts: int = 8
+    """Episodes that an actor plays at once."""
+    steps: float = 10.0
+    """Of an episode, on average."""
+    prompt: int = 3000
+    """Tokens of a step's prompt."""
+    answer: int = 100
+    """Tokens of a step's answer."""
+    page_s: float = 1.0
+    """Of a step outside the model: acting, waiting for the page, reading it."""
+    page_bytes: int = 8_000
+    """Of a snapshot as it is stored."""
+    lora_rank: int = 0
+    reference: bool = True
+    """Whether the KL is to a second copy of the weights (`learner.kl_coefficient` above 0, no adapter)."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """What that comes to."""
+
+    parameters: int
+    weights_gib: float
+    """Of one copy in bf16, as served."""
+    server_gpus: int
+    """That one policy server's weights are spread over."""
+    server_contexts: int
+    """Prompts with answers that one server's cache holds."""
+    server_steps_s: float
+    """Steps that one server samples a second."""
+    servers: int
+    """That keep up with all actors."""
+    steps_s: float
+    """That actors and servers play a second together."""
+    episodes_day: float
+    learner_gib: float
+    """Weights, gradient, optimiser, reference: all GPUs together, activations apart."""
+    learner_gpus: int
+    """That hold it, by memory."""
+    learner_tokens_s: float
+    """Tokens that so many GPUs train on a second."""
+    learner_gpus_to_keep_up: int
+    """That train once on every step played."""
+    checkpoint_gib: float
+    actors_gib: float
+    """Main memory of all actors with their browsers."""
+    log_bytes_step: float
+    log_gib_day: float
+    blob_bytes_episode: float
+    """Pages, none of them equal."""
+    blobs_gib_day: float
+
+
+def size_of(load: Load) -> Size:
+    """The arithmetic.
+
+    Raises:
+        SettingsError: there is no such model or GPU.
+
+    """
+    shape, gpu = _known(MODELS, load.model, "model"), _known(GPUS, load.gpu, "GPU")
+    parameters, tokens = shape.parameters, load.prompt + load.answer
+    weights = 2 * parameters
+    server_gpus = _power_of_two(weights * 1.2 / (SERVER_SHARE * gpu.gib * GIB))
+    room = SERVER_SHARE * server_gpus * gpu.gib * GIB - weights
+    contexts = max(1, int(room / (tokens * shape.kv_bytes)))
+    asked = load.actors * load.contexts
+    server_steps_s = _server_steps_s(shape, gpu, server_gpus, load, batch=min(contexts, asked))
+    wanted_steps_s = asked / load.page_s
+    servers = max(1, math.ceil(wanted_steps_s / server_steps_s))
+    # with so many, a step waits as long for the model as for its page, at most: the two go on side by side in one actor
+    steps_s = min(asked / (load.page_s + asked / (servers * server_steps_s)), servers * server_steps_s)
+    trained, held = _learner_bytes(shape, load)
+    learner_gpus = _power_of_two(held / (LEARNER_SHARE * gpu.gib * GIB))
+    operations = 8 * parameters  # 2 forward, 4 backward, 2 more for activations computed again
+    per_gpu = COMPUTE_SHARE * gpu.arithmetic / operations
+    log_step = log_bytes_step(load.prompt, load.answer)
+    episodes_day = steps_s * 86_400 / load.steps
+    page_bytes = (load.steps + 1) * load.page_bytes
+    return Size(
+        parameters=parameters,
+        weights_gib=weights / GIB,
+        server_gpus=server_gpus,
+        server_contexts=contexts,
+        server_steps_s=server_steps_s,
+        servers=servers,
+        steps_s=steps_s,
+        episodes_day=episodes_day,
+        learner_gib=held / GIB,
+        learner_gpus=learner_gpus,
+        learner_tokens_s=per_gpu * learner_gpus,
+        learner_gpus_to_keep_up=max(learner_gpus, math.ceil(steps_s * tokens / per_gpu)),
+        checkpoint_gib=12 * trained / GIB,
+        actors_gib=load.actors * (PROCESS_GIB + BROWSER_GIB),
+        log_bytes_step=log_step,
+        log_gib_day=(steps_s * 86_400 * log_step + episodes_day * (EPISODE_BYTES + 5 * BROKER_BYTES)) / GIB,
+        blob_bytes_episode=page_bytes,
+        blobs_gib_day=episodes_day * page_bytes / GIB,
+    )
+
+
+def log_bytes_step(prompt: int, answer: int) -> float:
+    """Of one step in the broker's files; `prompt` and `answer` in tokens."""
+    payload = STEP_BYTES + PROMPT_TOKEN_BYTES * prompt + ANSWER_TOKEN_BYTES * answer
+    return payload + ENVELOPE_BYTES + BROKER_BYTES
+
+
+def adapter_parameters(shape: Shape, rank: int) -> int:
+    """Of a low-rank adapter of every linear layer but the head: rank times (inputs + outputs) of each."""
+    keys = shape.kv_heads * (shape.hidden // shape.heads)
+    attention = 2 * (2 * shape.hidden) + 2 * (shape.hidden + keys)
+    return shape.layers * rank * (attention + 3 * (shape.hidden + shape.ffn))
+
+
+def _learner_bytes(shape: Shape, load: Load) -> tuple[int, int]:
+    """Parameters that are trained, and bytes held: float32 weights, gradient and AdamW's two moments; frozen weights 4
+    each."""
+    if load.lora_rank:
+        trained = adapter_parameters(shape, load.lora_rank)
+        return trained, 4 * shape.parameters + 16 * trained
+    trained = shape.parameters
+    return trained, (20 if load.reference else 16) * trained
+
+
+def _server_steps_s(shape: Shape, gpu: Gpu, gpus: int, load: Load, *, batch: int) -> float:
+    """Steps a second: each prompt is read by arithmetic, each answer's token reads all weights and its batch's caches."""
+    prompt_s = 2 * shape.parameters * load.prompt / (COMPUTE_SHARE * gpus * gpu.arithmetic)
+    read = 2 * shape.parameters + batch * (load.prompt + load.answer / 2) * shape.kv_bytes
+    token_s = read / (DECODE_SHARE * gpus * gpu.bandwidth) / batch
+    return 1 / (prompt_s + load.answer * token_s)
+
+
+def _power_of_two(needed: float) -> int:
+    """GPUs that share weights: heads are shared out evenly, so 1, 2, 4, 8 …"""
+    return 1 << max(0, math.ceil(math.log2(max(needed, 1e-9))))
+
+
+def _known(table: Mapping[str, Known], name: str, what: str) -> Known:
+    found = table.get(name)
+    if found is None:
+        raise SettingsError(f"there is no {what} {name!r} in the table; {advice(name, table)}")
+    return found

@@ -1,0 +1,1 @@
+"""The running system: supervisors and workers, broker, start, join and stop."""

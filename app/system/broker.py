@@ -1,0 +1,272 @@
+"""The broker of a home, for whoever needs the log for a moment: the running one, or one started for the while.
+
+Two servers on one JetStream store would ruin it. `broker.json` says which process keeps the broker of a home, and on which
+port; it changes only while `broker.lock` is held. The `bus` process keeps a lasting one and stops a passing one before.
+Commands share `broker.users`: the last of them stops the passing broker that one of them started. When that one was
+killed, `broker_watchdog` stops it.
+
+Every wait is bounded by a constant below.
+"""
+
+import asyncio
+import fcntl
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Self
+
+import msgspec
+import psutil
+
+from app.system import broker_watchdog
+from app.system.broker_watchdog import HOME_VARIABLE
+from app.system.processes import pid_alive, process_began, read_json, write_json
+from core.errors import BrokerUnreachable
+from events.disk import PRIVATE_FOLDER
+from events.jetstream.broker import HOST, BrokerPlan, PortTaken, prepare
+
+STATE = "broker.json"
+START_S = 30.0
+"""A server reads its whole store before it answers."""
+STOP_S = 10.0
+LOCK_S = 45.0
+"""Another command may be starting a broker and then stopping it."""
+POLL_S = 0.05
+GREETING_S = 2.0
+
+
+class BrokerState(msgspec.Struct, frozen=True, kw_only=True):
+    """What `broker.json` says about the broker."""
+
+    port: int
+    pid: int
+    """The process that keeps it: `bus`, which restarts the server when it dies, or a passing server itself."""
+    passing: bool = False
+    """Started for a command; the last command that uses it stops it."""
+    began: float = 0.0
+    """When the process began, by `process_began`: the number alone may have been given to another."""
+
+
+def noted_broker(home: Path) -> BrokerState | None:
+    """The broker last noted, whether or not it still runs."""
+    try:
+        return msgspec.convert(read_json(home / STATE), BrokerState)
+    except msgspec.ValidationError:
+        return None
+
+
+def running_broker(home: Path) -> BrokerState | None:
+    """The broker last noted, if its process exists."""
+    state = noted_broker(home)
+    if state is None:
+        return None
+    same = not state.began or state.began == process_began(state.pid)
+    return state if same and pid_alive(state.pid) else None
+
+
+def note_broker(home: Path, *, port: int, pid: int, passing: bool = False) -> BrokerState:
+    """Write down which broker serves this home."""
+    state = BrokerState(port=port, pid=pid, passing=passing, began=process_began(pid) or 0.0)
+    write_json(home / STATE, msgspec.to_builtins(state))
+    return state
+
+
+@asynccontextmanager
+async def ensure_broker(home: Path, *, port: int = 0) -> AsyncIterator[str]:
+    """The address of this home's broker, which answers until the block ends; one is started if none runs.
+
+    Raises:
+        BrokerUnreachable: it does not answer, or was not started in time.
+        PortTaken: the fixed port belongs to another program.
+
+    """
+    thread = ThreadPoolExecutor(1, thread_name_prefix="broker")
+    taking = thread.submit(_Lease.take, home, port)
+    thread.shutdown(wait=False)
+    try:
+        lease = await asyncio.wrap_future(taking)
+    except asyncio.CancelledError:
+        taking.add_done_callback(_give_back)  # by the thread, which goes on: what it starts would stay
+        raise
+    try:
+        yield f"nats://{HOST}:{lease.state.port}"
+    finally:
+        await asyncio.to_thread(lease.give_back)
+
+
+def plan_broker(home: Path, *, port: int) -> BrokerPlan:
+    """For the process that keeps the lasting broker and holds `bus.lock`: how to start it, again and again.
+
+    A passing broker is stopped first. Port 0: the one last used, so that whoever is connected finds it again, else any.
+
+    Raises:
+        PortTaken: the fixed port belongs to another program.
+
+    """
+    with _locked(home):
+        state = running_broker(home)
+        if state is not None and state.passing:
+            _stop(state)
+        plan = _plan(home, port)
+        note_broker(home, port=plan.port, pid=os.getpid())
+        return plan
+
+
+@contextmanager
+def stopped_broker(home: Path) -> Iterator[None]:
+    """No server runs on this home's store during the block; a passing one is stopped first. Blocking.
+
+    Raises:
+        BrokerUnreachable: a system runs in this home.
+
+    """
+    with _locked(home):
+        state = running_broker(home)
+        if state is not None and not state.passing:
+            raise BrokerUnreachable(f"a system runs in {home} (pid {state.pid}). Stop it first.")
+        if state is not None:
+            _stop(state)
+        yield
+
+
+class _Lease:
+    """One command's use of the broker."""
+
+    def __init__(self, home: Path, users: int, state: BrokerState) -> None:
+        self.state = state
+        self._home = home
+        self._users = users
+
+    @classmethod
+    def take(cls, home: Path, port: int) -> Self:
+        """Find the broker or start one."""
+        home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+        users = os.open(home / "broker.users", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            with _locked(home):
+                fcntl.flock(users, fcntl.LOCK_SH)  # first: the watchdog of a broker that nobody uses stops it
+                state = running_broker(home) or _start(home, port)
+                if not greets(state.port, within_s=START_S):
+                    raise BrokerUnreachable(
+                        f"the broker of {home} (pid {state.pid}) has not answered on port {state.port} for {START_S:g} s. "
+                        "Stop that process and try again."
+                    )
+        except BaseException:
+            os.close(users)
+            raise
+        return cls(home, users, state)
+
+    def give_back(self) -> None:
+        """Stop the broker if it was passing and nobody else uses it."""
+        try:
+            fcntl.flock(self._users, fcntl.LOCK_UN)
+            if not self.state.passing:
+                return
+            with _locked(self._home):
+                state = running_broker(self._home)
+                if state is not None and state.passing and _try_lock(self._users, fcntl.LOCK_EX):
+                    _stop(state)
+        finally:
+            os.close(self._users)
+
+
+def _give_back(taking: "Future[_Lease]") -> None:
+    if not taking.cancelled() and taking.exception() is None:
+        taking.result().give_back()
+
+
+def greets(port: int, *, within_s: float) -> bool:
+    """Whether a NATS server says hello on this port before the time is over."""
+    deadline = time.monotonic() + within_s
+    while True:
+        with suppress(OSError), socket.create_connection((HOST, port), timeout=GREETING_S) as connection:
+            if connection.recv(5) == b"INFO ":
+                return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+
+
+def _start(home: Path, port: int) -> BrokerState:
+    plan = _plan(home, port)
+    log = str(home / "broker.log")
+    append = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+    command = [sys.executable, "-I", "-S", broker_watchdog.__file__, *plan.command()]
+    pid = os.posix_spawn(  # no object that would kill or reap the server when this command ends before the others
+        command[0],
+        command,
+        {**os.environ, HOME_VARIABLE: str(home)},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, append, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+        ],
+        setsid=True,
+    )
+    state = note_broker(home, port=plan.port, pid=pid, passing=True)
+    if not greets(plan.port, within_s=START_S):
+        _stop(state)
+        raise BrokerUnreachable(
+            f"the broker was started and did not answer on port {plan.port} within {START_S:g} s. Its own words are in {log}."
+        )
+    return state
+
+
+def _plan(home: Path, port: int) -> BrokerPlan:
+    """On the fixed port, else on the one last used, else on any."""
+    noted = noted_broker(home)
+    if port or noted is None:
+        return prepare(home, port=port)
+    try:
+        return prepare(home, port=noted.port)
+    except PortTaken:
+        return prepare(home, port=0)
+
+
+def _stop(state: BrokerState) -> None:
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(state.pid)
+        for number, patience_s in ((signal.SIGTERM, STOP_S), (signal.SIGKILL, GREETING_S)):
+            process.send_signal(number)
+            with suppress(psutil.TimeoutExpired):
+                process.wait(patience_s)
+                return
+
+
+@contextmanager
+def _locked(home: Path) -> Iterator[None]:
+    """Nobody else starts or stops this home's broker meanwhile."""
+    deadline = time.monotonic() + LOCK_S
+    with _open_lock(home, "broker.lock") as lock:
+        while not _try_lock(lock, fcntl.LOCK_EX):
+            if time.monotonic() > deadline:
+                raise BrokerUnreachable(
+                    f"another process has been starting or stopping the broker of {home} for {LOCK_S:g} s. "
+                    "See which processes use that folder, and try again."
+                )
+            time.sleep(POLL_S)
+        yield
+
+
+def _try_lock(handle: int, kind: int) -> bool:
+    try:
+        fcntl.flock(handle, kind | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def _open_lock(home: Path, name: str) -> Iterator[int]:
+    home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    handle = os.open(home / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield handle
+    finally:
+        os.close(handle)

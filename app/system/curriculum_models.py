@@ -1,0 +1,53 @@
+"""Who invents tasks for the curriculum, who says whether they can be done and who values them, as a run's settings say."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from actors.curriculum.feasibility import Checker
+from actors.curriculum.first_state_values import Valuer
+from actors.curriculum.task_generator import Inventor
+from app.runs.runs import RunHandle
+from app.system.supervisor import home_folder
+from core.rl.combined_state import ORM
+from core.rl.replay_filter import PHASED
+from core.settings.endpoint import ENDPOINT
+from core.settings.schema import Settings
+
+
+@asynccontextmanager
+async def asking(settings: Settings) -> AsyncIterator[tuple[Inventor | None, Checker | None]]:
+    """Who invents tasks in words, where the settings want that, and who can be asked whether a task can be done.
+
+    The latter wherever there is an endpoint: `evolution.feasibility` may be changed while the run goes on.
+    """
+    if not (settings.evolution.generator and settings.endpoint.base_url and settings.endpoint.model):
+        yield None, None
+        return
+    from actors.endpoint.client import Endpoint
+    from app.system.judges import MEMORY
+
+    async with Endpoint(
+        settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
+    ) as endpoint:
+        invents = settings.evolution.generator == ENDPOINT
+        yield Inventor(endpoint, run_seed=settings.run.seed) if invents else None, Checker(endpoint)
+
+
+def valuer_of(handle: RunHandle) -> Valuer | None:
+    """The model that values generated tasks, where the learner trains it; it loads torch."""
+    settings = handle.settings
+    by_orm = settings.evolution.valued_by == ORM
+    if not settings.evolution.generator or (settings.learner.algorithm not in PHASED and not by_orm):
+        return None
+    from actors.engines.value_models import CriticValuer, OutcomeValuer
+    from core.models.folders import policy_folder
+
+    if by_orm:
+        return OutcomeValuer(policy_folder(settings.policy.base), blobs=handle.blobs, settings=settings)
+
+    return CriticValuer(
+        policy_folder(settings.policy.base),
+        settings.learner.critic_heads,
+        blobs=handle.blobs,
+        settings=settings,
+    )

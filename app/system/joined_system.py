@@ -1,0 +1,99 @@
+"""`hindcast join`: roles of a run that others opened, under honcho, until somebody stops them or the run is finished.
+
+Consumes the log's tail for `run.finished`. Waits for every part to answer, then for that or a signal. Produces nothing
+itself.
+"""
+
+import asyncio
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from app.alerts.processes import Alerts
+from app.runs.runs import RunHandle
+from app.system.bus import READY
+from app.system.interrupts import heed_interrupts
+from app.system.join import Asked
+from app.system.launch import Launch, write_launch
+from app.system.processes import list_processes, write_json
+from app.system.system import POLL_S, System, stop_with_starter, wait_until_ready
+from core.errors import BrokerUnreachable
+from events.catalogue import RunFinished
+from events.log.reader import tail
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """How it ended, the last line of `hindcast join`."""
+
+    run: str
+    reason: str
+    wall_s: float
+
+
+async def run_joined(handle: RunHandle, asked: Asked, *, as_json: bool) -> Left:
+    """Start the roles, watch them, stop them."""
+    began = time.monotonic()
+    stop = asyncio.Event()
+    heed_interrupts(stop)
+    stop_with_starter(stop)
+
+    def say(line: str) -> None:
+        if not as_json:
+            sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {line}\n")
+            sys.stdout.flush()
+
+    write_launch(handle.home, Launch(run=handle.name, actors=asked.counts.get("actor", 0)))
+    system = System(handle.home, asked.counts, machine=asked.machine)
+    system.start()
+    reason = ""
+    try:
+        # what a bus tells its home: that the run is open, here since before we came
+        write_json(handle.home / READY, {"bus_pid": os.getpid(), "idle": handle.idle_roles})
+        await wait_until_ready(system, say, stop)
+        if not stop.is_set():
+            if as_json:
+                ready = {"ready": True, "run": handle.name, "processes": sorted(system.names())}
+                sys.stdout.write(json.dumps(ready) + "\n")
+                sys.stdout.flush()
+            say(f"joined run {handle.name} at {asked.url} as {', '.join(sorted(system.names()))}")
+            reason = await _watch(handle, system, say, stop)
+    finally:
+        say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
+        await asyncio.to_thread(system.stop)
+    return Left(run=handle.name, reason=reason or "stopped", wall_s=round(time.monotonic() - began, 2))
+
+
+async def _watch(handle: RunHandle, system: System, say: Callable[[str], None], stop: asyncio.Event) -> str:
+    """Until a stop is asked for, or the run is finished; returns why, empty for the former."""
+    reason = ""
+
+    async def listen() -> None:
+        nonlocal reason
+        after: int | None = None
+        while not reason:
+            try:
+                async with handle.connect_log(role="reader") as log:
+                    after = (await log.identity()).last if after is None else after
+                    async for recorded in tail(log, after=after):
+                        after = recorded.position
+                        if isinstance(recorded.fact, RunFinished):
+                            reason = f"the run is finished: {recorded.fact.reason}"
+                            return
+            except BrokerUnreachable as error:
+                say(f"the log does not answer, trying further: {error}")
+
+    async with asyncio.TaskGroup() as group:
+        listening = group.create_task(listen())
+        alerts = Alerts(system.home)
+        while not stop.is_set() and not reason:
+            system.check()
+            entries = list_processes(system.home / "processes")
+            for line in alerts.look_at_disk() + alerts.look(entries):
+                say(line)
+            await asyncio.sleep(POLL_S)
+        listening.cancel()
+    return reason

@@ -1,0 +1,82 @@
+"""Judges of a run, also that which the run trains itself and that which asks an endpoint. Loads what is asked for alone."""
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from actors.judges.base import AnyJudge
+from actors.judges.registry import JUDGES, judge_named
+from actors.judges.trained_judges import Shelf
+from app.runs.sources import Source
+from app.settings.checks.trained_models import require_webrl_orm
+from app.system.supervisor import home_folder
+from core.prompts.webrl_verdict_prompt import WEBRL_ORM
+from core.rl.combined_state import ORM
+from core.settings.endpoint import ENDPOINT, FUZZY
+from core.settings.schema import Settings
+from storage.blobs.store import BlobStore
+
+MEMORY = "endpoint"
+"""Folder in the home of what endpoints have answered: equal questions of all runs are asked once."""
+
+
+def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> Shelf | None:
+    """Where `orm` comes from; None: it is not among these judges.
+
+    Raises:
+        ModelFileError: the policy's folder cannot be loaded.
+
+    """
+    if ORM not in names:
+        return None
+    from actors.judges.orm import OrmVersions
+    from core.models.folders import policy_folder
+
+    return OrmVersions(policy_folder(settings.policy.base), blobs=blobs, settings=settings)
+
+
+@asynccontextmanager
+async def open_judges(
+    names: Collection[str], settings: Settings, blobs: BlobStore
+) -> AsyncIterator[dict[str, AnyJudge]]:
+    """The judges that are of one version as long as they live: the same in every run, and of the others those that are named.
+
+    Raises:
+        SettingsError: one is named, and the settings name no server or no model for it.
+        ModelFileError: the folder of `judge.webrl_orm` cannot be loaded.
+
+    """
+    judges = dict(JUDGES)
+    async with AsyncExitStack() as opened:
+        if {ENDPOINT, FUZZY} & set(names):
+            from actors.endpoint.client import Endpoint
+            from actors.judges.endpoint import EndpointJudge
+            from actors.judges.fuzzy import FuzzyJudge
+
+            endpoint = await opened.enter_async_context(
+                Endpoint(settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content)
+            )
+            judges |= {ENDPOINT: EndpointJudge(endpoint, blobs=blobs), FUZZY: FuzzyJudge(endpoint)}
+        if WEBRL_ORM in names:
+            require_webrl_orm(names, settings)
+            from actors.judges.webrl_orm import open_webrl_orm
+
+            judges[WEBRL_ORM] = await opened.enter_async_context(open_webrl_orm(settings, blobs))
+        yield judges
+
+
+@asynccontextmanager
+async def open_judge(name: str, source: Source, settings: Settings) -> AsyncIterator[AnyJudge]:
+    """A judge by its name, under these settings; `orm` in the newest version that the run has published.
+
+    Raises:
+        SettingsError: there is no such judge, or it lacks an endpoint or a model.
+        ModelFileError, BlobCorrupt: the model cannot be loaded.
+
+    """
+    shelf = shelf_for((name,), settings, source.blobs)
+    if shelf is not None:
+        async with source.connect_log() as log:
+            yield await shelf.begin(log)
+        return
+    async with open_judges((name,), settings, source.blobs) as judges:
+        yield judge_named(name, judges)

@@ -1,0 +1,146 @@
+"""The other processes of a learner that computes in several (`learner.processes`): started, watched, ended.
+
+    supervisor ──> learner (rank 0: log, blobs, orders) ──starts──> ranks 1, 2 … (`app.system.worker learner` again)
+
+They are of the learner's session and die with it; when one of them ends, so does the learner, and its supervisor starts
+all of them again. On several machines torchrun starts every one: then nobody is started here.
+"""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from app.runs.runs import RunHandle
+from app.system.supervisor import die_with_parent
+from core.errors import HindcastError, SettingsError
+from core.models.arithmetic import require_device
+from core.models.folders import policy_folder
+from core.settings.schema import LearnerSettings
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from learner.distributed.leader import End, MakeLeading, follow
+from learner.distributed.rendezvous import Place, found_store, joined, open_store
+from learner.loop import run_learner
+from learner.numerics import configure
+from learner.trainer import MakeTrainer
+from learner.training import Training
+
+WATCH_S = 0.5
+
+
+class CompanionEnded(HindcastError):
+    """A process that computes updates together with this one is gone: none can be computed without it."""
+
+
+def require_place(place: Place, settings: LearnerSettings) -> None:
+    """Raise SettingsError where the environment has another number of processes than the settings."""
+    if place.size != settings.processes:
+        raise SettingsError(
+            f"learner.processes = {settings.processes}, and the environment (WORLD_SIZE) says {place.size}: start torchrun with "
+            f"as many processes in all as the run's setting says"
+        )
+
+
+async def train(
+    handle: RunHandle,
+    log: EventLog,
+    publisher: Publisher,
+    *,
+    name: str,
+    place: Place | None,
+    until_updates: int | None,
+) -> None:
+    """Lead the learner until its goal is reached. Raises as `learner.loop.run_learner` and `companions` do."""
+    with companions(handle.settings.learner, place, name) as (make_trainer, others):
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(others.watch(), name="watch companions")
+                await run_learner(
+                    log,
+                    handle.blobs,
+                    publisher=publisher,
+                    policy=policy_folder(handle.settings.policy.base),
+                    until_updates=until_updates,
+                    make_trainer=make_trainer,
+                )
+                watching.cancel()
+        except* RuntimeError as lost:  # what a collective raises that has lost somebody
+            others.require_all()
+            raise lost
+
+
+def help_leader(place: Place, handle: RunHandle) -> None:
+    """Compute with the learner that leads, until its goal is reached. Blocking."""
+    settings = handle.settings.learner
+    require_place(place, settings)
+    configure(settings.threads)
+    with joined(place, found_store(place), settings.device) as (orders, ranks):
+        follow(orders, policy_folder(handle.settings.policy.base), blobs=handle.blobs, ranks=ranks)
+
+
+class Companions:
+    """Those that a leader started itself."""
+
+    def __init__(self, started: Sequence["subprocess.Popen[bytes]"]) -> None:
+        self._started = started
+
+    async def watch(self) -> None:
+        """For ever. Raises CompanionEnded when one of them has ended."""
+        while True:
+            self.require_all()
+            await asyncio.sleep(WATCH_S)
+
+    def require_all(self) -> None:
+        """Raise CompanionEnded where one of them has ended."""
+        for rank, process in enumerate(self._started, start=1):
+            if (status := process.poll()) is not None:
+                raise CompanionEnded(
+                    f"process {rank} of the learner (pid {process.pid}) ended with status {status}; what it had to say "
+                    "stands above. All of them are started again."
+                )
+
+
+@contextmanager
+def companions(
+    settings: LearnerSettings, place: Place | None, name: str
+) -> Iterator[tuple[MakeTrainer, Companions]]:
+    """What makes the leader's trainer, and whom it computes with; `place`: as torchrun says, None: it did not start this.
+
+    Raises:
+        SettingsError: see `require_place`; or there is no GPU, and the settings insist on one.
+
+    """
+    require_device(settings.device)
+    if place is None and settings.processes == 1:
+        yield Training, Companions([])
+        return
+    if place is not None:
+        require_place(place, settings)
+        with joined(place, found_store(place), settings.device) as (orders, ranks):
+            yield MakeLeading(orders, ranks), Companions([])
+            orders.give(End())  # nobody here can stop them, and torchrun waits for all
+        return
+    store = open_store(settings.processes)
+    started = [
+        _start(Place(rank, rank, settings.processes), store.port, name)
+        for rank in range(1, settings.processes)
+    ]
+    try:
+        with joined(Place(0, 0, settings.processes), store, settings.device) as (orders, ranks):
+            yield MakeLeading(orders, ranks), Companions(started)
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+
+
+def _start(place: Place, port: int, name: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        [sys.executable, "-m", "app.system.worker", "learner", name],
+        stdin=subprocess.DEVNULL,
+        preexec_fn=die_with_parent,
+        env=os.environ | place.environment(port),
+    )

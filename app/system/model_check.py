@@ -1,0 +1,86 @@
+"""Whether a model's folder can be a policy under some settings: by what it says, and by one round of use."""
+
+from pathlib import Path
+
+import psutil
+
+from core.errors import HindcastError, SettingsError
+from core.models.folder_check import MIB, Finding, check_folder, loading_bytes
+from core.models.folders import policy_folder
+from core.models.sample_page import EXAMPLE
+from core.models.vision_check import sample_pictures
+from core.prompts.chat_frame import turns_of
+from core.settings.schema import Settings
+
+
+def check_model(folder: Path, settings: Settings) -> list[Finding]:
+    """Every finding, in order; the model is computed with only where nothing failed before."""
+    found = check_folder(folder, settings)
+    if all(finding.verdict != "failed" for finding in found):
+        found.append(_round_trip(folder, settings))
+    return found
+
+
+def require_model(settings: Settings) -> None:
+    """Check the model that a new run would begin with. Raises SettingsError with everything that failed."""
+    failed = [
+        f"policy.base = {settings.policy.base!r}, {finding.part}: {finding.result} {finding.fix}".rstrip()
+        for finding in check_model(policy_folder(settings.policy.base), settings)
+        if finding.verdict == "failed"
+    ]
+    if failed:
+        raise SettingsError("\n".join(failed))
+
+
+def _round_trip(folder: Path, settings: Settings) -> Finding:
+    from actors.engines.round_trip import TOLERANCE, Asked, round_trip
+    from core.models.policy import load_policy
+
+    if settings.policy.engine != "in_process":
+        return Finding(
+            part="use",
+            verdict="note",
+            result=f"not tried: policy.engine = {settings.policy.engine!r} samples elsewhere",
+            fix="Look at the mismatch of sampler and learner once the run is under way: it is alarmed on.",
+        )
+    needed, available = loading_bytes(folder), psutil.virtual_memory().available
+    if needed > available:
+        return Finding(
+            part="use",
+            verdict="note",
+            result=f"not tried: loading takes {needed / MIB:.0f} MiB, and {available / MIB:.0f} MiB of memory are free here",
+            fix="Check it again on a machine that can hold it.",
+        )
+    actors = settings.actors
+    try:
+        policy = load_policy(folder)
+        turns = turns_of(policy.tokenizer, actors.framing, thinking=actors.answer_format == "thinking")
+        pictures = sample_pictures(folder, settings)
+        standing_in = [token for picture in pictures for token in picture.ids]
+        prompts = [
+            Asked(
+                [*turns.head(EXAMPLE, answers, [None] * len(answers)), *standing_in, *turns.closing], pictures
+            )
+            for answers in ([], [EXAMPLE])
+        ]
+        tried = round_trip(policy, prompts)
+    except HindcastError as error:
+        return Finding(part="use", verdict="failed", result=str(error))
+    except Exception as error:  # code of whatever architecture the folder names: it may fail in any way
+        return Finding(
+            part="use",
+            verdict="failed",
+            result=f"{type(error).__name__} when it was computed with: {error}",
+            fix="Sampling here asks a causal transformer for keys and values of each position; use one, or serve it by vLLM.",
+        )
+    to = " to a screenshot" if pictures else ""
+    result = f"{tried.answers} answers{to}, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
+    if not tried.agrees:
+        return Finding(
+            part="use",
+            verdict="failed",
+            result=result,
+            fix=f"More than {TOLERANCE:g} is no rounding: this architecture changes its logits after the head, or keeps a state "
+            "that the engine does not. It cannot be trained here; use another.",
+        )
+    return Finding(part="use", verdict="ok", result=result)

@@ -1,0 +1,160 @@
+"""vLLM servers of a run: the one that is started here, and where actors find those there are."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from actors.engines.base import PolicyEngine
+from actors.engines.vllm.server import VllmServer
+from actors.engines.vllm.weights import served_weights
+from actors.policy_servers.command import HOST, server_command, server_environment
+from actors.policy_servers.role import Keeper, Wanted, folders_for, follow_published, published_so_far
+from actors.policy_servers.server_process import ServerProcess, running
+from actors.policy_servers.weight_delivery import giving_for
+from app.runs.runs import RunHandle
+from app.system.listen_addresses import POLICY_FILE, base_url_in
+from app.system.processes import read_json, write_json
+from app.system.supervisor import die_with_parent
+from app.system.vllm_python import server_python
+from core.errors import EngineFailed
+from core.fast_import import loading
+from core.models.folders import policy_folder
+from core.settings.schema import Settings
+from core.settings.vllm import VLLM
+from events.catalogue import PolicyServerTroubled
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from events.log.run_identity import log_name
+
+OUTPUT = Path("policy-server") / "output.log"
+"""In the home: what the server started here says."""
+
+Ready = Callable[[str], None]
+
+
+def addresses_of(settings: Settings, home: Path) -> Callable[[], Sequence[str]]:
+    """Where a run's servers are, asked anew each time: the one started here may have moved."""
+    if settings.vllm.servers:
+        return lambda: settings.vllm.servers
+
+    def own() -> Sequence[str]:
+        told = base_url_in(home / POLICY_FILE)
+        return () if told is None else (told,)
+
+    return own
+
+
+@asynccontextmanager
+async def opened_engine(
+    handle: RunHandle, log: EventLog, publisher: Publisher
+) -> AsyncIterator[PolicyEngine]:
+    """The policy engine that the run's settings ask for, ready to answer."""
+    settings = handle.settings
+    folder = policy_folder(settings.policy.base)
+    if settings.policy.engine != VLLM:
+        with loading():
+            from actors.engines.in_process import InProcessEngine
+
+        async with await asyncio.to_thread(InProcessEngine, folder, settings.policy) as engine:
+            yield engine
+        return
+    with loading():
+        from actors.engines.vllm.engine import VllmEngine
+
+    run = await log_name(log)
+
+    async def tell(fact: PolicyServerTroubled) -> None:
+        await publisher.publish(fact, entity=fact.server)
+
+    served = await asyncio.to_thread(
+        lambda: VllmEngine(
+            folder,
+            addresses_of(settings, handle.home),
+            weights=served_weights(settings, run),
+            settings=settings.vllm,
+            answer_timeout_s=settings.actors.generate_timeout_s,
+            tell=tell,
+        )
+    )
+    async with served:
+        yield served
+
+
+async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *, ready: Ready) -> None:
+    """Start the server, unless others are named, and keep all at the newest weights, for ever.
+
+    Raises:
+        EngineFailed: the server started here ended; whoever supervises this process starts both again.
+
+    """
+    settings = handle.settings
+    base = policy_folder(settings.policy.base)
+    run = await log_name(log)
+    folders = await asyncio.to_thread(folders_for, settings, base, handle.home, run=run)
+    keeper = Keeper(
+        publisher=publisher,
+        blobs=handle.blobs,
+        folders=folders,
+        giving=giving_for(settings, base, run=run),
+        settings=settings,
+    )
+    wanted = Wanted()
+    async with AsyncExitStack() as stack:
+        process = None
+        addresses: Sequence[str] = settings.vllm.servers
+        if not addresses:
+            process, address = await stack.enter_async_context(_own_server(handle, base))
+            addresses = (address,)
+        servers = [await stack.enter_async_context(VllmServer(address)) for address in addresses]
+        if process is not None:
+            await process.wait_until_healthy(servers[0], timeout_s=settings.vllm.start_timeout_s)
+        position = await published_so_far(log, handle.blobs, settings, wanted)
+        if process is not None:
+            write_json(handle.home / POLICY_FILE, _place(addresses[0]))
+        ready(", ".join(addresses))
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(follow_published(log, wanted, after=position))
+            for server in servers:
+                tasks.create_task(keeper.keep(server, wanted))
+            if process is not None:
+                tasks.create_task(_fail_when_ended(process, addresses[0], keeper))
+
+
+async def _fail_when_ended(process: ServerProcess, address: str, keeper: Keeper) -> None:
+    ended: EngineFailed = await process.ended()
+    await keeper.tell(address, "ended", str(ended).partition("\n")[0])
+    raise ended
+
+
+@asynccontextmanager
+async def _own_server(handle: RunHandle, base: Path) -> AsyncIterator[tuple[ServerProcess, str]]:
+    """A vLLM server on loopback, where it listened last if that port is free; and its address."""
+    settings = handle.settings
+    port = free_port(handle.home / POLICY_FILE)
+    command = server_command(server_python(settings), base.absolute(), port=port, settings=settings)
+    environment = server_environment(settings)
+    output = handle.home / OUTPUT
+    async with running(command, environment, output=output, before=die_with_parent) as process:
+        yield process, f"http://{HOST}:{port}"
+
+
+def _place(address: str) -> dict[str, object]:
+    return {"base_url": address, "port": int(address.rpartition(":")[2])}
+
+
+def free_port(file: Path) -> int:
+    """The port of last time if nobody listens there, else any. Should another take it meanwhile, the server ends, and is
+    started again with another.
+    """
+    last = read_json(file)
+    for port in ([int(last["port"])] if last is not None else []) + [0]:
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise EngineFailed(f"no port of {HOST} is free for a vLLM server")

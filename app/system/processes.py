@@ -1,0 +1,125 @@
+"""Which processes of a home are alive and what they are doing: one small JSON file each, written atomically.
+
+These files are for people and tests (`hindcast doctor`, kill -9 tests). No role reads another's state from them:
+invariant 1, the log is the truth.
+"""
+
+import json
+import os
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.text.plain_values import parse_json
+from events.disk import PRIVATE_FILE, PRIVATE_FOLDER
+
+
+class ProcessState(msgspec.Struct, frozen=True, kw_only=True):
+    """What one process last said about itself."""
+
+    name: str
+    pid: int
+    state: str
+    """`starting`, `ready`, `restarting`, `paused` (there is no room), `finished`, `stopped`, `failed`."""
+    restarts: int = 0
+    since: float = 0.0
+    """Unix seconds."""
+    detail: str = ""
+
+    @property
+    def alive(self) -> bool:
+        """Whether a process with this pid exists."""
+        return pid_alive(self.pid)
+
+
+def pid_alive(pid: int) -> bool:
+    """Whether a process with this pid exists and is not a zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return True
+
+
+def process_began(pid: int) -> float | None:
+    """When a process began, which with its number identifies it; None: there is none.
+
+    In seconds since the machine's boot where the system tells it: unix time would move with a clock that is set, and a
+    process that lives would be taken for another.
+    """
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except OSError:
+        import psutil  # where there is no /proc; supervisors load this module and stay small
+    try:
+        return float(psutil.Process(pid).create_time())
+    except psutil.Error:
+        return None
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write atomically: a reader sees the old content or the new one, never half."""
+    path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w") as file:
+        file.write(json.dumps(content))
+    temporary.replace(path)
+
+
+def read_json(path: Path) -> Any | None:
+    """The content, or None where there is no such file or it is not JSON."""
+    try:
+        return parse_json(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def report(folder: Path, *, name: str, pid: int, state: str, restarts: int = 0, detail: str = "") -> None:
+    """Say what process `name` is doing. A full disk keeps nobody from work: then it stays unsaid."""
+    entry = ProcessState(name=name, pid=pid, state=state, restarts=restarts, since=time.time(), detail=detail)
+    with suppress(OSError):
+        write_json(folder / f"{name}.json", msgspec.to_builtins(entry))
+
+
+def list_processes(folder: Path) -> list[ProcessState]:
+    """What every process last said, by name."""
+    found = []
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if content is not None:
+            with suppress(
+                msgspec.ValidationError
+            ):  # damaged: it says nothing, and its process writes it anew
+                found.append(msgspec.convert(content, ProcessState))
+    return found
+
+
+FAILURE = "failure.json"
+"""What stopped the system, when no restart could help: the newest message meant for a person."""
+
+
+def report_failure(home: Path, *, name: str, message: str) -> None:
+    """Leave word for whoever started the system; unsaid on a full disk, as in `report`."""
+    with suppress(OSError):
+        write_json(home / FAILURE, {"name": name, "message": message})
+
+
+WORKING = ("starting", "ready", "restarting")
+
+
+def others_working(folder: Path, *, besides: Collection[str]) -> bool:
+    """Whether a process of another role than those `besides` is still there."""
+    return any(
+        entry.alive and entry.state in WORKING and entry.name.split(".")[0] not in besides
+        for entry in list_processes(folder)
+    )

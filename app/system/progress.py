@@ -1,0 +1,170 @@
+"""What a run has come to, in words: a pure fold of the log, and the lines it says on the way."""
+
+import msgspec
+
+from actors.environments.web.starts import Starts
+from core.rl.combined_state import POLICY
+from core.rl.statistics import wilson
+from events.catalogue import (
+    ControlRequested,
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRequested,
+    MismatchExceeded,
+    RunResumed,
+    RunStarted,
+    UpdateApplied,
+    UpdateSkipped,
+    WaitExceeded,
+    WeightsPublished,
+)
+from events.envelope import Recorded
+
+VERSIONS_KEPT = 16
+"""Policy versions whose success is remembered, the newest: older ones are not spoken of any more."""
+
+
+def _update_of(fact: UpdateApplied | UpdateSkipped) -> str:
+    """Which one: of the policy, or of a model beside it."""
+    return f"update {fact.update}" if fact.model == POLICY else f"{fact.model} update {fact.update}"
+
+
+class Tally(msgspec.Struct):
+    """Verdicts on the training episodes of one policy version."""
+
+    successes: int = 0
+    judged: int = 0
+
+
+class Progress(msgspec.Struct):
+    """How far a run is. `apply` takes every event in order."""
+
+    position: int = 0
+    digest: str = ""
+    """sha256 of the event there."""
+    updates: int = 0
+    episodes: int = 0
+    """Online episodes that came to their natural end."""
+    demonstrations: int = 0
+    """Demonstrations that came to their natural end."""
+    running: dict[str, str] = msgspec.field(default_factory=dict)
+    """Requested and not terminal: episode -> origin."""
+    ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
+    """Ended and not judged: episode -> (family, steps, lowest version that sampled)."""
+    families: dict[str, str] = msgspec.field(default_factory=dict)
+    by_version: dict[int, Tally] = msgspec.field(default_factory=dict)
+    lost: int = 0
+    starts: Starts = msgspec.field(default_factory=Starts)
+
+    def apply(self, recorded: Recorded) -> str | None:
+        """Fold one event; returns a line worth showing, or None."""
+        self.position, self.digest = recorded.position, recorded.digest.hex()
+        unlike = self.starts.apply(recorded.fact)
+        return self._line(recorded) or unlike
+
+    def _line(self, recorded: Recorded) -> str | None:
+        match recorded.fact:
+            case RunStarted() as fact:
+                return f"run {recorded.envelope.run} begins · recipe {fact.recipe} · base policy {fact.base_policy_name}"
+            case RunResumed(after_position=after) if after > 1:
+                return f"run {recorded.envelope.run} continues after position {after}"
+            case EpisodeRequested() as fact:
+                self.running[fact.episode] = fact.origin
+                self.families[fact.episode] = f"{fact.task.environment}/{fact.task.family}"
+            case EpisodeEnded() as fact:
+                origin = self.running.pop(fact.episode, "")
+                self.episodes += origin == "online"
+                self.demonstrations += origin == "demonstration"
+                family = self.families.pop(fact.episode, "?")
+                self.ended[fact.episode] = (family, fact.steps, fact.policy_versions[0])
+            case EpisodeAbandoned() as fact:
+                self._lose(fact.episode)
+                self.lost += 1
+                return f"episode {fact.episode} abandoned: {fact.reason} {fact.detail}".rstrip()
+            case EpisodeCancelled() as fact:
+                self._lose(fact.episode)
+            case EpisodeJudged() as fact:
+                return self._judged(fact)
+            case UpdateApplied() as fact:
+                if fact.model == POLICY:
+                    self.updates = fact.update
+                loss = fact.metrics.get("loss", float("nan"))
+                return f"{_update_of(fact)} · loss {loss:+.4f} · {fact.duration_ms / 1000:.1f} s"
+            case UpdateSkipped() as fact:
+                return f"{_update_of(fact)} skipped: {fact.reason}"
+            case MismatchExceeded() as fact:
+                return (
+                    f"ALARM: sampler and learner disagree about policy {fact.version} · KL {fact.mismatch_kl:.2e} a token, at most "
+                    f"{fact.mismatch_max:.2g} · learner.mismatch_alarm = {fact.limit:g} (docs/learner.md)"
+                )
+            case WeightsPublished(model="policy", version=version) if version > 0:
+                return f"policy {version} published · {self.curve(version - 1)}"
+            case WeightsPublished(model=model, version=version) if model != POLICY:
+                return f"{model} {version} published"
+            case WaitExceeded() as fact:
+                return f"{recorded.envelope.producer} waited longer than {fact.setting} = {fact.limit_s} s for {fact.waited_for}"
+            case ControlRequested(command="pause") as fact:
+                return f"PAUSED by {fact.author}: {fact.reason}. Nothing new is begun until it is resumed"
+            case ControlRequested(command="resume") as fact:
+                return f"goes on: {fact.reason}"
+            case _:
+                return None
+        return None
+
+    def _lose(self, episode: str) -> None:
+        self.running.pop(episode, None)
+        self.families.pop(episode, None)
+
+    def curve(self, version: int) -> str:
+        """Success of one policy version with its 95 % interval and n."""
+        tally = self.by_version.get(version, Tally())
+        band = wilson(tally.successes, tally.judged)
+        if tally.judged == 0:
+            return f"policy {version}: no verdict yet"
+        return (
+            f"policy {version} succeeds {band.rate:.0%} [{band.low:.0%}, {band.high:.0%}] "
+            f"(n={tally.judged}, training episodes as played)"
+        )
+
+    def _judged(self, fact: EpisodeJudged) -> str | None:
+        family, steps, version = self.ended.pop(fact.episode, ("?", 0, 0))
+        if family == "?":
+            return None
+        if fact.judgment.outcome != "undecided" and version >= 0:
+            tally = self.by_version.setdefault(version, Tally())
+            if len(self.by_version) > VERSIONS_KEPT:
+                del self.by_version[min(self.by_version)]
+            tally.judged += 1
+            tally.successes += fact.judgment.outcome == "success"
+        return f"episode {fact.episode} {fact.judgment.outcome} · {family} · {steps} steps · policy {version}"
+
+
+class Narrator:
+    """Picks the lines that a start shows: where it began, then every line after that.
+
+    What happens while the system still starts is kept back until all earlier events are read: the newest start comes last.
+    """
+
+    def __init__(self, progress: Progress, *, quiet_until: int) -> None:
+        """`quiet_until`: last position of the log when this start began to read it."""
+        self._progress = progress
+        self._quiet_until = quiet_until
+        self._since_start: list[str] = []
+        """Lines of the newest start recorded by then and of what followed it."""
+
+    def apply(self, recorded: Recorded) -> list[str]:
+        """Fold one event; returns the lines to show."""
+        line = self._progress.apply(recorded)
+        if recorded.position > self._quiet_until:
+            return [*self._shown(), *([line] if line else [])]
+        if isinstance(recorded.fact, RunStarted | RunResumed):
+            self._since_start = [line] if line else self._since_start
+        elif line and self._since_start:
+            self._since_start.append(line)
+        return self._shown() if recorded.position == self._quiet_until else []
+
+    def _shown(self) -> list[str]:
+        lines, self._since_start = self._since_start, []
+        return lines

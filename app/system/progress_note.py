@@ -1,0 +1,68 @@
+"""What `hindcast start` had made of a run so far: a note beside the run, so that the next start need not read all of it again.
+
+Never the truth: a note of other code, of another log, or one that cannot be read is left alone, and the log is folded from
+its beginning.
+"""
+
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+import structlog
+
+from app.system.processes import read_json, write_json
+from app.system.progress import Progress
+from core.errors import ForeignLog
+from events.log.port import EventLog
+from events.log.reader import Bookmark, check_log
+from storage.snapshots import Kind
+
+FILE = "progress.json"
+EVERY_EVENTS = 10_000
+"""Events between two notes: about as many are read at the next start."""
+
+_KIND = Kind("progress", Progress, rules=("app.system.progress", "actors.environments.web.starts"))
+logger = structlog.get_logger(__name__)
+
+
+class _Note(msgspec.Struct, frozen=True, kw_only=True):
+    schema: str
+    progress: Progress
+
+
+class ProgressNote:
+    """The note of one run."""
+
+    def __init__(self, folder: Path) -> None:
+        """`folder`: the run's own."""
+        self._path = folder / FILE
+        self._written_at = 0
+
+    async def recall(self, log: EventLog) -> Progress:
+        """As noted down last, or from the beginning."""
+        content = read_json(self._path)
+        if content is None:
+            return Progress()
+        try:
+            note = msgspec.convert(content, _Note, str_keys=True)
+            if note.schema != _KIND.schema:
+                return Progress()
+            progress = note.progress
+            bookmark = Bookmark(
+                position=progress.position, digest=bytes.fromhex(progress.digest), first_digest=b""
+            )
+            await check_log(log, after=progress.position, bookmark=bookmark)
+        except (ForeignLog, ValueError) as error:
+            logger.warning("the note of the run's progress is left alone", reason=str(error))
+            return Progress()
+        self._written_at = progress.position
+        return progress
+
+    def keep(self, progress: Progress, *, at_least: int = EVERY_EVENTS) -> None:
+        """Note it down, if so many events followed the last note; on a full disk it stays as it was."""
+        if progress.position - self._written_at < at_least:
+            return
+        with suppress(OSError):
+            note = _Note(schema=_KIND.schema, progress=progress)
+            write_json(self._path, msgspec.to_builtins(note, str_keys=True))
+            self._written_at = progress.position

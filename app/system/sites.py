@@ -1,0 +1,58 @@
+"""The sites that episodes take place on, and the store for a command that opens it without a run."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from actors.environments.browsergym.world import Browsergym
+from actors.environments.miniwob.site import MiniwobSite
+from actors.environments.site import Venue
+from actors.environments.store.site import StoreSite
+from actors.environments.web.site import WebSite
+from actors.environments.webarena.site import WebArenaSite
+from actors.environments.webshop.site import webshop_site
+from app.system.supervisor import home_folder
+from core.settings.schema import Settings
+
+SERVER_S = 20.0
+"""How long the store may take to answer."""
+TOKEN = secrets.token_urlsafe(16)
+"""Control token of a store that lives as long as this process, on a port nobody else knows."""
+
+
+def login_states(home: Path) -> Path:
+    """Where saved logins of the user's sites lie."""
+    return home / "secrets" / "logins"
+
+
+def sites_with(store: StoreSite, settings: Settings, *, trusted: bool = True) -> dict[str, Venue]:
+    """Every site by the name of its environment, beside the store that is served already.
+
+    `trusted`: whether the tasks are the user's own, so that secrets and resets of theirs may be used.
+    """
+    sites: list[Venue] = [store, MiniwobSite(), WebSite(login_states(home_folder()), trusted=trusted)]
+    if settings.sites.webarena_tasks:
+        sites.append(WebArenaSite(settings.sites, trusted=trusted))
+    if (webshop := webshop_site(settings.sites, store.base_url)) is not None:
+        sites.append(webshop)
+    if settings.sites.browsergym_python:
+        sites.append(Browsergym(settings))
+    return {site.name: site for site in sites}
+
+
+@asynccontextmanager
+async def sites_running(settings: Settings, *, trusted: bool = True) -> AsyncIterator[dict[str, Venue]]:
+    """Every site by name, the store served by this process for as long as the block lasts; see `sites_with`."""
+    from actors.environments.store.server import serve
+
+    address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+    async with asyncio.TaskGroup() as tasks:
+        serving = tasks.create_task(
+            serve(settings.sites, host="127.0.0.1", port=0, control_token=TOKEN, ready=address.set_result)
+        )
+        async with asyncio.timeout(SERVER_S):
+            base_url = await address
+        yield sites_with(StoreSite(base_url, TOKEN), settings, trusted=trusted)
+        serving.cancel()

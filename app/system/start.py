@@ -1,0 +1,219 @@
+"""`hindcast start`: the whole system under honcho, what it does in words, and an end when a goal is reached.
+
+Consumes the log's tail, once for its own lines and once for alerts (`app.alerts.terminal`). Waits for every part to answer
+(`READY_S`), then for the goal or a signal; a second signal waits for nothing (`app.system.interrupts`). Produces
+`control.requested` (drain) and `run.finished` when the goal is reached; everything else is done by the roles. Once they have
+ended, an archive (`storage.archive`) is brought to the log's last position before the end is reported.
+"""
+
+import asyncio
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from app.alerts.processes import Alerts
+from app.runs.runs import RunHandle, open_run
+from app.system.bus import READY
+from app.system.interrupts import heed_interrupts
+from app.system.launch import Launch, write_launch
+from app.system.listen_addresses import page_address
+from app.system.processes import list_processes, read_json
+from app.system.progress import Narrator, Progress
+from app.system.progress_note import ProgressNote
+from app.system.system import POLICY_SERVER, ROLES, System, stop_with_starter, wait_until_ready
+from core.errors import BrokerUnreachable, HindcastError
+from core.settings.vllm import VLLM
+from events.catalogue import ControlApplied, ControlRequested, RunFinished
+from events.envelope import Fact
+from events.log.publisher import Publisher
+from events.log.reader import tail
+
+DRAIN_S = 10.0
+"""How long requests that nobody started may take to be cancelled at the end of a finite run."""
+POLL_S = 0.1
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line of a finite start."""
+
+    run: str
+    updates: int
+    episodes: int
+    """Played by the policy to train on."""
+    demonstrations: int
+    events: int
+    wall_s: float
+
+
+async def follow(
+    handle: RunHandle, system: System, launch: Launch, say: Callable[[str], None], stop: asyncio.Event
+) -> Progress:
+    """Say what happens until the goal is reached or a stop is asked for; then drain."""
+    progress = Progress()
+    note = ProgressNote(handle.folder)
+    began = time.monotonic()
+    reached = ""
+    caught_up = False
+    narrator: Narrator | None = None
+    caught_up_at = 0
+
+    async def read_until_goal() -> None:
+        while True:
+            try:
+                return await read()
+            except BrokerUnreachable as error:  # the system lives, and so does its end
+                say(f"the log does not answer, trying further: {error}")
+
+    async def read() -> None:
+        nonlocal progress, caught_up, caught_up_at, narrator
+        async with handle.connect_log(role="reader") as log:
+            if narrator is None:
+                progress = await note.recall(log)
+                caught_up_at = (await log.identity()).last
+                caught_up = progress.position >= caught_up_at
+                narrator = Narrator(progress, quiet_until=caught_up_at)
+            async for recorded in tail(log, after=progress.position):
+                for line in narrator.apply(recorded):
+                    say(line)
+                note.keep(progress)
+                caught_up = recorded.position >= caught_up_at
+                if caught_up and launch.reached(progress.updates, progress.episodes, 0.0):
+                    return
+
+    async def watch() -> None:
+        nonlocal reached
+        alerts = Alerts(system.home)
+        while not stop.is_set() and not reached:
+            system.check()
+            entries = list_processes(system.home / "processes")
+            for line in alerts.look_at_disk() + alerts.look(entries):
+                say(line)
+            if caught_up:
+                reached = launch.reached(progress.updates, progress.episodes, time.monotonic() - began)
+            await asyncio.sleep(POLL_S)
+
+    async with asyncio.TaskGroup() as group:
+        reader = group.create_task(read_until_goal())
+        await watch()
+        reader.cancel()
+    if reached:
+        say(f"goal reached: {reached}")
+        await _finish(handle, progress, reached)
+    note.keep(progress, at_least=1)
+    return progress
+
+
+async def _finish(handle: RunHandle, progress: Progress, reason: str) -> None:
+    """Cancel what nobody started, record the end. Episodes under way are abandoned by their actors' stop."""
+    asked = await _record(
+        handle, "control", ControlRequested(command="drain", arguments={}, author="start", reason=reason)
+    )
+    async with handle.connect_log(role="reader") as log:
+        with contextlib.suppress(TimeoutError):  # what is still open then has a lease
+            async with asyncio.timeout(DRAIN_S):
+                async for recorded in tail(log, after=progress.position):
+                    progress.apply(recorded)
+                    answered = isinstance(recorded.fact, ControlApplied) or not progress.running
+                    if recorded.position >= asked and answered:
+                        break
+    finished = RunFinished(reason=reason, updates=progress.updates, episodes=progress.episodes)
+    # read anew: the administrator makes the settings' size limit hold, and the log may have been given more meanwhile
+    await _record(open_run(handle.name, home=handle.home), "admin", finished)
+
+
+async def _record(handle: RunHandle, role: str, fact: Fact) -> int:
+    async with (
+        handle.connect_log(role=role) as log,
+        Publisher(
+            log, producer=f"start.{role}", code_rev=handle.code_rev, settings=handle.settings.log
+        ) as publisher,
+    ):
+        return await publisher.decide(fact, entity=handle.name)
+
+
+async def run_system(
+    handle_of: Callable[[], RunHandle], launch: Launch, *, home: Path, as_json: bool
+) -> Summary:
+    """Start everything, follow it, stop it. Returns what the run had come to."""
+    began = time.monotonic()
+    stop = asyncio.Event()
+    heed_interrupts(stop)
+    stop_with_starter(stop)
+
+    def say(line: str) -> None:
+        if not as_json:
+            sys.stdout.write(f"[{time.strftime('%H:%M:%S')}] {line}\n")
+            sys.stdout.flush()
+
+    settings = handle_of().settings
+    counts = {role: 1 for role in ROLES if role not in launch.without} | {"actor": launch.actors}
+    serving_s = 0.0
+    if settings.policy.engine == VLLM:
+        counts[POLICY_SERVER] = 1
+        serving_s = settings.vllm.start_timeout_s
+    system = System(home, counts, serving_s=serving_s)
+    system.start()
+    progress = Progress()
+    try:
+        await wait_until_ready(system, say, stop)
+        if not stop.is_set():
+            ready = read_json(home / READY) or {}
+            page = page_address(home)
+            if as_json:
+                sys.stdout.write(
+                    json.dumps({"ready": True, "run": launch.run, "home": str(home), "page": page, **ready})
+                    + "\n"
+                )
+                sys.stdout.flush()
+            say(
+                f"everything is up. Look at {page} · in another terminal: hindcast run show {launch.run} · hindcast log tail"
+            )
+            handle = handle_of()
+            # nobody reads alerts where nothing is printed
+            async with contextlib.nullcontext() if as_json else _alerts(handle, say):
+                progress = await follow(handle, system, launch, say, stop)
+    finally:
+        with contextlib.suppress(OSError):  # whoever read has gone: what runs is stopped all the same
+            say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
+        await asyncio.to_thread(system.stop)
+        with contextlib.suppress(OSError):  # no room
+            # a goal holds for one start alone
+            write_launch(home, Launch(run=launch.run, actors=launch.actors, without=launch.without))
+    await _finish_archive(open_run(launch.run, home=home), say)
+    return Summary(
+        run=launch.run,
+        updates=progress.updates,
+        episodes=progress.episodes,
+        demonstrations=progress.demonstrations,
+        events=progress.position,
+        wall_s=round(time.monotonic() - began, 2),
+    )
+
+
+async def _finish_archive(handle: RunHandle, say: Callable[[str], None]) -> None:
+    """Archive the last events; an archive that cannot take them is named, and the run has ended all the same."""
+    if handle.archive is None:
+        return
+    from app.runs.archive import finish_archive  # most runs have no archive
+
+    try:
+        report = await finish_archive(handle)
+    except HindcastError as error:
+        sys.stderr.write(
+            f"the archive in {handle.archive} lacks the end of run {handle.name}: {error}    The next start goes on with it, or: "
+            f"hindcast archive {handle.name} {handle.archive}\n"
+        )
+        return
+    if report is not None:
+        say(f"archived up to position {report.last}, the log's end, in {report.folder}")
+
+
+def _alerts(handle: RunHandle, say: Callable[[str], None]) -> contextlib.AbstractAsyncContextManager[None]:
+    from app.alerts.terminal import telling_alerts  # loads SQLAlchemy, while the system is up already
+
+    return telling_alerts(handle, say)

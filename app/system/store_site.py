@@ -1,0 +1,49 @@
+"""The embedded store as this home's actors find it: its control token, where it listens, whether it has moved."""
+
+import asyncio
+import time
+from pathlib import Path
+
+from app.system.listen_addresses import SITE_FILE, base_url_in
+from app.system.private_home import lasting_token
+from core.errors import EnvironmentFailed
+
+SITE_WAIT_S = 60.0
+"""How long an actor waits for the store's first answer."""
+STORE_CHECK_S = 2.0
+"""How often an actor looks whether the store has moved to another port."""
+POLL_S = 0.1
+
+
+def control_token(home: Path) -> str:
+    """The store's control token."""
+    return lasting_token(home, "store-control")
+
+
+async def store_address(home: Path) -> str:
+    """Where the store listens, once it does.
+
+    Raises:
+        EnvironmentFailed: it has not said so for `SITE_WAIT_S`.
+
+    """
+    until = time.monotonic() + SITE_WAIT_S
+    while time.monotonic() < until:
+        base_url = base_url_in(home / SITE_FILE)
+        if base_url is not None:
+            return base_url
+        await asyncio.sleep(POLL_S)
+    raise EnvironmentFailed(
+        f"the store has not said where it listens ({home / SITE_FILE}) for {SITE_WAIT_S:.0f} s. See what site.1 says."
+    )
+
+
+async def watch_store(home: Path, base_url: str) -> None:
+    """Raise EnvironmentFailed when the store has moved: the actor starts again with the new address."""
+    while True:
+        await asyncio.sleep(STORE_CHECK_S)
+        now = await store_address(home)
+        if now != base_url:
+            raise EnvironmentFailed(
+                f"the store moved from {base_url} to {now}; this actor starts again there"
+            )

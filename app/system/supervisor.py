@@ -1,0 +1,309 @@
+"""One Procfile line: keeps one role's worker alive, and ends only on SIGTERM or SIGINT.
+
+honcho stops everything when any of its children ends, so a crash must never reach it: a worker that dies is started
+again after a back-off. The worker runs in a session of its own. honcho signals whole process groups; without that,
+the browser would die before the actor could record the end of its episodes.
+
+Run as `python -m app.system.supervisor ROLE`; honcho names the instance in HONCHO_PROCESS_NAME.
+"""
+
+import ctypes
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import IO, Protocol
+
+from app.system.logs import style_of, tell
+from app.system.private_home import restrict_new_files
+from app.system.processes import pid_alive, read_json, report
+from core.errors import SettingsError
+
+STOP_AFTER_S = 4.0
+"""honcho kills its children 5 s after the first of them has ended."""
+HEALTHY_S = 30.0
+"""A worker that lived this long starts with the shortest back-off again."""
+BACKOFF_S = (0.3, 1.0, 2.0, 5.0, 10.0)
+POLL_S = 0.05
+PR_SET_PDEATHSIG = 1
+"""See prctl(2)."""
+RESTARTS = "HINDCAST_RESTARTS"
+"""Environment variable that tells a worker how often it was started again."""
+STARTER = "HINDCAST_STARTER"
+"""Environment variable with the process id that everything stops with: of `hindcast start`, for which it is a benchmark's."""
+MACHINE = "HINDCAST_MACHINE"
+"""Environment variable with the name of a machine that has joined a run: the names of its processes hold it."""
+HOPELESS = 2
+"""Exit status of a worker that no restart can help: wrong settings, a foreign log, a damaged model."""
+STOPPED = 3
+"""Exit status of a worker that was told to stop. By somebody else than its supervisor, it is started again."""
+SHOWN = 200
+"""Characters of an impossible path that a message repeats."""
+OPTIONAL = ("archiver", "relabeler")
+"""Roles that not every run has work for."""
+RENEWED = 256
+"""In place of an exit status: its watch asked for another worker."""
+
+
+def die_with_parent() -> None:
+    """Ask Linux to kill this process when the one that started it is gone; elsewhere nothing happens."""
+    _signal_when_orphaned(signal.SIGKILL)
+
+
+def stop_with_parent() -> None:
+    """The same with SIGTERM: for one that has others to stop."""
+    _signal_when_orphaned(signal.SIGTERM)
+
+
+def _signal_when_orphaned(number: int) -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
+
+
+class Watch(Protocol):
+    """Somebody who listens to a worker and may ask for another in its place."""
+
+    def heard(self, line: str) -> None:
+        """One line of its standard error. Called from a thread."""
+        ...
+
+    def wants_renewal(self) -> bool:
+        """Whether the worker is to be stopped and started again now."""
+        ...
+
+
+class Supervisor:
+    """Starts, restarts and stops one worker."""
+
+    def __init__(
+        self,
+        name: str,
+        command: Callable[[], Sequence[str]],
+        *,
+        folder: Path,
+        watch: Watch | None = None,
+        lasting: bool = False,
+    ) -> None:
+        """`lasting`: the worker is never done and its exit status means nothing to us: it is always started again."""
+        self.name = name
+        self.folder = folder
+        self.restarts = 0
+        self._command = command
+        self._watch = watch
+        self._lasting = lasting
+        self._stop_asked = False
+        self._starter = int(os.environ.get(STARTER, "0"))
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def catch_signals(self) -> None:
+        """From now on SIGTERM and SIGINT ask for a stop."""
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._stop)
+
+    def _stop(self, _number: int, _frame: object) -> None:
+        self._stop_asked = True  # no lock: one signal may interrupt the handling of another
+
+    def is_stopping(self) -> bool:
+        """Whether somebody has asked for a stop."""
+        return self._stop_asked or self._is_orphaned()
+
+    def _is_orphaned(self) -> bool:
+        """Whether the `hindcast start` above honcho is gone: honcho itself passes nothing on when it is killed."""
+        return self._starter != 0 and not pid_alive(self._starter)
+
+    def run(
+        self,
+        *,
+        on_started: Callable[[int], int] = lambda _pid: 0,
+        before_stop: Callable[[], None] = lambda: None,
+    ) -> int:
+        """Keep the worker alive until a stop is asked for; returns the exit status for honcho.
+
+        `on_started` is called with the pid after each start; a status other than 0 from it ends everything.
+        `before_stop` may wait for others before the worker is told to stop.
+        """
+        attempt = 0
+        while not self.is_stopping():
+            began = time.monotonic()
+            status = on_started(self._start())
+            if status != 0:
+                self._terminate()
+                return status
+            status = self._wait()
+            if self.is_stopping():
+                break
+            self._reap()
+            if status == RENEWED:
+                self.restarts += 1
+                continue
+            if status == HOPELESS and not self._lasting:
+                self.say("failed", "no restart can help; see its message above")
+                return HOPELESS
+            if status == 0 and not self._lasting:
+                self.idle()
+                return 0
+            attempt = 0 if time.monotonic() - began > HEALTHY_S else attempt + 1
+            pause = BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)]
+            self.restarts += 1
+            self.say("restarting", f"exit status {status}; again in {pause} s")
+            self._tell(f"{self.name} ended with status {status}; starting it again in {pause} s")
+            self._sleep(pause)
+        before_stop()
+        self._terminate()
+        self.say("stopped", "")
+        return 0
+
+    def _start(self) -> int:
+        self._worker = subprocess.Popen(
+            list(self._command()),
+            start_new_session=True,
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE if self._watch else None,
+            preexec_fn=die_with_parent,
+            env={**os.environ, RESTARTS: str(self.restarts)},
+        )
+        if self._watch is not None:
+            assert self._worker.stderr is not None
+            Thread(target=_pass_on, args=(self._worker.stderr, self._watch), daemon=True).start()
+        self.say("starting", "")
+        return self._worker.pid
+
+    def _wait(self) -> int:
+        assert self._worker is not None
+        while not self.is_stopping():
+            status = self._worker.poll()
+            if status is not None:
+                return status
+            if self._watch is not None and self._watch.wants_renewal():
+                self._terminate()
+                return RENEWED
+            time.sleep(POLL_S)
+        return 0
+
+    def idle(self) -> None:
+        """There is nothing to keep alive: stay, since leaving would stop all the others."""
+        if not self.is_stopping():
+            self.say("finished", "")
+        while not self.is_stopping():
+            time.sleep(POLL_S)
+
+    def _sleep(self, pause_s: float) -> None:
+        until = time.monotonic() + pause_s
+        while not self.is_stopping() and time.monotonic() < until:
+            time.sleep(POLL_S)
+
+    def _terminate(self) -> None:
+        worker = self._worker
+        if worker is None:
+            return
+        if worker.poll() is None:
+            worker.terminate()
+            try:
+                worker.wait(STOP_AFTER_S)
+            except subprocess.TimeoutExpired:
+                self._tell(f"{self.name} did not stop within {STOP_AFTER_S} s and is killed")
+        self._reap()
+
+    def _tell(self, text: str) -> None:
+        tell(style_of(self.folder.parent), self.name, text, level="warning")
+
+    def _reap(self) -> None:
+        """Kill whatever of the worker's session is left: browsers, drivers."""
+        if self._worker is not None:
+            try:
+                os.killpg(self._worker.pid, signal.SIGKILL)
+            except (ProcessLookupError, PermissionError):
+                return
+            self._worker.wait()
+
+    def say(self, state: str, detail: str) -> None:
+        """Tell people what becomes of the worker."""
+        pid = self._worker.pid if self._worker else os.getpid()
+        report(self.folder, name=self.name, pid=pid, state=state, restarts=self.restarts, detail=detail)
+
+
+def _pass_on(stream: IO[bytes], watch: Watch) -> None:
+    """Repeat what a worker says, and let its watch hear it."""
+    with stream:
+        for line in stream:
+            with suppress(OSError):  # unheard; to stop reading would kill the worker at its next word
+                sys.stderr.buffer.write(line)
+                sys.stderr.buffer.flush()
+            watch.heard(line.decode(errors="replace"))
+
+
+def home_folder() -> Path:
+    """`HINDCAST_HOME`, by default `.hindcast` in the current folder.
+
+    Raises:
+        SettingsError: that is no folder, or its path is not valid UTF-8, which SQLite needs.
+
+    """
+    home = Path(os.environ.get("HINDCAST_HOME") or ".hindcast").absolute()
+    if "\0" in str(home):
+        raise SettingsError("HINDCAST_HOME holds a null character, which no path can")
+    try:
+        str(home).encode()
+    except UnicodeEncodeError:
+        raise SettingsError(
+            f"the path {str(home)!a} is not valid UTF-8. Set HINDCAST_HOME to a folder whose path is."
+        ) from None
+    try:
+        there = home.is_dir()
+    except OSError as error:
+        raise SettingsError(
+            f"{str(home)[:SHOWN]} cannot be a folder: {error.strerror}. Set HINDCAST_HOME to one that can be made."
+        ) from error
+    if there:
+        return home
+    if os.path.lexists(home):
+        what = "a link that leads nowhere" if home.is_symlink() else "a file"
+        raise SettingsError(f"{home} is {what}: HINDCAST_HOME names the folder that runs are kept in")
+    return home
+
+
+def instance_name(name: str, *, machine: str) -> str:
+    """What a process is called in the log, `actor.1` by honcho: on a machine that has joined a run, `actor.<machine>-1`."""
+    role, _, number = name.partition(".")
+    return f"{role}.{machine}-{number}" if machine else name
+
+
+def main() -> int:
+    """Supervise the role named on the command line."""
+    role = sys.argv[1]
+    named = os.environ.get("HONCHO_PROCESS_NAME") or f"{role}.1"
+    name = instance_name(named, machine=os.environ.get(MACHINE, ""))
+    home = home_folder()
+    restrict_new_files(home)
+    folder = home / "processes"
+    if role == "bus":
+        from app.system.bus import run_bus  # only this role needs the broker's code; the others stay small
+
+        return run_bus(name, folder)
+    supervisor = Supervisor(
+        name, lambda: (sys.executable, "-m", "app.system.worker", role, name), folder=folder
+    )
+    supervisor.catch_signals()
+    if role in OPTIONAL and not _has_work(supervisor, home, role):
+        supervisor.idle()
+        return 0
+    return supervisor.run()
+
+
+def _has_work(supervisor: Supervisor, home: Path, role: str) -> bool:
+    """Whether the run asks for a role, once the bus has opened it; without, no worker takes up memory."""
+    while not supervisor.is_stopping():
+        ready = read_json(home / "ready.json")
+        if ready is not None and pid_alive(int(ready["bus_pid"])):
+            return role not in ready["idle"]
+        time.sleep(POLL_S)
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,220 @@
+"""honcho and everything under it, as one thing that is started, watched and stopped.
+
+Waits for every part to answer (`READY_S`), and at a stop for honcho (`STOP_S`), which is killed then.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+from app.system.bus import BUS_LOCK, READY
+from app.system.kept_output import KeptOutput, keep_output
+from app.system.logs import style_of
+from app.system.private_home import make_home
+from app.system.processes import FAILURE, list_processes, pid_alive, read_json
+from app.system.supervisor import MACHINE, STARTER, instance_name, stop_with_parent
+from core.errors import HindcastError
+
+PROCFILE = Path(__file__).parents[2] / "Procfile"
+PROCFILE_VLLM = Path(__file__).parents[2] / "Procfile.vllm"
+"""With the role that keeps vLLM servers."""
+POLICY_SERVER = "policy_server"
+ROLES = (
+    "bus",
+    "site",
+    "curriculum",
+    "actor",
+    "judge",
+    "relabeler",
+    "learner",
+    "projector",
+    "page",
+    "archiver",
+)
+READY_S = 150.0
+"""From the start of honcho until every part has answered, policy servers apart."""
+STOP_S = 12.0
+"""honcho kills after 5 s; the rest is its own end and the broker's."""
+LAST_WORDS_S = 1.0
+"""How long what the processes said last may take into the file."""
+POLL_S = 0.1
+STARTER_POLL_S = 1.0
+
+
+class StartFailed(HindcastError):
+    """A part of the system did not come up."""
+
+
+@contextlib.contextmanager
+def holding(home: Path) -> Iterator[None]:
+    """Nobody starts, joins or repairs anything in this home meanwhile.
+
+    Raises:
+        StartFailed: somebody does already.
+
+    """
+    make_home(home)
+    with (home / BUS_LOCK).open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartFailed(
+                f"another system runs in {home}, or somebody records, imports or repairs there. Stop that first, or set "
+                "HINDCAST_HOME to another folder."
+            ) from None
+        yield
+
+
+def check_home_is_free(home: Path) -> None:
+    """Raise StartFailed when a system already runs in this home."""
+    with holding(home):
+        pass
+
+
+class System:
+    """honcho and everything under it."""
+
+    def __init__(
+        self, home: Path, counts: Mapping[str, int], *, machine: str = "", serving_s: float = 0.0
+    ) -> None:
+        """`counts`: how many processes of each role. `machine`: stands in their names where another machine has some, too.
+        `serving_s`: how long policy servers may take to start.
+        """
+        self.home = home
+        self.machine = machine
+        self._counts = {role: count for role, count in counts.items() if count}
+        self._procfile = PROCFILE_VLLM if POLICY_SERVER in self._counts else PROCFILE
+        self.ready_s = READY_S + serving_s
+        """From the start of honcho until every part has answered."""
+        self.output = home / "honcho.log"
+        self._honcho: subprocess.Popen[bytes] | None = None
+        self._keeping: KeptOutput | None = None
+
+    def start(self) -> None:
+        """Start honcho in a session of its own, so that Ctrl-C reaches only us."""
+        environment = {
+            **os.environ,
+            "HINDCAST_HOME": str(self.home),
+            "PYTHON": sys.executable,
+            "PYTHONUNBUFFERED": "1",
+            STARTER: str(os.getpid()),
+            MACHINE: self.machine,
+        }
+        processes = self.home / "processes"
+        for entry in (
+            *processes.glob("*.json"),
+            *processes.glob(".*.json.*"),
+        ):  # the latter half-written, by killed ones
+            entry.unlink()
+        for stale in (READY, FAILURE):
+            (self.home / stale).unlink(missing_ok=True)
+        concurrency = ",".join(f"{role}={count}" for role, count in self._counts.items())
+        prefix = ["--no-prefix"] if style_of(self.home).is_json else []
+        self._honcho = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "honcho",
+                "-f",
+                str(self._procfile),
+                "start",
+                "-c",
+                concurrency,
+                *prefix,
+                *self._counts,
+            ],
+            cwd=PROCFILE.parent,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=stop_with_parent,
+        )
+        assert self._honcho.stdout is not None
+        self._keeping = keep_output(self._honcho.stdout, self.output)
+
+    def names(self) -> set[str]:
+        """Names that the processes have."""
+        return {
+            instance_name(f"{role}.{n + 1}", machine=self.machine)
+            for role, count in self._counts.items()
+            for n in range(count)
+        }
+
+    def waiting_for(self) -> set[str]:
+        """Parts that have not answered yet."""
+        ready = {
+            entry.name
+            for entry in list_processes(self.home / "processes")
+            if entry.state in ("ready", "finished")
+        }
+        return self.names() - ready
+
+    def check(self) -> None:
+        """Raise StartFailed with the end of honcho's output when honcho has ended by itself."""
+        assert self._honcho is not None
+        status = self._honcho.poll()
+        if status is not None:
+            failure = read_json(self.home / FAILURE)
+            if failure is not None:
+                raise StartFailed(f"{failure['name']} could not go on: {failure['message']}")
+            assert self._keeping is not None
+            self._keeping.join(STOP_S)
+            lines = self._keeping.last_lines()
+            raise StartFailed(
+                "the system stopped by itself (honcho's exit status "
+                f"{status}). The end of {self.output}:\n" + "\n".join(lines)
+            )
+
+    def stop(self) -> None:
+        """Ask honcho to stop everything and wait for it; what does not go is killed."""
+        if self._honcho is None or self._honcho.poll() is not None:
+            return
+        self._honcho.terminate()
+        try:
+            self._honcho.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._honcho.pid, signal.SIGKILL)
+            self._honcho.wait()
+        if self._keeping is not None:
+            self._keeping.join(LAST_WORDS_S)
+
+
+async def wait_until_ready(system: System, say: Callable[[str], None], stop: asyncio.Event) -> None:
+    """Return when every part has answered, or a stop is asked for."""
+    began = time.monotonic()
+    missing = system.names()
+    while missing and not stop.is_set():
+        system.check()
+        now = system.waiting_for()
+        for name in sorted(missing - now):
+            say(f"{name} is ready after {time.monotonic() - began:.1f} s")
+        missing = now
+        if time.monotonic() - began > system.ready_s:
+            raise StartFailed(
+                f"after {system.ready_s:.0f} s these parts have not answered: {', '.join(sorted(missing))}. See {system.output}."
+            )
+        await asyncio.sleep(POLL_S)
+
+
+def stop_with_starter(stop: asyncio.Event) -> None:
+    """Where a program started this command (a benchmark), ask for a stop once that program is gone."""
+    starter = int(os.environ.get(STARTER, "0"))
+
+    def look() -> None:
+        if not pid_alive(starter):
+            stop.set()
+        else:
+            asyncio.get_running_loop().call_later(STARTER_POLL_S, look)
+
+    if starter:
+        look()

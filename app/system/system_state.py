@@ -1,0 +1,18 @@
+"""Whether a home's system works on a run at this moment, as its processes say about themselves."""
+
+from app.runs.runs import RunHandle
+from app.system.launch import read_launch
+from app.system.processes import WORKING, list_processes
+
+
+def works_on(run: RunHandle, role: str = "bus") -> bool:
+    """Whether a process of this role is alive and at work, and on this run."""
+    launch = read_launch(run.home)
+    return (
+        launch is not None
+        and launch.run == run.name
+        and any(
+            one.alive and one.state in WORKING and one.name.startswith(role)
+            for one in list_processes(run.home / "processes")
+        )
+    )

@@ -1,0 +1,181 @@
+"""The work behind one Procfile line: `python -m app.system.worker ROLE NAME`, started by its supervisor.
+
+Crash-only: it folds what it needs from the log at every start. SIGTERM sets `stop`; the role records what it must and
+leaves within `STOP_S`. Exit status 0: the work is done; 2: no restart can help; 3: it was told to stop; else it crashed.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+import uvloop
+
+from app.revision import is_code_newer_than
+from app.system.logs import configure_logging, current_run, style_of, tell
+from app.system.private_home import restrict_new_files
+from app.system.processes import pid_alive, read_json, report, report_failure
+from app.system.supervisor import HOPELESS, RESTARTS, STOPPED, home_folder
+from core.errors import (
+    BrokerDenied,
+    BrokerUnreachable,
+    BrowserUnavailable,
+    CorruptEvent,
+    ForeignLog,
+    HindcastError,
+    ModelFileError,
+    ReplayDiverged,
+    SettingsError,
+    UnknownVersion,
+)
+from core.fast_import import loading
+
+BEGAN = time.time()
+"""When this process read its code, in unix seconds."""
+STOP_S = 3.5
+"""From SIGTERM to the moment the role is cancelled; its supervisor kills after 4 s."""
+READY_WAIT_S = 150.0
+"""How long a role waits for the bus to open the run."""
+POLL_S = 0.1
+BEYOND_RESTART = (
+    BrokerDenied,
+    CorruptEvent,
+    ForeignLog,
+    ModelFileError,
+    ReplayDiverged,
+    SettingsError,
+    UnknownVersion,
+)
+"""Errors that come again at every start until a person does something: the whole system stops and says so."""
+
+FINITE = ("prepare", "learner", "curriculum")
+"""Roles that may be done: the others work until they are stopped."""
+
+Ready = Callable[[str], None]
+Role = Callable[[str, asyncio.Event, Ready], Awaitable[None]]
+
+logger = structlog.get_logger(__name__)
+
+
+class _Unawaited(ThreadPoolExecutor):
+    """Threads for blocking calls that nobody waits for at the end: a database or a disk may hold one for half a minute."""
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Begin nothing more; what is under way ends with the process (`leave`)."""
+        super().shutdown(wait=False, cancel_futures=True)
+
+
+class EndedByItself(HindcastError):
+    """A role left its loop without being asked: to be started again."""
+
+
+async def wait_for_bus(home: Path) -> None:
+    """Return once the bus has opened the run.
+
+    Raises:
+        BrokerUnreachable: it has not within `READY_WAIT_S`.
+
+    """
+    began = time.monotonic()
+    while time.monotonic() - began < READY_WAIT_S:
+        ready = read_json(home / "ready.json")
+        if ready is not None and pid_alive(int(ready["bus_pid"])):
+            return
+        await asyncio.sleep(POLL_S)
+    raise BrokerUnreachable(
+        f"the bus has not opened a run in {home} within {READY_WAIT_S:.0f} s. Its own words are in the system's output."
+    )
+
+
+async def work(role: str, name: str, stop: asyncio.Event) -> None:
+    """Run one role until it is done or `stop` is set by a signal.
+
+    Raises:
+        EndedByItself: the role returned, though it has no goal it could have reached.
+
+    """
+    with loading():
+        from app.bootstrap import ROLES
+
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(_Unawaited(thread_name_prefix=name))
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    folder = home_folder() / "processes"
+    at_work = asyncio.Event()
+
+    def ready(detail: str) -> None:
+        at_work.set()
+        restarts = int(os.environ.get(RESTARTS, "0"))
+        report(folder, name=name, pid=os.getpid(), state="ready", restarts=restarts, detail=detail)
+
+    async with asyncio.TaskGroup() as tasks:
+        working = tasks.create_task(ROLES[role](name, stop, ready), name=name)
+        stopping = tasks.create_task(_cancel_late(stop, working, at_work))
+        working.add_done_callback(lambda _: stopping.cancel())
+    if role not in FINITE and not stop.is_set():
+        raise EndedByItself(f"{name} returned though nobody stopped it")
+
+
+async def _cancel_late(stop: asyncio.Event, working: "asyncio.Task[None]", at_work: asyncio.Event) -> None:
+    await stop.wait()
+    if at_work.is_set():
+        await asyncio.sleep(STOP_S)
+    working.cancel()
+
+
+def explain(error: BaseException, name: str, *, once: bool = False) -> int:
+    """Say what a person can use, return the exit status. `once`: nobody starts this again, it ends the whole system."""
+    if isinstance(error, BaseExceptionGroup):
+        statuses = [explain(inner, name, once=once) for inner in error.exceptions]
+        return max(statuses, default=1)
+    if isinstance(error, HindcastError):
+        kind = type(error).__name__
+        style = style_of(home_folder())
+        if isinstance(error, UnknownVersion) and is_code_newer_than(BEGAN):
+            tell(style, name, f"newer code is installed, starting again with it: {error}", error_type=kind)
+            return 1
+        tell(style, name, str(error) if style.is_json else f"{kind}: {error}", error_type=kind)
+        # a browser that worked before may work again; one that is missing at the very first start will not
+        missing = isinstance(error, BrowserUnavailable) and os.environ.get(RESTARTS, "0") == "0"
+        if once or missing or isinstance(error, BEYOND_RESTART):
+            report_failure(home_folder(), name=name, message=str(error))
+            return HOPELESS
+        return 1
+    logger.error("crashed", exc_info=error)
+    return 1
+
+
+def leave(status: int) -> NoReturn:
+    """End the process now. Everything that must last is in the log by then; a computation in a thread is not waited for."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+def main() -> int:
+    """Run the role and name on the command line; returns the exit status."""
+    role, name = sys.argv[1:3]
+    home = home_folder()
+    restrict_new_files(home)
+    configure_logging(style_of(home), process=name, role=role, run=current_run(home))
+    stop = asyncio.Event()
+    of_the_bus = role == "prepare"  # its child, which hears the same signals and decides itself
+    told = 0 if of_the_bus else STOPPED
+    try:
+        uvloop.run(work(role, name, stop))
+    except BaseException as error:  # the process boundary: whatever it is, the supervisor gets a status
+        if isinstance(error, asyncio.CancelledError) and stop.is_set():
+            return told
+        return explain(error, name, once=of_the_bus)
+    return told if stop.is_set() else 0
+
+
+if __name__ == "__main__":
+    leave(main())

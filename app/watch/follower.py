@@ -1,0 +1,59 @@
+"""Follows a run and gives a view of it again and again.
+
+Consumes the log's tail, from `LOOK_BACK` events before its end. Waits for the log, and `interval_s` between views.
+Produces nothing: it reads as the `reader` does, and the run does not notice it.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from app.attach.consumers import ConsumerRow, list_consumers
+from app.runs.runs import RunHandle
+from app.watch.state import Watch
+from app.watch.view import View
+from events.log.port import EventLog
+from events.log.reader import read, tail
+
+LOOK_BACK = 50_000
+"""Events before the log's end that a view is made of: what is older shows in `hindcast run show`."""
+CONSUMERS_S = 5.0
+"""How often the consumers are asked after."""
+
+
+async def look(
+    handle: RunHandle,
+    show: Callable[[View], bool],
+    *,
+    interval_s: float,
+    on_catching_up: Callable[[int, int], None] = lambda _done, _all: None,
+) -> None:
+    """Show a view at once, then one every `interval_s`, until `show` says no. With no system up time stands still."""
+    watch = Watch(judge=handle.settings.judge.judges[0], group_size=handle.settings.curriculum.group_size)
+    async with handle.connect_log("reader") as log:
+        last = (await log.identity()).last
+        position = first = max(0, last - LOOK_BACK)
+        async for recorded in read(log, after=first, strict=False):
+            watch.apply(recorded)
+            position = recorded.position
+            on_catching_up(position - first, last - first)
+        async with asyncio.TaskGroup() as tasks:
+            following = tasks.create_task(_follow(log, watch, position))
+            rows: list[ConsumerRow] = []
+            asked = -CONSUMERS_S
+            while True:
+                if time.monotonic() - asked >= CONSUMERS_S:
+                    rows, asked = await list_consumers(handle), time.monotonic()
+                up = any(row.kind == "ours" and row.state != "stopped" for row in rows)
+                view = watch.view(time.time_ns() if up else 0, up=up)
+                if not show(msgspec.structs.replace(view, consumers=tuple(rows))):
+                    break
+                await asyncio.sleep(interval_s)
+            following.cancel()
+
+
+async def _follow(log: EventLog, watch: Watch, position: int) -> None:
+    async for recorded in tail(log, after=position):
+        watch.apply(recorded)

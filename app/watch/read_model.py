@@ -1,0 +1,48 @@
+"""What a view asks the read model: the whole curve, episodes, the steps of one. Each answer is one consistent moment."""
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from sqlalchemy import Connection
+
+from app.runs.runs import RunHandle
+from storage.readmodel.queries import list_episodes, show_episode, success_by_version
+from storage.readmodel.results import EpisodeDetail, EpisodeRow
+
+Answer = TypeVar("Answer")
+Counts = tuple[int, float, int]
+"""Policy version, successes in the run's shares of task families, episodes judged."""
+
+
+class Model:
+    """A run's read model, asked from threads so that keys are answered meanwhile."""
+
+    def __init__(self, handle: RunHandle) -> None:
+        self._model = handle.read_model()
+
+    async def curve(self) -> list[Counts]:
+        """Success of online episodes by policy version, all of them, in order. Raises ReadModelUnavailable."""
+        points = await self._ask(success_by_version)
+        return sorted(
+            (one.version, one.weighted.rate * one.success.judged, one.success.judged) for one in points
+        )
+
+    async def episodes(self, *, outcome: str | None, limit: int) -> list[EpisodeRow]:
+        """The latest requested ones. Raises ReadModelUnavailable."""
+        return await self._ask(lambda connection: list_episodes(connection, outcome=outcome, limit=limit))
+
+    async def episode(self, name: str) -> EpisodeDetail:
+        """One with its steps. Raises ReadModelUnavailable, NotInReadModel."""
+        return await self._ask(lambda connection: show_episode(connection, name))
+
+    async def _ask(self, question: Callable[[Connection], Answer]) -> Answer:
+        def ask() -> Answer:
+            with self._model.reading() as connection:
+                return question(connection)
+
+        return await asyncio.to_thread(ask)
+
+    def close(self) -> None:
+        """Let go of the database."""
+        self._model.close()

@@ -1,0 +1,1 @@
+"""Domain types: task, action, observation, evidence."""

@@ -1,0 +1,65 @@
+"""Forms of answers: what a constrained answer may look like, as plain data that an engine compiles for its vocabulary.
+
+A form is a sequence of pieces: fixed text, or a place for free text that the following piece's first character ends.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+
+from core.domain.action import Action
+from core.domain.observation import Page
+from core.grammar.answer_parser import Dialect, format_answer
+
+_PLACE = "\ue000"
+"""Stands for free text while a call is formatted: a character of Unicode's private use."""
+
+
+class Free(Enum):
+    """A place for free text, of any length; no control characters in it."""
+
+    QUOTED = "quoted"
+    """Inside double quotes: quotes and backslashes only escaped."""
+    LINE = "line"
+    """The rest of a line."""
+
+
+Form = tuple[str | Free, ...]
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """An action that may be chosen; with `free`, whatever its argument."""
+
+    action: Action
+    free: bool = False
+
+
+def forms_of(
+    choices: Sequence[Choice], page: Page, *, rationale: bool, dialect: Dialect = "webrl"
+) -> tuple[Form, ...]:
+    """The answers that choose one of these.
+
+    Without `rationale` an answer is what demonstrations give (`grammar.format_answer`): the element named in a comment,
+    then the call; before a message a line of the page may be quoted. With it the comment is free text, and the action
+    is chosen from it: the two stages of LASER (arXiv 2309.08172) in one answer.
+    """
+    found: dict[Form, None] = {}
+    for choice in choices:
+        action = msgspec.structs.replace(choice.action, argument=_PLACE) if choice.free else choice.action
+        text = format_answer(action, page, dialect)
+        call = _with_place(text.rpartition("\n")[2] if rationale else text, free=choice.free)
+        if rationale:
+            found["# ", Free.LINE, "\n" + str(call[0]), *call[1:]] = None
+            continue
+        found[call] = None
+        if choice.free and choice.action.name == "exit":
+            found["# Note: ", Free.LINE, "\n" + str(call[0]), *call[1:]] = None
+    return tuple(found)
+
+
+def _with_place(text: str, *, free: bool) -> Form:
+    if not free:
+        return (text,)
+    before, _, after = text.rpartition(_PLACE)
+    return before, Free.QUOTED, after

@@ -1,0 +1,179 @@
+"""Answers of a policy to actions and back. A small grammar of our own: nothing in an answer is ever evaluated.
+
+Read are WebRL's dialect (`do(action="Click", element="7")`, `exit(message="…")`), BrowserGym's (`click('12')`,
+`core.grammar.browsergym_dialect`) and WebShop's (`click[buy now]`, `core.grammar.webshop_dialect`), after any number of comment lines
+(`# Element: …`, `# Note: …`). All of them always: `do` and `exit` are no functions of BrowserGym's, what is one of its
+functions is read as nothing else, and only WebShop's has brackets, so that no answer has two readings. One that fits
+none is a `ParseFailure`, a value like any other: parsing never raises.
+
+An answer that is more than one call is read as WebRL's released parser reads it (THUDM/VisualAgentBench,
+VAB-WebArena-Lite, `create_webrl_id_based_action`): text may stand before the call, in a comment's line too; of several
+calls the last one counts, `exit` before `do`; nothing but comments may follow it. What a call quotes is never a call.
+docs/planners/webrl.md counts where the two parsers still differ.
+"""
+
+import re
+from typing import Literal
+
+from core.domain.action import ACTIONS, Action, ParseFailure
+from core.domain.observation import Node, Page
+from core.grammar.browsergym_dialect import read_browsergym, write_browsergym
+from core.grammar.calls import Call, Unreadable, checked, quoted, read_call, shown, skip_space
+from core.grammar.webshop_dialect import read_bracketed
+
+Dialect = Literal["webrl", "browsergym"]
+
+ELEMENT_TEXT_CHARS = 40
+"""Length of the element's text in the comment that precedes a formatted action."""
+NOTE_CHARS = 80
+"""Longer lines of a page are not quoted before a message."""
+MAX_ANSWER_CHARS = 20_000
+"""Longer answers are not read at all."""
+
+_CALL_KEY = re.compile(r"exit\(|do\(")
+
+
+def parse_answer(text: str, page: Page | None = None) -> Action | ParseFailure:
+    """The action an answer asks for, or why it asks for none. `page` is what it was given for: WebShop's dialect needs it."""
+    if len(text) > MAX_ANSWER_CHARS:
+        return ParseFailure(reason=f"answer has {len(text)} characters, at most {MAX_ANSWER_CHARS} are read")
+    if skip_space(text) == len(text) and _CALL_KEY.search(text) is None:
+        return ParseFailure(reason='expected a call such as do(action="Click", element="7"), found nothing')
+    if (bracketed := read_bracketed(_without_comments(text), page)) is not None:
+        return bracketed
+    try:
+        return _only_call(text, read_call(text))
+    except Unreadable as unreadable:
+        reason = str(unreadable)
+    call = _last_call(text)
+    if call is not None:
+        try:
+            return _only_call(text, call)
+        except Unreadable as unreadable:
+            reason = str(unreadable)
+    return ParseFailure(reason=reason)
+
+
+def _only_call(text: str, call: Call) -> Action:
+    """The action of a call that nothing but comments follows. Raises Unreadable."""
+    rest = text[skip_space(text, call.end) :].strip()
+    if rest:
+        raise Unreadable(f"expected one call, found {shown(rest)} after it")
+    name, (positional, named), _ = call
+    if name == "do":
+        return _webrl(positional, named)
+    if name == "exit":
+        return Action(name="exit", argument=named.get("message", _only(positional, "message")))
+    action = read_browsergym(name, (positional, named))
+    if action is not None:
+        return action
+    if _fold(name) in _NAMES and not positional:
+        return _webrl([name], named)
+    raise Unreadable(f"expected do(…) or exit(…), found {shown(name)}(…)")
+
+
+def _last_call(text: str) -> Call | None:
+    """The last `exit(…)` anywhere in a text, else its last `do(…)`; None: it has neither.
+
+    A call within the quotes of another is none. One that cannot be read ends with its line at the latest.
+    """
+    found: dict[str, Call] = {}
+    at = 0
+    while (key := _CALL_KEY.search(text, at)) is not None:
+        try:
+            call = read_call(text, key.start())
+        except Unreadable as unreadable:
+            line_end = text.find("\n", key.end())
+            at = max(key.end(), min(unreadable.at, line_end if line_end >= 0 else len(text)))
+        else:
+            found[call.name] = call
+            at = call.end
+    return found.get("exit", found.get("do"))
+
+
+def format_answer(action: Action, page: Page, dialect: Dialect = "webrl") -> str:
+    """The answer that demonstrations give: what is looked at, then the call that `parse_answer` reads back.
+
+    Looked at is the element, or the line of the page that a message is taken from. Quoting it first turns finding an
+    id or a value into copying on from the place that was found, which a small model learns far sooner.
+
+    >>> from core.domain.observation import Page
+    >>> print(format_answer(Action(name="Click", element=7), Page(url="", title="", nodes=())))
+    # Element: [7]
+    do(action="Click", element="7")
+    """
+    call = write_browsergym(action) if dialect == "browsergym" else _write_webrl(action)
+    if action.name == "exit":
+        return call if action.argument is None else f"{_note(page, action.argument)}{call}"
+    if action.element is None:
+        return call
+    node = next((node for node in page.nodes if node.id == action.element), None)
+    return f"# Element: {_comment(node)}[{action.element}]\n{call}"
+
+
+def _write_webrl(action: Action) -> str:
+    if action.name == "exit":
+        return "exit()" if action.argument is None else f"exit(message={quoted(action.argument)})"
+    parts = [f"action={quoted(action.name)}"]
+    if action.argument is not None:
+        parts.append(f"argument={quoted(action.argument)}")
+    if action.element is not None:
+        parts.append(f'element="{action.element}"')
+    return f"do({', '.join(parts)})"
+
+
+def _comment(node: Node | None) -> str:
+    if node is None:
+        return ""
+    text = " ".join((node.text or node.attributes.get("class", "")).split())[:ELEMENT_TEXT_CHARS].rstrip()
+    return f"{text} " if text else ""
+
+
+def _note(page: Page, message: str) -> str:
+    """A comment with the first line of the page that holds the message; with the line before where it is nothing else."""
+    whole = re.compile(rf"(?<!\w){re.escape(message)}(?!\w)")
+    before = ""
+    for node in page.nodes:
+        text = " ".join(node.text.split())
+        if message and len(text) <= NOTE_CHARS and whole.search(text):
+            line = f"{before} | {text}" if text == message and 0 < len(before) <= NOTE_CHARS else text
+            return f"# Note: {line}\n"
+        before = text
+    return ""
+
+
+def _without_comments(text: str) -> str:
+    """The answer without its lines that are comments or Markdown's code fences."""
+    return "\n".join(line for line in text.split("\n") if not line.lstrip().startswith(("#", "```"))).strip()
+
+
+def _fold(name: str) -> str:
+    return name.strip().lower().replace("_", " ")
+
+
+_NAMES = {_fold(name): name for name in ACTIONS} | {"switch tab": "Tab_focus"}
+"""By folded name; `Switch Tab` is what the prompt of WebRL's and WebArena-Lite's released code calls it."""
+
+
+def _webrl(positional: list[str], named: dict[str, str]) -> Action:
+    if "action" not in named and positional:
+        named = {"action": _only(positional, "action") or "", **named}
+    if "action" not in named:
+        raise Unreadable('do(…) lacks its action, such as action="Click"')
+    asked = named["action"].strip()
+    argument = named.get("argument", named.get("message"))
+    # WebRL's prompt names the key here, and its parser reads no element: do(action="Press Enter")
+    if asked.lower().startswith("press "):
+        asked, argument = "Press", asked[len("press ") :]
+        named = {**named, "element": ""}
+    name = _NAMES.get(_fold(asked))
+    if name is None:
+        raise Unreadable(f"unknown action {shown(asked)}; known are {', '.join(ACTIONS)}")
+    return checked(name, named.get("element"), argument)
+
+
+def _only(positional: list[str], name: str) -> str | None:
+    """The one value that may be given without its name."""
+    if len(positional) > 1:
+        raise Unreadable(f"expected at most {name}=…, found {len(positional)} values")
+    return positional[0] if positional else None

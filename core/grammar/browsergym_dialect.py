@@ -1,0 +1,160 @@
+"""BrowserGym's dialect: its functions by name (`click('12')`, `fill('5', 'text')`), read as our actions and written.
+
+Names and parameters are those of its `highlevel` action set (BrowserGym 0.14, `browsergym.core.action.functions`).
+What it has and we have not is refused with the reason, never done by halves: a double click, modifiers, dragging,
+uploads, several options at once. Two of ours have no function there and keep their own names in its style:
+`search('13', 'mug')`, which types and presses Enter, and `new_tab('/cart')` with an address. `scroll` goes by its
+direction alone, since ours moves most of a window.
+"""
+
+import re
+from collections.abc import Callable
+
+from core.domain.action import Action
+from core.grammar.calls import Arguments, Unreadable, checked, quoted, shown
+
+INFEASIBLE = "N/A"
+"""The message of an agent that reports its task as infeasible, as in WebArena."""
+SCROLL_PIXELS = 500
+"""What a scroll is written with."""
+
+Read = Callable[[Arguments], Action]
+
+
+def read_browsergym(name: str, arguments: Arguments) -> Action | None:
+    """The action of a function of BrowserGym's; None: it has none of this name. Raises Unreadable."""
+    if name in _REFUSED:
+        raise Unreadable(f"{name}(…) is not offered: {_REFUSED[name]}")
+    read = _FUNCTIONS.get(name)
+    return None if read is None else read(arguments)
+
+
+def write_browsergym(action: Action, *, bid: str | None = None) -> str:
+    """The call that `read_browsergym` reads as this action; with `bid` for BrowserGym itself, the element by its own id.
+
+    >>> write_browsergym(Action(name="Type", element=5, argument="brass lamp"))
+    'fill("5", "brass lamp")'
+    """
+    element = "" if action.element is None else quoted(str(action.element) if bid is None else bid)
+    text = "" if action.argument is None else quoted(action.argument)
+    match action.name:
+        case "Right Click":
+            return f'click({element}, button="right")'
+        case "Press" if not element:
+            return f"keyboard_press({text})"
+        case "Scroll Up":
+            return f"scroll(0, -{SCROLL_PIXELS})"
+        case "Scroll Down":
+            return f"scroll(0, {SCROLL_PIXELS})"
+        case "Tab_focus" if re.fullmatch(r"[0-9]{1,9}", action.argument or ""):
+            return f"tab_focus({action.argument})"
+        case "exit" if action.argument == INFEASIBLE:
+            return f"report_infeasible({text})"
+    return f"{_WRITTEN[action.name]}({', '.join(filter(None, (element, text)))})"
+
+
+_WRITTEN = {
+    "Click": "click",
+    "Hover": "hover",
+    "Type": "fill",
+    "Search": "search",
+    "Press": "press",
+    "Select Dropdown Option": "select_option",
+    "Wait": "noop",
+    "New_tab": "new_tab",
+    "Tab_focus": "tab_focus",
+    "Close_tab": "tab_close",
+    "Goto": "goto",
+    "Go_backward": "go_back",
+    "Go_forward": "go_forward",
+    "exit": "send_msg_to_user",
+}
+"""Action -> function, where its arguments follow in our order: element, then text."""
+
+
+def _values(arguments: Arguments, *parameters: str) -> dict[str, str]:
+    """What each parameter was given. Raises Unreadable for more values, or names that the function does not have."""
+    positional, named = arguments
+    if len(positional) > len(parameters):
+        raise Unreadable(f"expected at most {len(parameters)} values, found {len(positional)}")
+    given = dict(zip(parameters, positional, strict=False))
+    for name, value in named.items():
+        if name not in parameters:
+            raise Unreadable(f"expected {', '.join(parameters) or 'no values'}, found {shown(name)}")
+        if name in given:
+            raise Unreadable(f"argument {name} is given twice")
+        given[name] = value
+    return given
+
+
+def _call_of(action: str, *parameters: str, element: str = "", argument: str = "") -> Read:
+    """A reader of one function: its parameters in order, which of them are element and argument."""
+
+    def read(arguments: Arguments) -> Action:
+        values = _values(arguments, *parameters)
+        return checked(action, values.get(element), values.get(argument))
+
+    return read
+
+
+def _click(arguments: Arguments) -> Action:
+    values = _values(arguments, "bid", "button", "modifiers")
+    if values.get("modifiers"):
+        raise Unreadable(f"a click with {shown(values['modifiers'])} held is not offered")
+    button = values.get("button", "left")
+    name = {"left": "Click", "right": "Right Click"}.get(button)
+    if name is None:
+        raise Unreadable(f"expected the left or the right button, found {shown(button)}")
+    return checked(name, values.get("bid"), None)
+
+
+def _scroll(arguments: Arguments) -> Action:
+    values = _values(arguments, "delta_x", "delta_y")
+    try:
+        down = float(values.get("delta_y", "0"))
+    except ValueError:
+        raise Unreadable(f"expected a number of pixels, found {shown(values['delta_y'])}") from None
+    if not down:
+        raise Unreadable("expected pixels to scroll up or down, such as scroll(0, 200)")
+    return Action(name="Scroll Down" if down > 0 else "Scroll Up")
+
+
+def _clear(arguments: Arguments) -> Action:
+    return checked("Type", _values(arguments, "bid").get("bid"), "")
+
+
+def _infeasible(arguments: Arguments) -> Action:
+    _values(arguments, "reason")
+    return Action(name="exit", argument=INFEASIBLE)
+
+
+_FUNCTIONS: dict[str, Read] = {
+    "click": _click,
+    "hover": _call_of("Hover", "bid", element="bid"),
+    "fill": _call_of("Type", "bid", "value", "enable_autocomplete_menu", element="bid", argument="value"),
+    "clear": _clear,
+    "search": _call_of("Search", "bid", "value", element="bid", argument="value"),
+    "select_option": _call_of("Select Dropdown Option", "bid", "options", element="bid", argument="options"),
+    "press": _call_of("Press", "bid", "key_comb", element="bid", argument="key_comb"),
+    "keyboard_press": _call_of("Press", "key", argument="key"),
+    "scroll": _scroll,
+    "noop": _call_of("Wait", "wait_ms"),
+    "new_tab": _call_of("New_tab", "url", argument="url"),
+    "tab_focus": _call_of("Tab_focus", "index", argument="index"),
+    "tab_close": _call_of("Close_tab"),
+    "goto": _call_of("Goto", "url", argument="url"),
+    "go_back": _call_of("Go_backward"),
+    "go_forward": _call_of("Go_forward"),
+    "send_msg_to_user": _call_of("exit", "text", argument="text"),
+    "report_infeasible": _infeasible,
+}
+
+_REFUSED = {
+    "dblclick": "click twice",
+    "drag_and_drop": "nothing is dragged here",
+    "focus": "a click focuses",
+    "check": "a click checks",
+    "uncheck": "a click unchecks",
+    "upload_file": "nothing is uploaded here",
+}
+"""Functions of BrowserGym's that no action of ours does, and what to do instead."""

@@ -1,0 +1,211 @@
+"""Calls as text: `name(value, …, key=value, …)`, read and written. A small grammar of our own: nothing is ever evaluated.
+
+Strings are those of Python, since models write them so: both quotes, tripled too, the prefixes `r` and `u`, all escapes,
+adjacent strings joined. An escape that Python refuses stays as it is written, and a line break needs no triple quotes.
+Between two values stand white space, comments (`# …`) and lines of Markdown's code fences.
+"""
+
+import re
+import unicodedata
+from typing import NamedTuple
+
+from core.domain.action import ACTIONS, Action
+
+_ESCAPES = {
+    "n": "\n",
+    "t": "\t",
+    "r": "\r",
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "v": "\v",
+    "\\": "\\",
+    '"': '"',
+    "'": "'",
+}
+_CODE = re.compile(r"[0-7]{1,3}|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|N\{[^{}\n]{1,80}\}")
+_LINE_BREAK = re.compile(r"\r\n?|\n")
+_SPACE = re.compile(r"(?:\s|\\\r?\n|#[^\n]*|```[^\n]*)*")
+_CALL = re.compile(r"([A-Za-z_]\w*)\s*\(")
+_KEYWORD = re.compile(r"([A-Za-z_]\w*)\s*=(?!=)")
+_QUOTE = re.compile(r"([rRuU]?)(\"\"\"|'''|\"|')")
+_NUMBER = re.compile(r"-?\d{1,9}(?:\.\d{1,9})?")
+_WORD = re.compile(r"(?:True|False|None|true|false|null)\b")
+_ELEMENT = re.compile(r"\[?\s*(\d{1,6})\s*\]?")
+_CLOSED_BY = {"(": ")", "[": "]"}
+_MAX_NESTING = 8
+"""Brackets and parentheses around one value."""
+
+Arguments = tuple[list[str], dict[str, str]]
+"""Values without a name in their order, and those with one."""
+
+
+class Call(NamedTuple):
+    """A call and where in its text it ends."""
+
+    name: str
+    arguments: Arguments
+    end: int
+    """Position after the closing parenthesis."""
+
+
+class Unreadable(Exception):
+    """Why a text is no call that can be carried out; becomes a ParseFailure."""
+
+    def __init__(self, reason: str, at: int = 0) -> None:
+        """`at`: position up to which the text was understood."""
+        super().__init__(reason)
+        self.at = at
+
+
+def quoted(text: str) -> str:
+    """The text as a value that `read_call` reads back."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    for letter, character in (("n", "\n"), ("t", "\t"), ("r", "\r")):
+        escaped = escaped.replace(character, f"\\{letter}")
+    return f'"{escaped}"'
+
+
+def shown(text: str) -> str:
+    """The text, cut where it is long, for a message."""
+    return repr(text if len(text) <= 60 else text[:59] + "…")
+
+
+def skip_space(text: str, at: int = 0) -> int:
+    """Position of the next character that is no white space, comment or code fence."""
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def read_call(text: str, at: int = 0) -> Call:
+    """The call that begins at a position: string, number or word values. Raises Unreadable.
+
+    A list of one value is that value, an empty one an empty text. Of a name that is given twice the last value counts, as in
+    Python's own parser.
+    """
+    at = skip_space(text, at)
+    match = _CALL.match(text, at)
+    if match is None:
+        raise Unreadable(f"expected a call such as do(action=…), found {shown(text[at:])}", at)
+    name, at = match.group(1), match.end()
+    positional: list[str] = []
+    named: dict[str, str] = {}
+    while True:
+        at = skip_space(text, at)
+        if text.startswith(")", at):
+            return Call(name, (positional, named), at + 1)
+        keyword = _KEYWORD.match(text, at)
+        if keyword is not None:
+            value, at = _read_value(text, keyword.end())
+            named[keyword.group(1)] = value
+        else:
+            if named:
+                raise Unreadable(f"a value without a name follows {list(named)[-1]}=…", at)
+            value, at = _read_value(text, at)
+            positional.append(value)
+        at = skip_space(text, at)
+        if text.startswith(",", at):
+            at += 1
+        elif not text.startswith(")", at):
+            raise Unreadable(f"expected , or ) after {shown(value)}, found {shown(text[at : at + 20])}", at)
+
+
+def _read_value(text: str, at: int, *, depth: int = 0) -> tuple[str, int]:
+    at = skip_space(text, at)
+    if _QUOTE.match(text, at):
+        return _read_strings(text, at)
+    opening = text[at : at + 1]
+    if opening in _CLOSED_BY and depth < _MAX_NESTING:
+        return _read_enclosed(text, at + 1, opening, depth=depth + 1)
+    for pattern in (_NUMBER, _WORD):
+        match = pattern.match(text, at)
+        if match is not None:
+            return match.group(), match.end()
+    raise Unreadable(f"expected a quoted text, found {shown(text[at : at + 20])}", at)
+
+
+def _read_enclosed(text: str, at: int, opening: str, *, depth: int) -> tuple[str, int]:
+    """A list of at most one value, or a value in parentheses."""
+    closing = _CLOSED_BY[opening]
+    at = skip_space(text, at)
+    if opening == "[" and text.startswith("]", at):
+        return "", at + 1
+    if opening == "[" and text.startswith("[", at):
+        raise Unreadable(f"expected a text in a list, found {shown(text[at : at + 20])}", at)
+    value, at = _read_value(text, at, depth=depth)
+    at = skip_space(text, at)
+    if not text.startswith(closing, at):
+        wanted = "a list of one value" if opening == "[" else ")"
+        raise Unreadable(f"expected {wanted}, found {shown(text[at : at + 20])} after {shown(value)}", at)
+    return value, at + 1
+
+
+def _read_strings(text: str, at: int) -> tuple[str, int]:
+    """Strings that follow each other, as one."""
+    value = ""
+    while (opening := _QUOTE.match(text, at)) is not None:
+        part, end = _read_string(text, opening.end(), opening[2], raw=opening[1] in ("r", "R"))
+        value += part
+        at = skip_space(text, end)
+    return value, end
+
+
+def _read_string(text: str, at: int, quote: str, *, raw: bool) -> tuple[str, int]:
+    characters: list[str] = []
+    while at < len(text):
+        if text.startswith(quote, at):
+            return "".join(characters), at + len(quote)
+        if text[at] == "\\" and at + 1 < len(text):
+            piece, at = (text[at : at + 2], at + 2) if raw else _read_escape(text, at + 1)
+        elif len(quote) > 1 and (line_break := _LINE_BREAK.match(text, at)):
+            piece, at = "\n", line_break.end()
+        else:
+            piece, at = text[at], at + 1
+        characters.append(piece)
+    raise Unreadable(f"the text that begins with {shown(''.join(characters))} is not closed", at)
+
+
+def _read_escape(text: str, at: int) -> tuple[str, int]:
+    """What a backslash before this position means, and where it ends."""
+    if line_break := _LINE_BREAK.match(text, at):
+        return "", line_break.end()
+    code = _CODE.match(text, at)
+    if code is not None and (character := _coded(code.group())) is not None:
+        return character, code.end()
+    return _ESCAPES.get(text[at], "\\" + text[at]), at + 1
+
+
+def _coded(escape: str) -> str | None:
+    """The character of an escape by number or name; None: there is no such character, or it is half of one."""
+    if escape.startswith("N"):
+        try:
+            found = unicodedata.lookup(escape[2:-1])
+        except KeyError:
+            return None
+        return found if len(found) == 1 else None
+    number = int(escape, 8) if escape[0] in "01234567" else int(escape[1:], 16)
+    half = 0xD800 <= number <= 0xDFFF
+    return None if half or number > 0x10FFFF else chr(number)
+
+
+def _element_number(value: str) -> int:
+    match = _ELEMENT.fullmatch(value.strip())
+    if match is None:
+        raise Unreadable(f"expected an element's number, found {shown(value)}")
+    return int(match.group(1))
+
+
+def checked(name: str, element: str | None, argument: str | None) -> Action:
+    """Checks the arguments against the table; what an action does not take is dropped, as WebRL's answers need."""
+    takes = ACTIONS[name]
+    if takes.element == "none" or (
+        takes.element == "optional" and element is not None and not element.strip()
+    ):
+        element = None
+    elif takes.element == "required" and element is None:
+        raise Unreadable(f"{name} needs element=…")
+    if takes.argument == "none":
+        argument = None
+    elif takes.argument == "required" and argument is None:
+        raise Unreadable(f"{name} needs argument=…")
+    return Action(name=name, element=None if element is None else _element_number(element), argument=argument)

@@ -1,0 +1,365 @@
+"""What a model's folder is, before anybody works with it: each thing that a run needs of it, and what to do about it.
+
+Pure reading: configuration, tokenizer and the headers of the weights, no weight itself. What computing with it shows is
+`actors.engines.round_trip`.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import torch
+from safetensors import SafetensorError, safe_open
+from transformers import AutoConfig
+
+from core.errors import HindcastError, ModelFileError
+from core.models.bounded_use import bounded_use
+from core.models.generation_config import GENERATION, context_length, stop_tokens, text_config
+from core.models.model_files import CONFIG, misfits, read_config_file, require_files, weight_files
+from core.models.policy import model_class, weights_of
+from core.models.sample_page import EXAMPLE, PAGE
+from core.models.tokenizer import load_tokenizer
+from core.models.vision import KINDS, name_in_model
+from core.models.vision_check import check_pictures
+from core.prompts.chat_frame import STAND_IN, chat_frame, encode_text, render_chat, turns_of
+from core.prompts.prompt import build_prompt
+from core.prompts.rendering import RENDERERS
+from core.settings.schema import Settings
+from core.text.printable import one_line
+
+Verdict = Literal["ok", "note", "failed"]
+FLOAT32 = 4
+ADAM = 16
+"""Bytes per trained weight: itself, its gradient, AdamW's two moments, float32 each."""
+MIB = 2**20
+GROUNDS = ("files", "model", "tokenizer", "template")
+"""Parts that all later ones rest on."""
+LOOK_S = (60.0, 5.0)
+"""Seconds that one part may take: the slowest, a large tokenizer, takes a few; and a chat template, which takes milliseconds."""
+TEMPLATE_BYTES = 1024**3
+"""Memory that a chat template may take beyond what there is."""
+LONGEST_SAID = 400
+"""Characters of a library's message that are passed on."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing about a model."""
+
+    part: str
+    verdict: Verdict
+    """`note`: a run works, and something is worth knowing."""
+    result: str
+    fix: str = ""
+    """What to do; empty when nothing is wrong."""
+
+
+class Folder(msgspec.Struct, kw_only=True):
+    """A model's folder as far as it could be read."""
+
+    path: Path
+    config: Any = None
+    tokenizer: Any = None
+    shapes: dict[str, list[int]] = {}
+    """Of the stored tensors."""
+    bytes: int = 0
+    """Of the stored tensors together."""
+
+
+def check_folder(path: Path, settings: Settings) -> list[Finding]:
+    """Everything about a folder that shows without computing, in order; after a failure only what does not rest on it."""
+    folder = Folder(path=path)
+    found: list[Finding] = []
+    shown = settings.actors.screenshot_observation != "off"
+    looks: list[tuple[str, Callable[[Folder, Settings], Finding]]] = [
+        ("files", _files),
+        ("model", _model),
+        ("tokenizer", _tokenizer),
+        ("template", _template),
+        ("ends", _ends),
+        ("pictures", _pictures),
+        ("context", _context),
+        ("pages", _pages),
+        ("answers", _answers),
+        ("memory", _memory),
+    ]
+    for part, look in looks:
+        if part == "pictures" and not shown:
+            continue
+        try:
+            most = TEMPLATE_BYTES if part == "template" else None
+            with bounded_use(
+                what=f"the {part} of {path}", seconds=LOOK_S[part == "template"], most_bytes=most
+            ):
+                found.append(look(folder, settings))
+        except HindcastError as error:
+            found.append(Finding(part=part, verdict="failed", result=one_line(str(error))))
+            if part in GROUNDS:
+                return found
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except (
+            BaseException
+        ) as error:  # transformers and tokenizers on what anyone wrote; a panic of Rust is no Exception
+            found.append(_fault(folder.path, part, error))
+            if part in GROUNDS:
+                return found
+    return found
+
+
+def _fault(path: Path, part: str, error: BaseException) -> Finding:
+    """What a library said of a folder that it cannot work with, on one line."""
+    said = one_line(f"{type(error).__name__}: {error}")
+    return Finding(
+        part=part,
+        verdict="failed",
+        result=said if len(said) <= LONGEST_SAID else f"{said[:LONGEST_SAID]}…",
+        fix=f"A file in {path} holds a value that cannot be worked with. Fetch the model's files again.",
+    )
+
+
+def _files(folder: Folder, settings: Settings) -> Finding:
+    require_files(folder.path)
+    folder.shapes, folder.bytes = stored(folder.path)
+    return _ok("files", f"{len(weight_files(folder.path))} of safetensors, {folder.bytes / MIB:.1f} MiB")
+
+
+def stored(path: Path) -> tuple[dict[str, list[int]], int]:
+    """Shapes of a folder's tensors by name, from the headers alone, and bytes of their files. Raises ModelFileError."""
+    shapes: dict[str, list[int]] = {}
+    files = weight_files(path)
+    for file in files:
+        if file.exists() and not file.is_file():
+            raise ModelFileError(
+                f"{file} is no regular file: only safetensors files are read. Fetch it again."
+            )
+        try:
+            with safe_open(file, "pt") as opened:
+                for name in opened.keys():  # noqa: SIM118  # it is no mapping
+                    shapes[name] = list(opened.get_slice(name).get_shape())
+        except FileNotFoundError:
+            raise ModelFileError(f"there are no weights at {file}; only safetensors files are read") from None
+        except (SafetensorError, OSError) as error:
+            raise ModelFileError(
+                f"{file} is damaged or no safetensors file: {error}. Fetch it again."
+            ) from error
+    return shapes, sum(file.stat().st_size for file in files)
+
+
+def loading_bytes(path: Path) -> int:
+    """Memory that loading a folder takes at its height: what is stored, and the float32 model beside it."""
+    shapes, size = stored(path)
+    return size + _count(shapes) * FLOAT32
+
+
+def _model(folder: Folder, settings: Settings) -> Finding:
+    content = read_config_file(folder.path)
+    kind = content.get("model_type")
+    sees = kind in KINDS
+    if "vision_config" in content and not sees:
+        raise ModelFileError(
+            f"{folder.path / CONFIG}: {kind} reads pictures beside text in a way that is not known here ({', '.join(KINDS)} is). "
+            "Use such a model, or the language model of the same family."
+        )
+    if sees and settings.policy.engine != "in_process":
+        raise ModelFileError(
+            f"{folder.path / CONFIG}: {kind} is served in process alone. Set policy.engine = 'in_process'."
+        )
+    try:
+        folder.config = AutoConfig.from_pretrained(
+            folder.path, trust_remote_code=False, local_files_only=True
+        )
+        with torch.device("meta"):
+            model = model_class(folder.config).from_config(folder.config, dtype=torch.float32)
+    except (ValueError, KeyError, OSError, TypeError, AttributeError) as error:
+        raise ModelFileError(
+            f"{folder.path / CONFIG} describes no causal model known here: {error}"
+        ) from error
+    if not getattr(text_config(folder.config), "num_attention_heads", None):
+        raise ModelFileError(
+            f"{folder.path / CONFIG}: {type(model).__name__} has no attention heads. Answers are sampled with keys and values kept "
+            "for each position, which a model that carries a state from token to token has none of. Use a transformer."
+        )
+    stored_shapes = {name_in_model(name, str(kind)): shape for name, shape in folder.shapes.items()}
+    problems = misfits({name: list(value.shape) for name, value in weights_of(model).items()}, stored_shapes)
+    if problems:
+        raise ModelFileError(
+            f"the weights in {folder.path} are not those of {type(model).__name__}: {'; '.join(problems[:3])}. Fetch "
+            "configuration and weights of the same model."
+        )
+    tied = ", head tied to the embedding" if folder.config.tie_word_embeddings else ""
+    said = f"{type(model).__name__}, {_count(folder.shapes) / 1e6:.1f} M parameters{tied}"
+    shown = settings.actors.screenshot_observation != "off"
+    return _ok("model", f"{said}; reads pictures, and is shown none" if sees and not shown else said)
+
+
+def _tokenizer(folder: Folder, settings: Settings) -> Finding:
+    folder.tokenizer = load_tokenizer(folder.path)
+    size, known = int(text_config(folder.config).vocab_size), len(folder.tokenizer)
+    if known > size:
+        raise ModelFileError(
+            f"the tokenizer in {folder.path} knows {known} tokens, the model {size}: it is another model's, or tokens were added "
+            "and the embedding was not enlarged."
+        )
+    scaffold = settings.scaffold
+    decoder = type(folder.tokenizer.backend_tokenizer.decoder).__name__
+    if scaffold.states and scaffold.constrained and decoder != "ByteLevel":
+        raise ModelFileError(
+            f"it decodes by {decoder}, and answers are constrained for byte-level tokenizers alone. Set "
+            "scaffold.constrained = false."
+        )
+    return _ok("tokenizer", f"{known} tokens of {size}, decoded by {decoder}")
+
+
+def _template(folder: Folder, settings: Settings) -> Finding:
+    """That turns come out of the framing as the template itself would have them."""
+    tokenizer, actors = folder.tokenizer, settings.actors
+    thinking = actors.answer_format == "thinking"
+    frame = chat_frame(tokenizer, thinking=thinking)
+    reads_chat = "orm" in settings.judge.judges or settings.relabeler.kind == "learned"
+    if actors.framing != "chat/1":
+        turns_of(tokenizer, actors.framing)
+    if actors.framing != "chat/1" and not reads_chat:  # those are asked by the chat template in any case
+        return _ok("template", f"{actors.framing}; the folder's own, {frame.name}, is not used")
+    if not frame.to_answer or not frame.to_user:
+        raise ModelFileError(
+            f"the chat template of {folder.path} puts nothing between a page and the answer to it. Of one of WebRL's published "
+            "checkpoints set actors.framing = 'webrl/2'; else give the folder its family's template."
+        )
+    rounds = (f"Task Instruction: {EXAMPLE}\n\nRound 0\n\n{STAND_IN}", EXAMPLE, f"Round 1\n\n{EXAMPLE}")
+    rendered = render_chat(tokenizer, rounds, thinking=thinking)
+    ids = build_prompt(
+        tokenizer,
+        instruction=EXAMPLE,
+        answers=[EXAMPLE],
+        page_text=EXAMPLE,
+        max_tokens=2**20,
+        thinking=thinking,
+    ).ids
+    if tokenizer.decode(ids) != rendered:
+        raise ModelFileError(
+            f"a prompt reads {tokenizer.decode(ids)!r} where the chat template of {folder.path} has {rendered!r}: the tokenizer "
+            "adds or loses something at the ends of texts. Use a model with a byte-level tokenizer."
+        )
+    bos = tokenizer.bos_token_id
+    if bos is not None and ids.count(bos) > 1 and frame.opening[:2] == (bos, bos):
+        raise ModelFileError(
+            f"the chat template of {folder.path} begins with {tokenizer.bos_token} twice. Remove one."
+        )
+    own = tokenizer(rendered, add_special_tokens=False)["input_ids"]
+    differing = "" if own == ids else "; some tokens at the borders of contents are cut otherwise"
+    result = f"{frame.name}, turns closed by {_shown(tokenizer, [turns_of(tokenizer).end])}{differing}"
+    if bos is not None and bos in tokenizer("a")["input_ids"] and bos not in frame.opening:
+        return Finding(
+            part="template",
+            verdict="note",
+            result=f"{result}; without {tokenizer.bos_token}, which the tokenizer puts before other texts",
+            fix="Prompts are as the template says. If the model was trained with it, add it to the template.",
+        )
+    return _ok("template", result)
+
+
+def _ends(folder: Folder, settings: Settings) -> Finding:
+    stops = stop_tokens(folder.path, folder.config, folder.tokenizer)
+    shown = _shown(folder.tokenizer, stops)
+    if not (folder.path / GENERATION).is_file():
+        return Finding(
+            part="ends",
+            verdict="note",
+            result=f"{shown}, by configuration and template: there is no {GENERATION}",
+            fix=f"Fetch {GENERATION} too: it may name further ends.",
+        )
+    return _ok("ends", shown)
+
+
+def _pictures(folder: Folder, settings: Settings) -> Finding:
+    return _ok("pictures", check_pictures(folder.path, folder.tokenizer, settings))
+
+
+def _context(folder: Folder, settings: Settings) -> Finding:
+    longest = context_length(folder.config)
+    actors = settings.actors
+    wanted = actors.max_prompt_tokens + actors.max_answer_tokens
+    if "orm" in settings.judge.judges:
+        wanted = max(wanted, settings.judge.orm_prompt_tokens + 1)
+    if longest is None:
+        return Finding(
+            part="context",
+            verdict="note",
+            result=f"the configuration names no length; prompt and answer take up to {wanted}",
+            fix="Look up what the model was trained on, and set actors.max_prompt_tokens so.",
+        )
+    if wanted > longest:
+        raise ModelFileError(
+            f"prompt and answer take up to {wanted} tokens, and the model has {longest} positions. Lower "
+            "actors.max_prompt_tokens, actors.max_answer_tokens or judge.orm_prompt_tokens."
+        )
+    return _ok("context", f"{longest} positions, of which prompt and answer take up to {wanted}")
+
+
+def _pages(folder: Folder, settings: Settings) -> Finding:
+    """How much of a page each renderer gets into a prompt."""
+    actors = settings.actors
+    turns = turns_of(folder.tokenizer, actors.framing)
+    fixed = len(turns.head(EXAMPLE, [EXAMPLE] * 3, [None] * 3)) + len(turns.closing)
+    needs = {name: len(encode_text(folder.tokenizer, render(PAGE))) for name, render in RENDERERS.items()}
+    said = ", ".join(f"{name} {tokens}" for name, tokens in needs.items())
+    result = f"of {len(PAGE.nodes)} elements take tokens: {said}; three rounds round them {fixed}"
+    needed = fixed + needs[actors.renderer]
+    if needed <= actors.max_prompt_tokens:
+        return _ok("pages", result)
+    return Finding(
+        part="pages",
+        verdict="note",
+        result=result,
+        fix=f"actors.max_prompt_tokens = {actors.max_prompt_tokens} cuts such pages by {actors.renderer}: it takes {needed}.",
+    )
+
+
+def _answers(folder: Folder, settings: Settings) -> Finding:
+    actors = settings.actors
+    needed = len(encode_text(folder.tokenizer, EXAMPLE)) + 1
+    result = f"a usual one takes {needed} tokens of {actors.max_answer_tokens}"
+    if actors.answer_format == "plain" and needed > actors.max_answer_tokens:
+        return Finding(
+            part="answers",
+            verdict="note",
+            result=result,
+            fix="Raise actors.max_answer_tokens: it would be cut.",
+        )
+    return _ok("answers", result)
+
+
+def _memory(folder: Folder, settings: Settings) -> Finding:
+    weights = _count(folder.shapes) * FLOAT32
+    actor = weights + settings.policy.max_batch * cache_bytes(
+        folder.config, settings.actors.max_prompt_tokens + settings.actors.max_answer_tokens
+    )
+    trained = weights if settings.learner.lora_rank else _count(folder.shapes) * ADAM
+    kind = "with an adapter" if settings.learner.lora_rank else "whole"
+    return _ok(
+        "memory",
+        f"about {actor / MIB:.0f} MiB for an actor with a full batch, {trained / MIB:.0f} MiB for the learner ({kind}) before "
+        "activations and a KL reference",
+    )
+
+
+def cache_bytes(config: Any, tokens: int) -> int:
+    """Keys and values of so many positions, float32: 2 x layers x key-value heads x head width each."""
+    text = text_config(config)
+    heads = int(text.num_attention_heads)
+    groups = int(getattr(text, "num_key_value_heads", None) or heads)
+    width = int(getattr(text, "head_dim", None) or text.hidden_size // heads)
+    return 2 * int(text.num_hidden_layers) * groups * width * tokens * FLOAT32
+
+
+def _count(shapes: Mapping[str, Sequence[int]]) -> int:
+    return sum(int(torch.Size(shape).numel()) for shape in shapes.values())
+
+
+def _shown(tokenizer: Any, ids: tuple[int, ...] | list[int]) -> str:
+    return ", ".join(f"{tokenizer.decode([number])} ({number})" for number in ids)
+
+
+def _ok(part: str, result: str) -> Finding:
+    return Finding(part=part, verdict="ok", result=result)

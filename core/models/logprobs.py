@@ -1,0 +1,160 @@
+"""Log-probabilities of given answers: what the learner differentiates, and what engines must agree with.
+
+Samples are packed into forward passes by padded tokens in a fixed order, so that the same samples give the same bits.
+Padding is on the right, where a causal model cannot see it; what counts is chosen by position, never by a mask that
+also serves attention. The model computes wherever its weights are; results are on the CPU.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from core.grammar.allowed_tokens import Allowed, unpack_allowed
+from core.models.arithmetic import device_of
+from core.models.vision import Seen, picture_inputs
+
+
+class Scored(NamedTuple):
+    """One sample to score."""
+
+    prompt_ids: Sequence[int]
+    """What the policy read."""
+    action_ids: Sequence[int]
+    """What it answered, the end token included if sampled."""
+    allowed: bytes = b""
+    """The sets that its tokens were drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
+    pictures: Sequence[Seen] = ()
+    """Those that stand in its prompt, in order."""
+
+
+def score(
+    model: Any, samples: Sequence[Scored], *, temperature: float, tokens_per_forward: int
+) -> list[torch.Tensor]:
+    """Log-probabilities of the action tokens of each sample  # [action tokens] float32 each, in the order given.
+
+    The logits are divided by `temperature`, that of the sampling; 0 counts as 1, as in `Sampling`. What a sample's sets
+    leave out has probability 0 and no gradient. Differentiable.
+    """
+    scores: list[torch.Tensor] = [torch.empty(0)] * len(samples)
+    for pack in packs(samples, tokens_per_forward=tokens_per_forward):
+        part = score_pack(model, [samples[index] for index in pack], temperature=temperature)
+        for index, logprobs in zip(pack, part, strict=True):
+            scores[index] = logprobs
+    return scores
+
+
+def packs(samples: Sequence[Scored], *, tokens_per_forward: int, joined: bool = False) -> list[list[int]]:
+    """Indices of samples that share a forward pass: sorted by length, then by index; at most so many tokens.
+
+    Padding counts, where they are not `joined` in one row. A sample that is longer than the budget gets a pass of its own.
+    """
+    order = sorted(range(len(samples)), key=lambda index: (_length(samples[index]), index))
+    result: list[list[int]] = []
+    tokens = 0
+    for index in order:
+        length = _length(samples[index])
+        tokens = tokens + length if joined else length * (len(result[-1]) + 1 if result else 1)
+        if result and tokens <= tokens_per_forward:
+            result[-1].append(index)
+        else:
+            result.append([index])
+            tokens = length
+    return result
+
+
+def score_pack(
+    model: Any, samples: Sequence[Scored], *, temperature: float, joined: bool = False
+) -> list[torch.Tensor]:
+    """`score` for samples that fit one forward pass; `joined`: in one row (see `core.models.sequence_packing.keeps_apart`)."""
+    found = _distributions(model, samples, temperature, joined=joined)
+    targets = torch.tensor([token for sample in samples for token in sample.action_ids], device=found.device)
+    logprobs = found.gather(-1, targets[:, None])[:, 0].cpu()
+    return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
+
+
+def distributions(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
+    """What each action token was drawn from, for samples that fit one forward pass  # [action tokens, vocabulary] each.
+
+    Log-probabilities; `score_pack` picks those of the tokens that were drawn.
+    """
+    found = _distributions(model, samples, temperature).cpu()
+    return list(torch.split(found, [len(sample.action_ids) for sample in samples]))
+
+
+def _distributions(
+    model: Any, samples: Sequence[Scored], temperature: float, *, joined: bool = False
+) -> torch.Tensor:
+    device = device_of(model)
+    read = getattr(model, "read_out", None) or partial(read_out, model)
+    if joined:
+        ids = torch.tensor([[token for one in samples for token in (*one.prompt_ids, *one.action_ids)]])
+        places = torch.tensor([[place for one in samples for place in range(_length(one))]])
+        rows, columns = _before_actions(samples, joined=True)
+        logits = read(ids.to(device), rows, columns, lambda: {"position_ids": places.to(device)})
+    else:
+        ids = torch.zeros((len(samples), max(map(_length, samples))), dtype=torch.long)
+        for row, sample in enumerate(samples):
+            ids[row, : _length(sample)] = torch.tensor([*sample.prompt_ids, *sample.action_ids])
+        ids = ids.to(device)
+        pictures = [picture for sample in samples for picture in sample.pictures]
+        lengths, prompts = list(map(_length, samples)), [len(sample.prompt_ids) for sample in samples]
+        seen = partial(picture_inputs, model, ids, pictures, lengths, prompts=prompts)
+        logits = read(ids, *_before_actions(samples), seen if pictures else dict)
+    return torch.log_softmax(restrict(logits.float() / (temperature or 1.0), _allowed(samples)), dim=-1)
+
+
+def read_out(
+    model: Any,
+    ids: torch.Tensor,
+    rows: torch.Tensor,
+    columns: torch.Tensor,
+    beside: Callable[[], Mapping[str, torch.Tensor | None]],
+) -> torch.Tensor:
+    """Logits after these columns of a batch of prompts  # ids [rows, length] -> [columns, vocabulary].
+
+    `beside`: places of the tokens in their own sequences, where several stand in a row: transformers tells them apart by
+    these; or what is read in place of the tokens, where there are pictures (`picture_inputs`), which is asked for here.
+    A model that several processes share has this as a method of its own, which gathers what it needs (`learner.distributed.ranks`).
+    """
+    given = {"input_ids": ids, **beside()}
+    hidden = model.base_model(use_cache=False, **given).last_hidden_state[rows, columns]
+    logits: torch.Tensor = model.get_output_embeddings()(hidden)
+    return logits
+
+
+def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.Tensor:
+    """Logits with -inf for the tokens that a row's set leaves out; None leaves out none  # [rows, vocabulary]."""
+    rows = [row for row, each in enumerate(allowed) if each is not None]
+    if not rows:
+        return logits
+    left_out = torch.zeros(logits.shape, dtype=torch.bool)
+    left_out[rows] = torch.from_numpy(~np.stack([each for each in allowed if each is not None]))
+    return logits.masked_fill(left_out.to(logits.device), float("-inf"))
+
+
+def _allowed(samples: Sequence[Scored]) -> list[Allowed | None]:
+    """Per action token of all samples."""
+    found: list[Allowed | None] = []
+    for sample in samples:
+        found.extend(unpack_allowed(sample.allowed) if sample.allowed else [None] * len(sample.action_ids))
+    return found
+
+
+def _before_actions(samples: Sequence[Scored], *, joined: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+    """Rows and columns of the positions whose logits predict action tokens."""
+    rows: list[int] = []
+    columns: list[int] = []
+    begin = 0
+    for row, sample in enumerate(samples):
+        start = begin + len(sample.prompt_ids) - 1
+        rows += [0 if joined else row] * len(sample.action_ids)
+        columns += range(start, start + len(sample.action_ids))
+        begin += _length(sample) if joined else 0
+    return torch.tensor(rows, dtype=torch.long), torch.tensor(columns, dtype=torch.long)
+
+
+def _length(sample: Scored) -> int:
+    return len(sample.prompt_ids) + len(sample.action_ids)

@@ -1,0 +1,147 @@
+"""Pictures as models of the Qwen2.5-VL family read them: patches for the vision tower, and the tokens that stand for them.
+
+In a prompt a picture is `<|vision_start|>`, one `<|image_pad|>` for each vector that the tower makes of it, and
+`<|vision_end|>`. Text never becomes one of these: they are special tokens (`core.prompts.chat_frame.encode_text`). Images are cut into
+patches by transformers' processor over Pillow, whose arithmetic is the same everywhere; what came of one has a digest, so
+that whoever processes it again knows whether it is the same.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from PIL import Image, UnidentifiedImageError
+from transformers import AutoConfig
+
+from core.errors import ModelFileError, PictureUnreadable
+from core.models.folders import require_folder
+
+KINDS = ("qwen2_5_vl",)
+"""`model_type` of those that are known here."""
+TOWER = "visual"
+"""The part of the model that pictures pass through first; it is never trained."""
+PROCESSOR = "preprocessor_config.json"
+
+
+class Seen(NamedTuple):
+    """A picture as a model reads it."""
+
+    patches: torch.Tensor
+    """[patches, values] float32."""
+    grid: tuple[int, int, int]
+    """Patches in time (1), height and width."""
+    ids: list[int]
+    """The tokens that stand for it in a prompt."""
+    digest: str
+    """sha256 of grid and patches, hexadecimal."""
+
+
+class Eyes:
+    """How one model's folder has pictures processed."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ModelFileError where its model reads no pictures, or does not say how."""
+        require_folder(folder)
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
+        if config.model_type not in KINDS:
+            raise ModelFileError(
+                f"the model in {folder} ({config.model_type}) reads no pictures. Those that do and are known here: "
+                f"{', '.join(KINDS)}. Use one of them, or set actors.screenshot_observation = 'off'."
+            )
+        # what only these models need is loaded with them alone
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+
+        try:
+            self._processor = Qwen2VLImageProcessorPil.from_pretrained(folder, local_files_only=True)
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise ModelFileError(f"{folder / PROCESSOR} cannot be read: {error}. Fetch it again.") from error
+        self._start = int(config.vision_start_token_id)
+        self._pad = int(config.image_token_id)
+        self._end = int(config.vision_end_token_id)
+
+    @property
+    def marks(self) -> tuple[int, int, int]:
+        """The tokens before a picture, for each of its vectors, and after it."""
+        return self._start, self._pad, self._end
+
+    def look(self, image: bytes) -> Seen:
+        """Process an image file. Raises PictureUnreadable."""
+        try:
+            with Image.open(BytesIO(image)) as opened:
+                found = self._processor(images=[opened.convert("RGB")], return_tensors="pt")
+        except (UnidentifiedImageError, OSError, ValueError, Image.DecompressionBombError) as error:
+            raise PictureUnreadable(f"an image of {len(image)} bytes cannot be read: {error}") from error
+        patches = found["pixel_values"].to(torch.float32).contiguous()
+        time, height, width = (int(number) for number in found["image_grid_thw"][0])
+        vectors = time * height * width // self._processor.merge_size**2
+        state = sha256(f"{time} {height} {width}\n".encode())
+        state.update(patches.numpy().tobytes())
+        ids = [self._start, *[self._pad] * vectors, self._end]
+        return Seen(patches, (time, height, width), ids, state.hexdigest())
+
+
+def reads_pictures(model: Any) -> bool:
+    """Whether a model is one of those that are known here to."""
+    return getattr(model.config, "model_type", "") in KINDS
+
+
+def freeze_tower(model: Any) -> None:
+    """Leave what pictures pass through as it is: the language part alone is trained. Nothing changes in other models."""
+    if not reads_pictures(model):
+        return
+    for name, value in model.named_parameters():
+        if is_of_tower(name):
+            value.requires_grad_(False)
+
+
+def is_of_tower(name: str) -> bool:
+    """Whether a weight of this name belongs to the vision tower."""
+    return f".{TOWER}." in f".{name}"
+
+
+def picture_inputs(
+    model: Any,
+    ids: torch.Tensor,
+    pictures: Sequence[Seen],
+    lengths: Sequence[int],
+    *,
+    prompts: Sequence[int] | None = None,
+) -> Mapping[str, torch.Tensor | None]:
+    """What a forward pass over prompts with pictures reads in place of their tokens  # ids [rows, length], padded on the right.
+
+    `pictures`: of all rows, in the order in which they stand in them; `lengths`: of the rows without padding; `prompts`: of
+    what was asked in each row, None: all of it. Positions are the model's own in three dimensions (M-RoPE, Qwen2-VL, arXiv
+    2409.12191, section 2.1): text counts on, the vectors of a picture have the place that they have in it.
+
+    A policy may answer the very token that stands for a vector: there it is text, as it was when it was sampled. The model's
+    own forward pass would look for another picture, so it is given vectors instead of tokens.
+    """
+    device = ids.device
+    grids = torch.tensor([picture.grid for picture in pictures], device=device)
+    columns = torch.arange(ids.shape[1])
+    asked = columns < torch.tensor(lengths if prompts is None else prompts)[:, None]
+    standing = (ids == model.config.image_token_id) & asked.to(device)
+    places, _ = model.base_model.get_rope_index(
+        ids,
+        mm_token_type_ids=standing.int(),
+        image_grid_thw=grids,
+        attention_mask=(columns < torch.tensor(lengths)[:, None]).to(device),
+    )
+    patches = torch.cat([picture.patches for picture in pictures]).to(device)
+    read = model.get_input_embeddings()(ids)
+    seen = torch.cat(model.base_model.get_image_features(patches, grids, return_dict=True).pooler_output)
+    assert int(standing.sum()) == len(seen), "prompts and the pictures in them do not belong together"
+    read = read.masked_scatter(standing[..., None], seen.to(read.device, read.dtype))
+    return {"input_ids": None, "inputs_embeds": read, "position_ids": places}
+
+
+def name_in_model(stored: str, kind: str) -> str:
+    """What a tensor of a published file is called in the model: files of this family have names of an earlier layout."""
+    if kind not in KINDS:
+        return stored
+    named = re.sub(rf"^{TOWER}\.", f"model.{TOWER}.", stored)
+    return re.sub(rf"^model\.(?!language_model\.|{TOWER}\.)", "model.language_model.", named)

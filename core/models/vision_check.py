@@ -1,0 +1,53 @@
+"""Whether a model can be shown screenshots, and what one of a page takes of a prompt."""
+
+from io import BytesIO
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from core.errors import ModelFileError
+from core.models.vision import Eyes, Seen
+from core.settings.schema import Settings
+
+ASPECT = 0.8
+"""Height of a window for its width, about."""
+
+
+def sample_pictures(folder: Path, settings: Settings) -> tuple[Seen, ...]:
+    """A picture of the size of a screenshot, as the folder's model reads it; none where the policy is shown none.
+
+    Raises ModelFileError where the model reads no pictures.
+    """
+    if settings.actors.screenshot_observation == "off":
+        return ()
+    width = settings.actors.screenshot_width
+    across, down = np.arange(width) % 251, np.arange(round(ASPECT * width)) % 241
+    pixels = np.stack(np.broadcast_arrays(across[None], down[:, None], across[None] ^ down[:, None]), axis=-1)
+    file = BytesIO()
+    Image.fromarray(pixels.astype(np.uint8)).save(file, "JPEG", quality=settings.actors.screenshot_quality)
+    return (Eyes(folder).look(file.getvalue()),)
+
+
+def check_pictures(folder: Path, tokenizer: object, settings: Settings) -> str:
+    """What a screenshot takes, in words, where the policy is shown some.
+
+    Raises ModelFileError where the model, its tokenizer or the prompt's length does not do for one.
+    """
+    (picture,) = sample_pictures(folder, settings)
+    known = getattr(tokenizer, "added_tokens_decoder", {})
+    marks = Eyes(folder).marks
+    if plain := [mark for mark in marks if mark not in known or not known[mark].special]:
+        raise ModelFileError(
+            f"its configuration marks pictures by the tokens {list(marks)}, of which its tokenizer does not know {plain} as special "
+            "ones: text of a page could stand for a picture. Fetch tokenizer and configuration of the same model."
+        )
+    tokens, allowed = len(picture.ids), settings.actors.max_prompt_tokens
+    if 2 * tokens > allowed:
+        raise ModelFileError(
+            f"a screenshot of {settings.actors.screenshot_width} pixels' width takes {tokens} tokens, more than half of "
+            f"actors.max_prompt_tokens = {allowed}. Raise that, or lower actors.screenshot_width."
+        )
+    return (
+        f"a screenshot of {settings.actors.screenshot_width} pixels' width takes {tokens} of {allowed} tokens"
+    )

@@ -1,0 +1,56 @@
+"""`lines/1`: one node per line as `kind text = state [id]`, short enough for a small model.
+
+    page Checkout
+    heading Your cart
+    text Mug | 2 | $7.98
+    input Quantity = 2 [1]
+    checkbox Gift wrap = off [2]
+    select Delivery = Standard | Express | Pick up [3]
+    button Buy now [4]
+    link Home [5]
+
+The state after ` = `: an input's value (left out while empty), `on` or `off`, a select's choice and then its other
+options, `open`/`closed`, `selected`. What is shown but refuses input ends in `(disabled)` and has no number.
+"""
+
+from core.domain.observation import Node, Page
+
+
+def render_lines(page: Page) -> str:
+    """The page's title and nodes, a line each."""
+    lines = [f"page {page.title}".rstrip()]
+    lines.extend(render_line(node) for node in page.nodes)
+    if page.truncated:
+        lines.append("text …")
+    return "\n".join(lines)
+
+
+def render_line(node: Node) -> str:
+    """One node. Never more than one line: white space inside values is folded."""
+    parts = [node.kind]
+    text = node.text or node.attributes.get("class", "")
+    if text:
+        parts.append(text)
+    state = _state(node)
+    if state:
+        parts.append(f"= {state}")
+    if node.disabled:
+        parts.append("(disabled)")
+    if node.id is not None:
+        parts.append(f"[{node.id}]")
+    return " ".join(" ".join(parts).split())
+
+
+def _state(node: Node) -> str:
+    if node.checked is not None:
+        return "on" if node.checked else "off"
+    if node.kind == "select":
+        chosen = node.value or ""
+        return " | ".join([chosen, *(option for option in node.options if option != chosen)])
+    if node.value:
+        return node.value
+    if "expanded" in node.attributes:
+        return "open" if node.attributes["expanded"] == "true" else "closed"
+    if node.attributes.get("selected") == "true" or node.attributes.get("pressed") == "true":
+        return "selected"
+    return ""

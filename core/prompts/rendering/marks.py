@@ -1,0 +1,97 @@
+"""A screenshot with numbered boxes over what can be acted upon: set-of-mark prompting (arXiv 2310.11441).
+
+The numbers are those of the page's elements, so an answer about mark 7 is an action on element 7. Drawn from the stored
+picture and the stored boxes alone, without fonts: equal inputs give equal pixels wherever the picture decodes alike.
+Changing what is drawn means a new version.
+"""
+
+from collections.abc import Sequence
+from io import BytesIO
+
+from PIL import Image, ImageDraw
+
+from core.domain.screen import Box, Mark
+
+NAME = "screenshot/marks/1"
+MAX_PIXELS = 1920 * 8192
+"""A larger picture is not decoded."""
+
+COLOURS = ((200, 30, 30), (20, 90, 200), (0, 120, 60), (150, 60, 170), (170, 90, 0), (0, 110, 130))
+"""Of boxes, by number in turn, dark enough for white digits."""
+LINE = 2
+DIGIT_WIDTH, DIGIT_HEIGHT = 3, 5
+"""Of a glyph, in dots."""
+DOT = 2
+"""Pixels across of one dot."""
+PADDING = 2
+GLYPHS = {
+    "0": "111101101101111",
+    "1": "010110010010111",
+    "2": "111001111100111",
+    "3": "111001111001111",
+    "4": "101101111001001",
+    "5": "111100111001111",
+    "6": "111100111101111",
+    "7": "111001010010010",
+    "8": "111101111101111",
+    "9": "111101111001111",
+}
+"""Digits, row by row."""
+
+
+def draw_marks(image: bytes, marks: Sequence[Mark], *, scale: float) -> bytes:
+    """The picture as PNG, each mark boxed and numbered; `scale` is pixels of the picture for one CSS pixel.
+
+    Raises ValueError for what is no picture, or too large a one.
+    """
+    try:
+        with Image.open(BytesIO(image), formats=["JPEG"]) as opened:
+            if opened.width * opened.height > MAX_PIXELS:
+                raise ValueError(
+                    f"the picture has {opened.width} x {opened.height} pixels, more than are read"
+                )
+            canvas = opened.convert("RGB")
+    except OSError as error:
+        raise ValueError(f"the {len(image)} bytes are no picture that can be read: {error}") from error
+    drawing = ImageDraw.Draw(canvas)
+    for mark in marks:
+        _outline(drawing, _scaled(mark.box, scale), COLOURS[mark.element % len(COLOURS)])
+    for mark in marks:  # numbers over every box
+        _number(drawing, mark.element, _scaled(mark.box, scale), canvas.size)
+    drawn = BytesIO()
+    canvas.save(drawn, "PNG")
+    return drawn.getvalue()
+
+
+def _scaled(box: Box, scale: float) -> tuple[int, int, int, int]:
+    """Left, top, right, bottom in pixels of the picture, the last two included; never empty."""
+    left, top = round(box.x * scale), round(box.y * scale)
+    right, bottom = round((box.x + box.width) * scale) - 1, round((box.y + box.height) * scale) - 1
+    return left, top, max(left, right), max(top, bottom)
+
+
+def _outline(
+    drawing: ImageDraw.ImageDraw, edges: tuple[int, int, int, int], colour: tuple[int, int, int]
+) -> None:
+    left, top, right, bottom = edges
+    line = min(LINE, right - left + 1, bottom - top + 1)
+    drawing.rectangle((left, top, right, bottom), outline=colour, width=line)
+
+
+def _number(
+    drawing: ImageDraw.ImageDraw, number: int, edges: tuple[int, int, int, int], size: tuple[int, int]
+) -> None:
+    """A plate with the number on the box's upper left corner: above it where there is room, else within it."""
+    digits = str(number)
+    width = 2 * PADDING + DOT * (len(digits) * (DIGIT_WIDTH + 1) - 1)
+    height = 2 * PADDING + DOT * DIGIT_HEIGHT
+    left = max(0, min(edges[0], size[0] - width))
+    top = edges[1] - height if edges[1] >= height else edges[1]
+    top = max(0, min(top, size[1] - height))
+    drawing.rectangle((left, top, left + width - 1, top + height - 1), fill=COLOURS[number % len(COLOURS)])
+    for place, digit in enumerate(digits):
+        for dot, filled in enumerate(GLYPHS[digit]):
+            if filled == "1":
+                x = left + PADDING + DOT * (place * (DIGIT_WIDTH + 1) + dot % DIGIT_WIDTH)
+                y = top + PADDING + DOT * (dot // DIGIT_WIDTH)
+                drawing.rectangle((x, y, x + DOT - 1, y + DOT - 1), fill=(255, 255, 255))

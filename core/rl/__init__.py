@@ -1,0 +1,1 @@
+"""Reinforcement learning as arithmetic: advantages, loss normalization, importance weights, staleness, statistics."""

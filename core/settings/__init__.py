@@ -1,0 +1,1 @@
+"""The settings schema, a file for each larger section."""

@@ -1,0 +1,19 @@
+"""Settings that change while a run goes on, as `recipe.changed` records them."""
+
+from typing import Any
+
+from core.settings.schema import Settings
+
+
+def merge(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """Settings with changes: sections are merged, values replaced."""
+    merged = dict(base)
+    for key, value in changes.items():
+        inner = merged.get(key)
+        merged[key] = merge(inner, value) if isinstance(inner, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def changed(settings: Settings, changes: dict[str, Any]) -> Settings:
+    """The settings after a change. Raises ValidationError where it does not fit."""
+    return Settings.model_validate(merge(settings.model_dump(mode="json"), changes))

@@ -1,0 +1,1 @@
+"""Text for people: safe printing, suggestions for misspelled names, TOML values."""

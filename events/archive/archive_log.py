@@ -1,0 +1,118 @@
+"""The log in an archive, read without a broker: an `EventLog` that only grows by what its archiver writes.
+
+Waits: between looks whether the archive has grown (`POLL_S`). What is damaged is refused with the segment, the position
+and the way out; nothing is skipped.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from core.errors import ForeignLog
+from events.archive.errors import ArchiveReadOnly
+from events.archive.manifest import Manifest
+from events.archive.reader import ArchiveReader
+from events.envelope import Record, Stored
+from events.log.port import Ancestor, Expectation, LogIdentity
+from events.subjects import matches, of_run
+
+POLL_S = 0.5
+
+
+class ArchiveLog:
+    """An `EventLog` in a folder. Several readers may share one."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises ArchiveMissing, ArchiveDamaged or ArchiveUnknown if there is no sound manifest."""
+        self._reader = ArchiveReader(folder)
+
+    @property
+    def run(self) -> str:
+        """The run this log belongs to."""
+        return self._reader.manifest.run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`."""
+        return self._reader.manifest.lineage
+
+    @property
+    def folder(self) -> Path:
+        """Where it lies."""
+        return self._reader.folder
+
+    @property
+    def manifest(self) -> Manifest:
+        """What it consists of."""
+        return self._reader.manifest
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """Refused: see `EventLog.append` for logs that are written to.
+
+        Raises:
+            ArchiveReadOnly.
+
+        """
+        raise ArchiveReadOnly(
+            f"the archive in {self.folder} cannot be appended to. To go on with run {self.run}, bring it into a broker "
+            f"first: hindcast import {self.folder}"
+        )
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`. Raises BeyondArchive for positions before its beginning."""
+        found: list[Stored] = []
+        refreshed = False
+        while len(found) < limit:
+            batch = await asyncio.to_thread(self._reader.following, after + len(found))
+            if not batch:
+                if refreshed:
+                    break
+                refreshed = True
+                await asyncio.to_thread(self._reader.refresh)
+            found += batch[: limit - len(found)]
+        return found
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`; new events are seen within `POLL_S`. Raises BeyondArchive like `read`."""
+        last = await asyncio.to_thread(self._reader.refresh)
+        if after > last:
+            raise ForeignLog(
+                f"the archive of run {self.run} in {self.folder} ends at position {last}, reading was asked after {after}: "
+                "it is an older or another archive than the log read before."
+            )
+        position = after
+        while True:
+            batch = await asyncio.to_thread(self._reader.following, position)
+            if batch:
+                position = batch[-1].position
+                yield batch
+            elif await asyncio.to_thread(self._reader.refresh) == position:
+                await asyncio.sleep(POLL_S)
+
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """See `EventLog.last_under`. Reads only segments that may hold such an event, from there back."""
+        if until is None or until > self._reader.last:
+            await asyncio.to_thread(self._reader.refresh)
+        return await asyncio.to_thread(self._last_under, subject, until)
+
+    def _last_under(self, subject: str, until: int | None) -> Stored | None:
+        """A fork's prefix is asked for the same subject under its own run's name."""
+        lineage = list(self.lineage)
+        pattern = subject
+        for stored in self._reader.backwards(subject, until=until):
+            while lineage and stored.position <= lineage[-1].until:
+                pattern = of_run(subject, lineage.pop().run)
+            if matches(pattern, stored.subject):
+                return stored
+        return None
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`."""
+        last = await asyncio.to_thread(self._reader.refresh)
+        first = self._reader.first
+        if last < first:
+            return LogIdentity(run=self.run, first_digest=b"", first=0, last=last)
+        beginning = await asyncio.to_thread(self._reader.following, first - 1)
+        digest = sha256(beginning[0].data).digest()
+        return LogIdentity(run=self.run, first_digest=digest, first=first, last=last)

@@ -1,0 +1,196 @@
+"""Looking at everything in an archive: every byte of every file against every digest, without a broker.
+
+Goes on behind damage, so that all of it is known at once. What the events mean is not looked at (`hindcast audit` does).
+"""
+
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from core.errors import CorruptEvent
+from events.archive.errors import ArchiveDamaged
+from events.archive.format import Frame, NotWhole, check_frame, decode_frame, decode_header
+from events.archive.index import encode_index, hash_of, index_path, is_indexed
+from events.archive.manifest import SEGMENTS, Manifest, Segment, load, segment_path
+from events.archive.reader import closed_frames, look_at_open
+from events.codec import decode_envelope
+from events.envelope import Envelope, Stored
+from events.log.hash_chain import RollingDigest
+
+Take = Callable[[Stored, Envelope], None]
+
+
+class Defect(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is not as it was written."""
+
+    where: str
+    """The file, below the archive's folder."""
+    position: int
+    """First position concerned."""
+    what: str
+
+
+class CheckReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check of the log's files found."""
+
+    run: str
+    first: int
+    last: int
+    events: int
+    """Read and found whole."""
+    segments: int
+    bytes: int
+    """Of the segments' files."""
+    digest: str
+    """Rolling digest of the log up to `last`, as in `batch.planned`; empty where events are damaged."""
+    unfinished_bytes: int
+    """Behind the last whole frame: what a crash left, or what an archiver is writing just now."""
+    defects: tuple[Defect, ...]
+
+
+def check_archive(folder: Path, *, take: Take | None = None) -> CheckReport:
+    """Read an archive through. `take` gets every event that is whole, in order.
+
+    Raises:
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: already the manifest says nothing.
+
+    """
+    manifest = load(folder)
+    check = _Check(folder, manifest, take)
+    for index in range(len(manifest.segments)):
+        check.closed(index)
+    check.open()
+    check.strangers()
+    return CheckReport(
+        run=manifest.run,
+        first=manifest.first,
+        last=check.last,
+        events=check.events,
+        segments=len(manifest.segments) + bool(check.open_events),
+        bytes=check.bytes,
+        digest="" if check.defects else check.digest.value.hex(),
+        unfinished_bytes=check.unfinished_bytes,
+        defects=tuple(check.defects),
+    )
+
+
+def check_segment(folder: Path, index: int) -> Defect | None:
+    """Read one closed segment through; what is wrong with it, if anything.
+
+    Raises:
+        ArchiveMissing, ArchiveDamaged, ArchiveUnknown: already the manifest says nothing.
+
+    """
+    check = _Check(folder, load(folder), None)
+    check.closed(index)
+    return check.defects[0] if check.defects else None
+
+
+def _holds(place: Path, content: bytes) -> bool:
+    """Whether a file has this content; a larger one is not read."""
+    return place.stat().st_size == len(content) and place.read_bytes() == content
+
+
+class _Check:
+    """One pass over an archive's segments."""
+
+    def __init__(self, folder: Path, manifest: Manifest, take: Take | None) -> None:
+        self._folder = folder
+        self._manifest = manifest
+        self._take = take
+        self._subjects: set[int] = set()
+        self.defects: list[Defect] = []
+        self.digest = RollingDigest(bytes.fromhex(manifest.digest))
+        self.last = manifest.first - 1
+        self.events = self.open_events = 0
+        self.bytes = self.unfinished_bytes = 0
+
+    def closed(self, index: int) -> None:
+        """A closed segment: as the manifest says, and every frame and digest in it."""
+        segment = self._manifest.segments[index]
+        place = segment_path(self._folder, segment.first)
+        digest = self._manifest.before(index)[1]
+        self.digest = RollingDigest(bytes.fromhex(digest))
+        self.last = segment.last
+        self._subjects.clear()
+        try:
+            frames = closed_frames(self._folder, self._manifest, index)
+            content = place.read_bytes()
+            chain = decode_header(content).chain
+            for frame in frames:
+                check_frame(content, frame, chain=chain)
+                chain = frame.chain
+                self._frame(place, content, frame)
+        except (ArchiveDamaged, NotWhole) as error:
+            self._defect(place, segment.first, str(error))
+            return
+        self.bytes += len(content)
+        self._compare_digest(place, segment)
+        beside = index_path(self._folder, segment.first)
+        if beside.exists() and not _holds(beside, encode_index(self._subjects)):
+            self._defect(beside, segment.first, "it is not the segment's; delete it, it is only for speed")
+
+    def open(self) -> None:
+        """The open segment, as far as it is whole."""
+        manifest = self._manifest
+        place = segment_path(self._folder, manifest.next)
+        self.digest = RollingDigest(bytes.fromhex(manifest.before(len(manifest.segments))[1]))
+        try:
+            found = look_at_open(self._folder, manifest)
+        except ArchiveDamaged as error:
+            self._defect(place, manifest.next, str(error))
+            return
+        self.bytes += found.end
+        self.unfinished_bytes = found.left
+        if found.frames:
+            content = place.read_bytes()
+            for frame in found.frames:
+                self._frame(place, content, frame)
+                self.open_events += frame.events
+                noted = manifest.open
+                if noted is not None and frame.last == noted.last and self.digest.value.hex() != noted.digest:
+                    self._defect(place, noted.first, "its events have another rolling digest than noted")
+            self.last = found.frames[-1].last
+        if manifest.open is not None and found.end < manifest.open.bytes:
+            lost = found.frames[-1].last + 1 if found.frames else manifest.next
+            what = f"positions {lost} to {manifest.open.last} stood in it: {found.reason or 'it is cut'}"
+            self._defect(place, lost, what)
+
+    def strangers(self) -> None:
+        """Files that no archiver has put there."""
+        manifest = self._manifest
+        known = {segment_path(self._folder, segment.first).name for segment in manifest.segments}
+        known |= {index_path(self._folder, segment.first).name for segment in manifest.segments}
+        # a crash may come between the index of a segment and its closing
+        known |= {path(self._folder, manifest.next).name for path in (segment_path, index_path)}
+        for path in sorted((self._folder / SEGMENTS).iterdir()):
+            if path.name not in known and not path.name.startswith("."):
+                self._defect(path, manifest.next, "the manifest does not know it")
+
+    def _frame(self, place: Path, content: bytes, frame: Frame) -> None:
+        for stored in decode_frame(content[frame.offset : frame.end], frame=frame):
+            self.digest.advance(sha256(stored.data).digest())
+            self.events += 1
+            if is_indexed(stored.subject):
+                self._subjects.add(hash_of(stored.subject))
+            try:
+                envelope = decode_envelope(stored)
+            except CorruptEvent as error:
+                self._defect(place, stored.position, f"it was damaged before it was archived: {error}")
+                continue
+            if self._take is not None:
+                self._take(stored, envelope)
+
+    def _compare_digest(self, place: Path, segment: Segment) -> None:
+        found = self.digest.value.hex()
+        if found != segment.digest:
+            what = (
+                f"its events have the rolling digest {found[:16]}…, the manifest says {segment.digest[:16]}…"
+            )
+            self._defect(place, segment.first, what)
+
+    def _defect(self, place: Path, position: int, what: str) -> None:
+        where = str(place.relative_to(self._folder))
+        self.defects.append(Defect(where=where, position=position, what=what))

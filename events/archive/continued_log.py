@@ -1,0 +1,151 @@
+"""One sequence across archive and broker: the log of a run whose beginning was moved to an archive while it goes on.
+
+`JoinedLog` joins two logs at a place; here the place moves. What is still in the stream is read from it, what is not from
+the archive, and a reader that falls behind the stream's beginning while it reads goes on in the archive: nobody can tell.
+Appended is only to the stream; what an expectation says holds of both.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+from core.errors import CorruptEvent, ExpectationFailed
+from events.archive.archive_log import ArchiveLog
+from events.archive.errors import ArchiveMissing
+from events.envelope import Record, Stored
+from events.jetstream.consumers import Served
+from events.jetstream.stream_log import Fill, JetStreamLog
+from events.jetstream.stream_queue import JetStreamQueue
+from events.log.port import Ancestor, Expectation, LogIdentity
+from events.log.publisher import Publisher
+
+
+class ContinualStream:
+    """An `EventLog` and `QueueSource`: a stream, and the archive of what is no longer in it."""
+
+    def __init__(self, folder: Path, stream: JetStreamLog, *, first: int) -> None:
+        """`first`: position that the run's own events begin with. The archive is opened once it is needed."""
+        self._folder = folder
+        self._stream = stream
+        self._first = first
+        self._live = 0
+        """First position that was still in the stream when last looked; 0: not looked yet."""
+        self._archive: ArchiveLog | None = None
+
+    @property
+    def run(self) -> str:
+        """The run."""
+        return self._stream.run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`: only the run's own events are here."""
+        return self._stream.lineage
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """See `EventLog.append`. An expectation speaks of both parts: what the archive holds is created already."""
+        if expect is None:
+            return await self._stream.append(batch)
+        live = await self._look()
+        if live <= self._first or expect.last >= live:
+            return await self._stream.append(batch, expect=expect)
+        archived = await self._archived(self._first).last_under(expect.subject, until=live - 1)
+        before = archived.position if archived else 0
+        if archived is not None and [record.id for record in batch] == [archived.id]:
+            return [before]  # it is repeated by somebody who did not hear that it was stored
+        if before != expect.last:
+            raise ExpectationFailed(
+                f"the last event under {expect.subject} up to position {live - 1} is at position {before}, not "
+                f"{expect.last}: nothing was appended."
+            )
+        none_since = Expectation(subject=expect.subject, last=0)
+        return await self._stream.append(batch, expect=none_since)
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`."""
+        if after + 1 >= (self._live or await self._look()):
+            found = await self._stream.read(after=after, limit=limit)
+            if not found or found[0].position == after + 1:
+                return found
+            await self._look()
+        found = await self._archived(after + 1).read(after=after, limit=limit)
+        if not found:
+            raise self._gap(after + 1, self._live)
+        return found
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`."""
+        position = after
+        while True:
+            live = await self._look()
+            while position + 1 < live:
+                batch = await self._archived(position + 1).read(after=position, limit=live - 1 - position)
+                if not batch:
+                    raise self._gap(position + 1, live)
+                position = batch[-1].position
+                yield batch
+            try:
+                async with aclosing(self._stream.tail(after=position)) as batches:
+                    async for batch in batches:
+                        position = batch[-1].position
+                        yield batch
+            except CorruptEvent:
+                if position + 1 >= await self._look():
+                    raise
+
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """See `EventLog.last_under`. What is long ago is looked for in the archive, segment by segment."""
+        found = await self._stream.last_under(subject, until=until)
+        if found is not None or await self._look() <= self._first:
+            return found
+        moved = self._live - 1 if until is None else min(until, self._live - 1)
+        return await self._archived(self._first).last_under(subject, until=moved)
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`."""
+        stream = await self._stream.identity()
+        self._live = stream.first or stream.last + 1
+        if self._live <= self._first:
+            return stream
+        older = await self._archived(self._first).identity()
+        if older.last < self._live - 1:
+            raise self._gap(older.last + 1, self._live)
+        return LogIdentity(run=self.run, first_digest=older.first_digest, first=older.first, last=stream.last)
+
+    async def open_queue(
+        self, name: str, *, family: str, dead_letters: Publisher | None = None
+    ) -> JetStreamQueue:
+        """See `events.log.work_queue.QueueSource`: work that is not done stays in the stream."""
+        return await self._stream.open_queue(name, family=family, dead_letters=dead_letters)
+
+    async def fill(self) -> Fill:
+        """How much of its size limit the stream takes up: what is archived takes none of it."""
+        return await self._stream.fill()
+
+    async def served(self) -> list[Served]:
+        """Who else reads the stream, as the broker sees it."""
+        return await self._stream.served()
+
+    async def _look(self) -> int:
+        """The first position that is in the stream now."""
+        stream = await self._stream.identity()
+        self._live = stream.first or stream.last + 1
+        return self._live
+
+    def _archived(self, position: int) -> ArchiveLog:
+        """The archive, for an event that the stream does not hold any more."""
+        if self._archive is None:
+            try:
+                self._archive = ArchiveLog(self._folder)
+            except ArchiveMissing as error:
+                raise ArchiveMissing(
+                    f"position {position} of run {self.run} was moved to the archive in {self._folder}, but there is none. "
+                    "Restore that folder, or set storage.archive in the run's settings.toml to where it is now."
+                ) from error
+        return self._archive
+
+    def _gap(self, first: int, live: int) -> CorruptEvent:
+        return CorruptEvent(
+            f"positions {first} to {live - 1} of run {self.run} are neither in the broker nor in the archive in "
+            f"{self._folder}: it is another archive, or lost its end. Restore that folder."
+        )

@@ -1,0 +1,280 @@
+"""JetStream's request protocol: the few calls the adapters need, each bounded in time.
+
+Requests are JSON under `$JS.log.API`, the name of the log's API in a role's account (`events.jetstream.accounts`); `DIRECT.GET`
+answers with the stored messages themselves. See the JetStream wire API reference of nats-server and its ADR-31 (direct get), ADR-50 (atomic batches).
+"""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from nats.aio.msg import Msg
+from nats.errors import Error as NatsError
+
+from core.errors import BrokerUnreachable, HindcastError
+from events.envelope import Stored
+from events.jetstream.accounts import ROLE_API
+from events.jetstream.connection import Connection, Unanswered
+from events.jetstream.headers import parse_headers, status_in
+from events.subjects import matches
+
+CALL_S = 5.0
+"""One request."""
+PAUSE_S = 0.25
+"""Between tries while the broker does not answer."""
+READ_BYTES = 8 * 1024 * 1024
+"""Most bytes in one answer to a ranged read, well below the client's pending limit."""
+TRACEPARENT = "traceparent"
+"""Header that carries W3C trace context."""
+STREAM_NOT_FOUND = 10059
+STREAM_OFFLINE = (10118, 10194)
+"""The server holds the stream and does not serve it, without and with a reason."""
+UNAVAILABLE = 503
+"""JetStream is starting, or has no leader: ask again."""
+TOO_MANY = "413"
+"""Status of an answer that would be longer than the broker gives at once."""
+LOOK_BACK_EVENTS = 500
+
+
+class ApiError(HindcastError):
+    """JetStream refused a request; asking again would not help."""
+
+    def __init__(self, request: str, code: int, text: str) -> None:
+        super().__init__(
+            f"the broker refused {request}: {text} (JetStream error {code}). Is its disk full, or its JetStream limited?"
+        )
+        self.code = code
+        self.text = text
+        """In the broker's words."""
+
+
+class TooManySubjects(HindcastError):
+    """More subjects fall under a wildcard than the broker gives the last events of at once."""
+
+
+class DeliveryNumbers(NamedTuple):
+    """What the reply subject of a delivered message says."""
+
+    tries: int
+    position: int
+
+
+def delivery_numbers(reply: str) -> DeliveryNumbers:
+    """Parse `$JS.ACK.[<domain>.<account>.]<stream>.<consumer>.<tries>.<position>.…`."""
+    tokens = reply.split(".")
+    start = 4 if len(tokens) == 9 else 6
+    return DeliveryNumbers(int(tokens[start]), int(tokens[start + 1]))
+
+
+def status_of(message: Msg) -> str | None:
+    """The status of a control message; None for a stored one."""
+    headers = message.headers
+    if headers is None or message.data:
+        return None
+    return headers.get("Status")
+
+
+def stored_of(message: Msg) -> Stored:
+    """A message from `DIRECT.GET`."""
+    return _stored(message.data, message.headers or {})
+
+
+def _stored(content: bytes, headers: dict[str, str]) -> Stored:
+    return Stored(
+        int(headers["Nats-Sequence"]),
+        headers["Nats-Subject"],
+        content,
+        headers.get("Nats-Msg-Id", ""),
+        headers.get(TRACEPARENT, ""),
+    )
+
+
+class _Answers:
+    """The messages that answer a ranged read, and how it ended."""
+
+    def __init__(self) -> None:
+        self.taken: list[Stored] = []
+        self.status = ""
+        self.ended = asyncio.Event()
+
+    def receive(self, _subject: bytes, _reply: bytes, content: bytes, headers: bytes) -> None:
+        """A `Receiver`."""
+        status = "" if content else status_in(headers)
+        if status:
+            self.status = status
+            self.ended.set()
+        else:
+            self.taken.append(_stored(content, parse_headers(headers)))
+
+
+class StreamApi:
+    """Calls about one stream."""
+
+    def __init__(self, connection: Connection, stream: str, *, bound_s: float) -> None:
+        """`stream` is empty for calls about none of them. `bound_s`: how long a call may be repeated while the broker
+        does not answer."""
+        self.connection = connection
+        self.prefix = ROLE_API
+        self.stream = stream
+        self.bound_s = bound_s
+
+    async def once(
+        self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
+    ) -> dict[str, Any]:
+        """`<prefix>.<verb>.<stream><suffix>`, one try.
+
+        Raises:
+            ApiError, Unanswered, BrokerDenied.
+
+        """
+        subject = f"{self.prefix}.{verb}.{self.stream}{suffix}".rstrip(".")
+        content = b"" if body is None else json.dumps(body).encode()
+        reply = await self.connection.ask(subject, content, timeout_s=CALL_S)
+        answer: dict[str, Any] = json.loads(reply.data)
+        if "error" in answer:
+            error = answer["error"]
+            text = str(error.get("description", ""))
+            if error.get("code") == UNAVAILABLE:
+                raise Unanswered(text)
+            raise ApiError(f"{verb} for {self.stream}", int(error.get("err_code", 0)), text)
+        return answer
+
+    async def why_not_loaded(self) -> str:
+        """What the broker says of the stream if it does not serve it; empty: it does."""
+        try:
+            await self.call("STREAM.INFO")
+        except ApiError as error:
+            if error.code not in (STREAM_NOT_FOUND, *STREAM_OFFLINE):
+                raise
+            return error.text
+        return ""
+
+    async def call(
+        self, verb: str, body: dict[str, Any] | None = None, *, suffix: str = ""
+    ) -> dict[str, Any]:
+        """Like `once`, repeated until `bound_s` has passed.
+
+        Raises:
+            ApiError, BrokerDenied, BrokerUnreachable.
+
+        """
+        patience = self.patience()
+        while True:
+            try:
+                return await self.once(verb, body, suffix=suffix)
+            except Unanswered as error:
+                await self.pause(patience, error)
+
+    async def first_under(self, request: dict[str, Any]) -> Stored | None:
+        """One stored message by `seq` or `last_by_subj`; None when there is none."""
+        patience = self.patience()
+        while True:
+            try:
+                message = await self.connection.ask(
+                    f"{self.prefix}.DIRECT.GET.{self.stream}", json.dumps(request).encode(), timeout_s=CALL_S
+                )
+            except Unanswered as error:
+                await self.pause(patience, error)
+                continue
+            status = status_of(message)
+            if status == "404":
+                return None
+            if status is not None:
+                text = str((message.headers or {}).get("Description", ""))
+                raise ApiError(f"DIRECT.GET for {self.stream}", int(status), text)
+            return stored_of(message)
+
+    async def ranged(self, *, start: int, limit: int, subject: str | None = None) -> list[Stored]:
+        """Up to `limit` stored messages from position `start` on, in order, of one subject if given."""
+        request: dict[str, Any] = {"seq": start, "batch": limit, "max_bytes": READ_BYTES}
+        if subject is not None:
+            request["next_by_subj"] = subject
+        return await self._several(request)
+
+    async def ranged_once(self, *, start: int, limit: int) -> list[Stored]:
+        """Like `ranged`, one try.
+
+        Raises:
+            Unanswered, BrokerDenied.
+
+        """
+        return await self._several_once(
+            json.dumps({"seq": start, "batch": limit, "max_bytes": READ_BYTES}).encode()
+        )
+
+    async def last_under_each(self, subject: str) -> list[Stored]:
+        """The last stored message of every subject under a wildcard."""
+        return await self._several({"multi_last": [subject]})
+
+    async def last_up_to(self, subject: str, *, until: int) -> Stored | None:
+        """The last stored message under a subject or wildcard up to a position; the stream goes on behind it."""
+        if until < 1:
+            return None  # to the broker 0 means no bound
+        try:
+            found = await self._several({"multi_last": [subject], "up_to_seq": until})
+        except TooManySubjects:
+            return await self._look_back(subject, until=until)
+        return max(found, key=lambda stored: stored.position, default=None)
+
+    async def _look_back(self, subject: str, *, until: int) -> Stored | None:
+        while until > 0:
+            start = max(1, until - LOOK_BACK_EVENTS + 1)
+            found: list[Stored] = []
+            position = start - 1
+            while position < until and (
+                batch := await self.ranged(start=position + 1, limit=until - position)
+            ):
+                found += batch
+                position = batch[-1].position
+            for stored in reversed(found):
+                if stored.position <= until and matches(subject, stored.subject):
+                    return stored
+            until = start - 1
+        return None
+
+    async def _several(self, request: dict[str, Any]) -> list[Stored]:
+        patience = self.patience()
+        while True:
+            try:
+                return await self._several_once(json.dumps(request).encode())
+            except Unanswered as error:
+                await self.pause(patience, error)
+
+    async def _several_once(self, request: bytes) -> list[Stored]:
+        connection = self.connection
+        answers = _Answers()
+        try:
+            inbox = connection.new_inbox()
+            async with connection.receiving(inbox, answers.receive), connection.exchange(CALL_S):
+                await connection.publish(f"{self.prefix}.DIRECT.GET.{self.stream}", request, reply=inbox)
+                await answers.ended.wait()
+        except (NatsError, TimeoutError) as error:
+            raise Unanswered(str(error) or type(error).__name__) from error
+        if answers.status == TOO_MANY:
+            raise TooManySubjects(
+                f"more subjects of {self.stream} were asked for than the broker gives at once"
+            )
+        if answers.status not in ("204", "404"):
+            raise Unanswered(f"direct get was answered with status {answers.status}")
+        return answers.taken
+
+    def patience(self) -> Callable[[], bool]:
+        """Whether a call may still be repeated, from now on."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.bound_s
+        return lambda: loop.time() < deadline
+
+    async def pause(self, patience: Callable[[], bool], error: Unanswered) -> None:
+        """Wait before another try.
+
+        Raises:
+            BrokerUnreachable: the patience is used up.
+
+        """
+        if not patience():
+            raise BrokerUnreachable(
+                f"the broker did not answer for {self.bound_s:g} s ({error}). Start it again: everything acknowledged is "
+                "kept, and this process goes on where the log ends."
+            ) from error
+        await asyncio.sleep(PAUSE_S)

@@ -1,0 +1,366 @@
+"""Connecting a role to the broker. Waits are bounded, reconnecting never ends, a denial is fatal and worded.
+
+The client library reports a denied publish only to a callback, while the request itself just times out: here the
+callback wakes every bounded wait of the connection, which then raises `BrokerDenied`.
+"""
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import structlog
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.aio.transport import TcpTransport
+from nats.errors import (
+    BadSubjectError,
+    ConnectionClosedError,
+    MaxPayloadError,
+    NoRespondersError,
+    OutboundBufferLimitError,
+)
+from nats.errors import Error as NatsError
+
+from core.errors import BrokerDenied, BrokerUnreachable
+from events.jetstream.accounts import inbox_prefix
+from events.jetstream.addresses import is_encrypted, servers_in, tls_context
+from events.jetstream.broker import secret_path
+from events.jetstream.wire import Receiver, StreamParser
+
+RECONNECT_WAIT_S = 0.25
+PING_INTERVAL_S = 10
+ONE_CONNECT_S = 5
+"""One attempt to open the socket and greet."""
+CLOSED_S = 1.0
+"""How long a socket may take to be closed."""
+
+Outgoing = tuple[str, bytes, bytes]
+"""Subject, header block and content of a message to publish."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Unanswered(Exception):
+    """A request had no answer within its bound: its outcome is unknown."""
+
+
+@contextmanager
+def heeding_cancellation() -> Iterator[None]:
+    """Let no cancellation get lost in the client library: its caller would go on for ever.
+
+    Before Python 3.12, `asyncio.wait_for` drops one that comes together with what it waits for, be that a failure, which
+    happens often where a busy event loop finds many things done at once; other places of the library catch it and go on.
+    """
+    task = asyncio.current_task()
+    asked = task.cancelling() if task is not None else 0
+
+    def is_cancelled() -> bool:
+        return task is not None and task.cancelling() > asked
+
+    try:
+        yield
+    except Exception as failure:
+        if is_cancelled():
+            raise asyncio.CancelledError from failure
+        raise
+    if is_cancelled():
+        raise asyncio.CancelledError
+
+
+class _Transport(TcpTransport):
+    """The library's. After a TLS handshake that failed nobody tells it that the socket is closed: it would wait for ever."""
+
+    def __bool__(self) -> bool:
+        """Also before it is connected: the library would put one of its own in its place."""
+        return True
+
+    async def wait_closed(self) -> None:
+        """The library's, bounded."""
+        with heeding_cancellation(), suppress(TimeoutError, asyncio.CancelledError):
+            async with asyncio.timeout(CLOSED_S):
+                await super().wait_closed()  # type: ignore[no-untyped-call]
+
+
+class Connection(Client):
+    """A connection of one role."""
+
+    def __init__(self, role: str) -> None:
+        super().__init__()
+        self.role = role
+        self.denied: BrokerDenied | None = None
+        """Set once the broker refused something; every bounded wait raises it from then on."""
+        self.watchers: set[asyncio.Event] = set()
+        """Set at every reconnect: what was asked of the broker before is forgotten there."""
+        self._waits: set[asyncio.Timeout] = set()
+        self._exchanges: set[asyncio.Timeout] = set()
+        self.receivers: dict[int, Receiver] = {}
+        """By subscription."""
+        self._ps = StreamParser(self)
+
+    @asynccontextmanager
+    async def receiving(self, subject: str, receiver: Receiver) -> AsyncIterator[None]:
+        """Hand every message under a subject straight to `receiver`, in order.
+
+        For streams of events: the library would build a message object, parse its headers, queue it and wake a task for
+        each, which takes more time than decoding and checking them.
+        """
+        subscription = await self.subscribe(subject)
+        self.receivers[subscription._id] = receiver
+        try:
+            yield
+        finally:
+            del self.receivers[subscription._id]
+            if not (self.is_closed or self.is_draining):
+                await subscription.unsubscribe()
+
+    async def _process_msg(
+        self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None
+    ) -> None:
+        """The library's own point of delivery, for messages that `StreamParser` left to it."""
+        receiver = self.receivers.get(sid)
+        if receiver is None:
+            await super()._process_msg(sid, subject, reply, data, headers)  # type: ignore[arg-type]
+            return
+        self.stats["in_msgs"] += 1
+        self.stats["in_bytes"] += len(data)
+        self.hand(receiver, subject, reply, data, headers or b"")
+
+    def hand(self, receiver: Receiver, subject: bytes, reply: bytes, content: bytes, headers: bytes) -> None:
+        """Call a receiver. Its mistake must not end the library's reading task: nothing would arrive any more."""
+        try:
+            receiver(subject, reply, content, headers)
+        except Exception as error:
+            _log.error("a message could not be taken", role=self.role, subject=subject, error=str(error))
+
+    @asynccontextmanager
+    async def bounded(self, timeout_s: float) -> AsyncIterator[asyncio.Timeout]:
+        """A wait of at most `timeout_s`.
+
+        Raises:
+            TimeoutError: the bound was hit.
+            BrokerDenied: the broker refused something of this connection.
+
+        """
+        if self.denied is not None:
+            raise self.denied
+        timeout = asyncio.timeout(timeout_s)
+        self._waits.add(timeout)
+        try:
+            async with timeout:
+                yield timeout
+        except TimeoutError:
+            if self.denied is not None:
+                raise self.denied from None
+            raise
+        finally:
+            self._waits.discard(timeout)
+
+    @asynccontextmanager
+    async def exchange(self, timeout_s: float) -> AsyncIterator[None]:
+        """Like `bounded`, over as soon as the connection is lost: what was asked will not be answered."""
+        async with self.bounded(timeout_s) as timeout:
+            self._exchanges.add(timeout)
+            try:
+                yield
+            finally:
+                self._exchanges.discard(timeout)
+
+    async def _flush_pending(self, force_flush: bool = False) -> Any:
+        """The library's, which keeps a cancellation that arrives while it waits to itself."""
+        with heeding_cancellation():
+            return await super()._flush_pending(force_flush)
+
+    async def _connect_to_server(self, s: Any) -> None:
+        """The library's, whose caller tries again after any failure."""
+        if not self._transport and s.uri.scheme in ("nats", "tls"):
+            self._transport = _Transport()  # type: ignore[no-untyped-call]
+        with heeding_cancellation():
+            await super()._connect_to_server(s)
+
+    async def _process_connect_init(self) -> None:
+        """The library's, which takes the end of a wait for a failure where both come together, and tries again for ever."""
+        with heeding_cancellation():
+            await super()._process_connect_init()
+
+    async def _close(self, status: int, do_cbs: bool = True) -> None:
+        """The same: it is part of every try."""
+        with heeding_cancellation():
+            await super()._close(status, do_cbs)
+
+    def _connect_command(self) -> Any:
+        """The library's, which would send the password in the clear if whoever answers at a tls:// address wants no TLS."""
+        server = self._current_server
+        if server is not None and is_encrypted(server.uri.geturl()) and not self._is_encrypted():
+            self.deny(f"{server.uri.netloc} does not encrypt, though its address is {server.uri.scheme}://")
+            raise NatsError("no TLS")
+        return super()._connect_command()
+
+    def _is_encrypted(self) -> bool:
+        writer = getattr(self._transport, "_io_writer", None)
+        return writer is None or writer.get_extra_info("ssl_object") is not None
+
+    async def publish_all(self, messages: Sequence[Outgoing]) -> None:
+        """Publish several messages as one write, in order; they leave with whatever is sent next.
+
+        Raises:
+            NatsError: as the library's `publish`; nothing was sent.
+
+        """
+        if self.is_closed:
+            raise ConnectionClosedError
+        if not self.is_connected:
+            raise OutboundBufferLimitError
+        parts: list[bytes] = []
+        size = 0
+        for subject, block, content in messages:
+            if not subject or not subject.isprintable() or " " in subject:
+                raise BadSubjectError
+            if len(content) > self.max_payload:
+                raise MaxPayloadError
+            size += len(content)
+            parts += (
+                f"HPUB {subject} {len(block)} {len(block) + len(content)}\r\n".encode(),
+                block,
+                content,
+                b"\r\n",
+            )
+        self.stats["out_msgs"] += len(messages)
+        self.stats["out_bytes"] += size
+        await self._send_command(b"".join(parts))
+
+    async def ask(
+        self, subject: str, content: bytes = b"", *, timeout_s: float, headers: dict[str, str] | None = None
+    ) -> Msg:
+        """A request and its reply.
+
+        Raises:
+            Unanswered: no reply in time, disconnected, or nobody listens.
+            BrokerDenied: this role may not do that.
+
+        """
+        try:
+            async with self.exchange(timeout_s):
+                with heeding_cancellation():
+                    return await self.request(subject, content, timeout=timeout_s + 1, headers=headers)
+        except NoRespondersError as error:
+            raise Unanswered(
+                f"nobody answers at {subject}: JetStream is not up, or has no such stream"
+            ) from error
+        except TimeoutError as error:
+            raise Unanswered(f"no reply within {timeout_s:g} s, or the connection was lost") from error
+        except NatsError as error:
+            raise Unanswered(str(error) or type(error).__name__) from error
+
+    async def close(self) -> None:
+        """Close for good, also in states where the library's own close fails or leaves the socket open."""
+        if not self.is_connected:  # nothing to flush to: the library would try
+            self._pending.clear()
+            self._pending_data_size = 0
+        with heeding_cancellation():
+            await super().close()
+            if self._transport:  # an attempt to connect that was cut short counts as closed before it is
+                self._transport.close()  # type: ignore[no-untyped-call]
+                with suppress(OSError):
+                    await self._transport.wait_closed()  # type: ignore[no-untyped-call]
+
+    async def on_error(self, error: Exception) -> None:
+        """Called by the client library for everything that concerns no single call."""
+        text = str(error)
+        lowered = text.lower()
+        if "permissions violation" in lowered or "authorization violation" in lowered:
+            self.deny(text.removeprefix("nats: "))
+        elif isinstance(error, ssl.SSLCertVerificationError):
+            self.deny(f"its certificate is not one that we believe: {error.verify_message} (secrets/ca.pem)")
+        elif not self.is_closed:
+            _log.debug("broker connection", role=self.role, error=text or type(error).__name__)
+
+    def deny(self, text: str) -> None:
+        """Make every bounded wait of this connection raise `BrokerDenied`."""
+        self.denied = BrokerDenied(
+            f"the broker refused role {self.role!r}: {text}. This process acts outside its role, or its secret is not the "
+            "broker's (the broker makes both at its start)."
+        )
+        _expire(self._waits)
+
+    async def on_disconnect(self) -> None:
+        """Called by the client library when the socket is gone."""
+        _expire(self._exchanges)
+        if not self.is_closed:
+            _log.warning("broker connection lost, reconnecting", role=self.role)
+
+    async def on_reconnect(self) -> None:
+        """Called by the client library when it is connected and subscribed again."""
+        _log.info("broker connection is back", role=self.role)
+        for event in self.watchers:
+            event.set()
+
+
+def _expire(timeouts: set[asyncio.Timeout]) -> None:
+    for timeout in timeouts:
+        if timeout.when() is not None and not timeout.expired():
+            timeout.reschedule(asyncio.get_running_loop().time())
+
+
+async def connect(
+    url: str, *, role: str, home: Path, name: str | None = None, timeout_s: float = 30.0
+) -> Connection:
+    """Connect as a role, with the password from `home/secrets/<role>`; `url` may name several servers of a cluster.
+
+    Raises:
+        BrokerUnreachable: nothing answers within `timeout_s`.
+        BrokerDenied: the password is missing, readable by others, or refused.
+        SettingsError: an address carries a password, or leaves this machine unencrypted.
+
+    """
+    servers = servers_in(url)
+    password = _password(secret_path(home, role), role)
+    tls = tls_context(home) if is_encrypted(servers[0]) else None
+    connection = Connection(role)
+
+    try:
+        async with connection.bounded(timeout_s):
+            with heeding_cancellation():
+                await connection.connect(
+                    servers,
+                    name=name or role,
+                    user=role,
+                    password=password,
+                    inbox_prefix=inbox_prefix(role),
+                    error_cb=connection.on_error,
+                    disconnected_cb=connection.on_disconnect,
+                    reconnected_cb=connection.on_reconnect,
+                    connect_timeout=ONE_CONNECT_S,
+                    reconnect_time_wait=RECONNECT_WAIT_S,  # type: ignore[arg-type]
+                    max_reconnect_attempts=-1,
+                    ping_interval=PING_INTERVAL_S,
+                    pending_size=-1,
+                    tls=tls,
+                )
+    except TimeoutError:
+        reason = str(connection.last_error or "no answer")
+        await connection.close()
+        raise BrokerUnreachable(
+            f"the broker at {url} does not answer ({reason}), waited {timeout_s:g} s (log.connect_timeout_s). "
+            "Is it running? Where log.url is empty `hindcast start` starts one; `hindcast doctor` looks."
+        ) from None
+    except (BrokerDenied, asyncio.CancelledError):
+        await connection.close()
+        raise
+    return connection
+
+
+def _password(path: Path, role: str) -> str:
+    try:
+        mode = path.stat().st_mode
+        password = path.read_text().strip()
+    except OSError as error:
+        raise BrokerDenied(
+            f"role {role!r} has no secret at {path} ({error.strerror}). The broker makes it at its first start; for a "
+            "broker of your own, put the role's password there, readable by you alone."
+        ) from error
+    if mode & 0o077:
+        raise BrokerDenied(f"the secret at {path} can be read by others. Run: chmod 600 {path}")
+    return password

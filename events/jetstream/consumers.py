@@ -1,0 +1,118 @@
+"""What the broker knows of those who read a run's stream: followers and work queues, and how far each has come.
+
+Work queues are durable consumers. Followers say themselves how far they have read (`jetstream_tail`), in a small stream
+(`POSITIONS`) that keeps the last word of each for a minute. For showing to people, and for the archiver, which moves
+nothing away that a follower has still to read. No role decides by it: positions that the broker holds go backwards when it
+is killed.
+"""
+
+from typing import Any
+
+import msgspec
+
+from events.jetstream.api import STREAM_NOT_FOUND, ApiError, StreamApi
+from events.jetstream.stream_tail import KEPT_S
+
+POSITIONS = "READING"
+"""Stream of followers' positions, by run, role and reader."""
+NANOSECONDS = 1_000_000_000
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """One reader as the broker sees it."""
+
+    name: str
+    """A work queue's name, or `<role>-<reader>` of a follower."""
+    role: str = ""
+    """The role of a follower; empty for any other reader."""
+    queue: bool
+    """Whether it acknowledges what it has done."""
+    handed: int
+    """Position of the last event handed out, or that a follower has read; 0 for none."""
+    waiting: int
+    """Events of a queue that were not handed out yet."""
+    in_work: int
+    """Events of a queue that were handed out and not acknowledged."""
+    oldest: int | None
+    """Position of the first event of a queue that is not done; None when all are."""
+
+
+async def make_positions(api: StreamApi) -> None:
+    """Make the stream of followers' positions unless it exists (role `admin`)."""
+    config = {
+        "name": POSITIONS,
+        "subjects": ["reading.>"],
+        "storage": "file",
+        "retention": "limits",
+        "discard": "old",
+        "max_msgs_per_subject": 1,
+        "max_age": int(KEPT_S * NANOSECONDS),
+        "max_bytes": 1024 * 1024,
+        "max_msg_size": 1024,
+        "allow_direct": True,
+        "num_replicas": 1,
+    }
+    await StreamApi(api.connection, POSITIONS, bound_s=api.bound_s).call("STREAM.CREATE", config)
+
+
+async def list_served(api: StreamApi, run: str) -> list[Served]:
+    """Every reader of the stream, in the order of their names."""
+    infos: list[dict[str, Any]] = []
+    while True:
+        answer = await api.call("CONSUMER.LIST", {"offset": len(infos)})
+        infos += answer["consumers"] or []
+        if not answer["consumers"] or len(infos) >= int(answer["total"]):
+            break
+    served = [await _served(api, info) for info in infos] + await _followers(api, run)
+    return sorted(served, key=lambda one: one.name)
+
+
+async def _followers(api: StreamApi, run: str) -> list[Served]:
+    positions = StreamApi(api.connection, POSITIONS, bound_s=api.bound_s)
+    try:
+        await positions.call("STREAM.INFO")
+    except ApiError as error:
+        if error.code != STREAM_NOT_FOUND:
+            raise
+        return []  # a run that was opened before there was such a stream
+    found = []
+    for stored in await positions.last_under_each(f"reading.{run}.>"):
+        _, _, role, reader = stored.subject.split(".")
+        if stored.data.isdigit() and len(stored.data) < MOST_DIGITS:
+            found.append(
+                Served(
+                    name=f"{role}-{reader}",
+                    role=role,
+                    queue=False,
+                    handed=int(stored.data),
+                    waiting=0,
+                    in_work=0,
+                    oldest=None,
+                )
+            )
+    return found
+
+
+MOST_DIGITS = 19
+"""A position is below 10 ** 18."""
+
+
+async def _served(api: StreamApi, info: dict[str, Any]) -> Served:
+    queue = info["config"]["ack_policy"] == "explicit"
+    waiting, in_work = int(info["num_pending"]), int(info["num_ack_pending"])
+    oldest = None
+    if queue and waiting + in_work:
+        after = {
+            "seq": int(info["ack_floor"]["stream_seq"]) + 1,
+            "next_by_subj": info["config"].get("filter_subject") or ">",
+        }
+        found = await api.first_under(after)
+        oldest = found.position if found else None
+    return Served(
+        name=str(info["name"]),
+        queue=queue,
+        handed=int(info["delivered"]["stream_seq"]),
+        waiting=waiting if queue else 0,
+        in_work=in_work,
+        oldest=oldest,
+    )

@@ -1,0 +1,397 @@
+"""The log in NATS JetStream: one stream per run, atomic batches, reading by position.
+
+The broker's acknowledgement of a batch is durable (`sync_interval: always`) and all or nothing. Invariant 1, log is the
+truth, rests on it: a position once given out never changes its bytes, and a stream that says otherwise is refused.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Any, Self
+
+import msgspec
+from nats.errors import Error as NatsError
+
+from core.errors import CorruptEvent, ForeignLog, HindcastError
+from core.settings.schema import LogSettings
+from events.codec import decode_envelope
+from events.envelope import Record, Stored
+from events.jetstream.api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
+from events.jetstream.connection import Connection, Outgoing, Unanswered
+from events.jetstream.consumers import Served, list_served, make_positions
+from events.jetstream.headers import format_headers
+from events.jetstream.stream_queue import JetStreamQueue, ensure_queue
+from events.jetstream.stream_tail import follow
+from events.log.append_once import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
+from events.log.port import Ancestor, Expectation, LogIdentity
+from events.log.publisher import Publisher
+from events.subjects import everything, stream_name
+
+MAX_BATCH = 1000
+"""Most messages JetStream takes in one atomic batch."""
+ATTEMPT_S = 10.0
+"""One attempt to append; the broker drops an unfinished batch after as long."""
+MAX_MESSAGE_BYTES = 512 * 1024
+DUPLICATE_WINDOW_S = 300.0
+"""The broker recognises repeated ids this long; never less than three times the bound of an append."""
+SCHEMA = "1"
+SCAN_EVENTS = 500
+NANOSECONDS = 1_000_000_000
+
+NEEDED_VERSION = (2, 12)
+WRONG_LAST_SEQUENCE = (10071, 10164)
+FULL = (10077, 10047, 10023)
+CONTAINS_DUPLICATE = 10201
+
+
+class LogMissing(HindcastError):
+    """The broker holds no log of this run."""
+
+
+class BrokerTooOld(HindcastError):
+    """The broker cannot append atomic batches."""
+
+
+class Fill(msgspec.Struct, frozen=True, kw_only=True):
+    """How full a log is."""
+
+    used_bytes: int
+    limit_bytes: int
+    """`log.max_bytes`."""
+
+
+class JetStreamLog:
+    """An `EventLog` and `QueueSource` on a JetStream stream. Made by `create_or_open` or `open`."""
+
+    def __init__(self, connection: Connection, run: str, settings: LogSettings) -> None:
+        """Without looking whether the stream exists."""
+        self._run = run
+        self._settings = settings
+        self._connection = connection
+        self._api = StreamApi(connection, stream_name(run), bound_s=settings.append_timeout_s)
+        self._first_digest = b""
+        self._first = 0
+        """Position of the event whose digest that is."""
+        self._batches = 0
+
+    @classmethod
+    async def create_or_open(
+        cls, connection: Connection, run: str, settings: LogSettings, *, first: int = 1
+    ) -> Self:
+        """The run's log, made if it does not exist (role `admin`); its size limit follows the settings.
+
+        `first`: position that the first event of a new log gets.
+
+        Raises:
+            ForeignLog: the stream under this name is not this run's log.
+
+        """
+        log = cls(connection, run, settings)
+        log._check_broker()
+        try:
+            info = await log._info()
+        except LogMissing:
+            beginning = {"first_seq": first} if first > 1 else {}
+            await log._api.call("STREAM.CREATE", log._config() | beginning)
+        else:
+            await log._verify(info)
+            began = int(info["config"].get("first_seq") or 1)
+            if began != first:
+                raise ForeignLog(
+                    f"the stream {log._api.stream} exists already, but its first event stands or will stand at position {began} "
+                    f"and not at {first}: a fork of that name was made or begun. Choose another run name."
+                )
+            if info["config"]["max_bytes"] != settings.max_bytes:
+                await log.resize(settings.max_bytes)
+        return log
+
+    @classmethod
+    async def open(cls, connection: Connection, run: str, settings: LogSettings) -> Self:
+        """The run's existing log.
+
+        Raises:
+            LogMissing: there is none.
+            ForeignLog: the stream under this name is not this run's log.
+
+        """
+        log = cls(connection, run, settings)
+        log._check_broker()
+        await log._verify(await log._info())
+        return log
+
+    @property
+    def run(self) -> str:
+        """The run this log belongs to."""
+        return self._run
+
+    @property
+    def began(self) -> int:
+        """Position that the stream began with when it was last opened or followed; 0: it was empty."""
+        return self._first
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`: a stream holds the events of one run."""
+        return ()
+
+    async def resize(self, max_bytes: int) -> None:
+        """Another size limit, at once and for everybody (role `admin`): how a full log is freed."""
+        config = (await self._info())["config"]
+        await self._api.call("STREAM.UPDATE", {**config, "max_bytes": max_bytes})
+
+    async def why_not_loaded(self) -> str:
+        """See `StreamApi.why_not_loaded`."""
+        return await self._api.why_not_loaded()
+
+    async def delete(self) -> None:
+        """Let the broker forget the stream (role `repairer`), if it holds one."""
+        try:
+            await self._api.call("STREAM.DELETE")
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+
+    async def purge(self, *, until: int) -> None:
+        """Let go of every event up to a position (role `archiver`). Later ones keep theirs."""
+        await self._api.call("STREAM.PURGE", {"seq": until + 1})
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """See `EventLog.append`."""
+        if len(batch) > MAX_BATCH:
+            raise ValueError(
+                f"a batch has {len(batch)} events, JetStream takes {MAX_BATCH}: set log.batch_events lower"
+            )
+
+        async def pause(tries: int) -> None:
+            await asyncio.sleep(min(2.0, 0.1 * 2**tries))
+
+        return await append_once(self, batch, expect, patience=self._api.patience(), pause=pause)
+
+    async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        """One atomic batch under a new batch id, or one plain publish."""
+        first: dict[str, str] = {}
+        if expect is not None:
+            first["Nats-Expected-Last-Subject-Sequence"] = str(expect.last)
+            first["Nats-Expected-Last-Subject-Sequence-Subject"] = expect.subject
+        ask = self._connection.ask
+        try:
+            if len(batch) == 1:
+                headers = {**_headers(batch[0]), **first}
+                reply = await ask(batch[0].subject, batch[0].data, headers=headers, timeout_s=ATTEMPT_S)
+            else:
+                self._batches += 1
+                name = f"{self._connection.client_id or 0}-{id(self):x}-{self._batches}"
+                messages: list[Outgoing] = []
+                for number, record in enumerate(batch, 1):
+                    headers = _headers(record)
+                    headers["Nats-Batch-Id"] = name
+                    headers["Nats-Batch-Sequence"] = str(number)
+                    if number == 1:
+                        headers |= first
+                    if number < len(batch):
+                        messages.append((record.subject, format_headers(headers), record.data))
+                await self._connection.publish_all(messages)
+                headers["Nats-Batch-Commit"] = "1"
+                reply = await ask(record.subject, record.data, headers=headers, timeout_s=ATTEMPT_S)
+        except (Unanswered, NatsError) as error:
+            return Unknown(str(error) or type(error).__name__)
+        return _outcome(json.loads(reply.data), len(batch))
+
+    async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
+        """Where these events are stored: first beside the last one under their subject, else by looking through it."""
+        wanted = {record.id for record in batch}
+        found: dict[str, int] = {}
+        for subject in dict.fromkeys(record.subject for record in reversed(batch)):
+            ids = {record.id for record in batch if record.subject == subject} - found.keys()
+            last = await self._api.first_under({"last_by_subj": subject}) if ids else None
+            if last is None:
+                continue
+            near = await self._api.ranged(start=max(1, last.position - len(batch) + 1), limit=2 * len(batch))
+            found.update({stored.id: stored.position for stored in near if stored.id in wanted})
+            start = 1
+            while ids - found.keys() and start <= last.position:
+                scanned = await self._api.ranged(start=start, limit=SCAN_EVENTS, subject=subject)
+                found.update({stored.id: stored.position for stored in scanned if stored.id in wanted})
+                start = scanned[-1].position + 1 if scanned else last.position + 1
+        return [found.get(record.id) for record in batch]
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`."""
+        return await self._api.ranged(start=after + 1, limit=limit)
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`. Gives up with BrokerUnreachable when the broker is away for `log.append_timeout_s`."""
+        position = after
+        patience: Callable[[], bool] | None = None
+        stuck_at = -1
+        while True:
+            try:
+                await self._check_reach(position)
+                patience = None
+                started = position
+                async with aclosing(follow(self._api, self._run, after=position)) as batches:
+                    async for batch in batches:
+                        position = batch[-1].position
+                        yield batch
+                if position == started:
+                    await asyncio.sleep(PAUSE_S)
+                    await self._check_gap(position, again=stuck_at == position)
+                    stuck_at = position
+            except Unanswered as error:
+                patience = patience or self._api.patience()
+                await self._api.pause(patience, error)
+
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """See `EventLog.last_under`."""
+        last = await self._api.first_under({"last_by_subj": subject})
+        if last is None or until is None or last.position <= until:
+            return last
+        return await self._api.last_up_to(subject, until=until)
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`."""
+        info = await self._info()
+        first, last = int(info["state"]["first_seq"]), int(info["state"]["last_seq"])
+        stored = await self._api.first_under({"seq": first}) if info["state"]["messages"] else None
+        digest = sha256(stored.data).digest() if stored else b""
+        return LogIdentity(run=self._run, first_digest=digest, first=first if stored else 0, last=last)
+
+    async def served(self) -> list[Served]:
+        """Who else reads this log, as the broker sees it."""
+        return await list_served(self._api, self._run)
+
+    async def fill(self) -> Fill:
+        """How much of its size limit the log takes up."""
+        info = await self._info()
+        return Fill(used_bytes=int(info["state"]["bytes"]), limit_bytes=int(info["config"]["max_bytes"]))
+
+    async def open_queue(
+        self, name: str, *, family: str, dead_letters: Publisher | None = None
+    ) -> JetStreamQueue:
+        """See `events.log.work_queue.QueueSource`."""
+        del family  # the queue's consumer, which `admin` made, has it
+        return await JetStreamQueue.open(self._api, name, dead_letters=dead_letters)
+
+    async def ensure_queue(self, name: str, *, family: str) -> str:
+        """Make a work queue, or make it anew where it is not as it should be (role `admin`); see `jetstream_queue`."""
+        return await ensure_queue(self._api, self._run, name, family=family)
+
+    async def make_positions(self) -> None:
+        """Make the stream in which followers say how far they have read (role `admin`)."""
+        await make_positions(self._api)
+
+    async def _info(self) -> dict[str, Any]:
+        try:
+            return await self._api.call("STREAM.INFO")
+        except ApiError as error:
+            if error.code != STREAM_NOT_FOUND:
+                raise
+            raise LogMissing(
+                f"the broker holds no log of run {self._run!r}. If it did before, its folder was replaced: restore it. "
+                "Run: hindcast run list"
+            ) from error
+
+    def _check_broker(self) -> None:
+        version = self._connection.connected_server_version
+        if (version.major, version.minor) < NEEDED_VERSION:
+            needed = ".".join(map(str, NEEDED_VERSION))
+            raise BrokerTooOld(
+                f"the broker is nats-server {version.major}.{version.minor}.{version.patch}; atomic batches need {needed}. "
+                "Update it, or leave log.url empty to use the one that comes with Hindcast."
+            )
+
+    async def _check_reach(self, position: int) -> None:
+        """Before (re)starting to follow: still the same log, and not shorter than what was read."""
+        identity = await self.identity()
+        if identity.last < position:
+            raise ForeignLog(
+                f"the log of run {self._run} ends at position {identity.last}, but it was read up to {position}: the broker "
+                "lost events or its folder was replaced. Restore it, or start a new run."
+            )
+        moved_on = identity.first > self._first  # its beginning was moved to the archive
+        if self._first_digest and identity.first_digest != self._first_digest and not moved_on:
+            raise ForeignLog(
+                f"the log of run {self._run} begins with another event than before: its stream was swapped for another."
+            )
+        self._first, self._first_digest = identity.first, identity.first_digest
+
+    async def _check_gap(self, position: int, *, again: bool) -> None:
+        """Following ended without a single event, for the second time at the same place: is one missing there?"""
+        if not again:
+            return
+        last = (await self.identity()).last
+        following = await self._api.first_under({"seq": position + 1, "next_by_subj": everything(self._run)})
+        until = last if following is None else following.position - 1
+        if until > position:
+            how = "cannot be read from" if following is None else "are missing from"
+            raise CorruptEvent(
+                f"positions {position + 1} to {until} {how} the log of run {self._run}: the broker lost events, or its files "
+                f"are damaged. Run: hindcast audit {self._run}    Then restore its folder, or hindcast repair {self._run} "
+                "--from ARCHIVE"
+            )
+
+    async def _verify(self, info: dict[str, Any]) -> None:
+        """That the stream is this run's log."""
+        config = info["config"]
+        subjects, owner = config.get("subjects") or [], (config.get("metadata") or {}).get("hindcast_run")
+        if subjects != [everything(self._run)] or owner != self._run:
+            raise ForeignLog(
+                f"the stream {self._api.stream} exists already and is not the log of run {self._run!r}: it holds "
+                f"{', '.join(subjects) or 'no subjects'} for run {owner!r}. Choose another run name, or another broker."
+            )
+        first = (
+            await self._api.first_under({"seq": int(info["state"]["first_seq"])})
+            if info["state"]["messages"]
+            else None
+        )
+        if first is not None:
+            run = decode_envelope(first).run
+            if run != self._run:
+                raise ForeignLog(
+                    f"the stream {self._api.stream} begins with an event of run {run!r}, not {self._run!r}: another log "
+                    "was put under this name. Choose another run name, or another broker."
+                )
+            self._first, self._first_digest = first.position, sha256(first.data).digest()
+
+    def _config(self) -> dict[str, Any]:
+        window_s = max(DUPLICATE_WINDOW_S, 3 * self._settings.append_timeout_s)
+        return {
+            "name": self._api.stream,
+            "subjects": [everything(self._run)],
+            "storage": "file",
+            "retention": "limits",
+            "discard": "new",
+            "max_bytes": self._settings.max_bytes,
+            "max_msg_size": MAX_MESSAGE_BYTES,
+            "num_replicas": self._settings.replicas,
+            "duplicate_window": int(window_s * NANOSECONDS),
+            "deny_delete": True,
+            "allow_direct": True,
+            "allow_atomic": True,
+            "compression": "s2",
+            "metadata": {"hindcast_run": self._run, "hindcast_schema": SCHEMA},
+        }
+
+
+def _headers(record: Record) -> dict[str, str]:
+    headers = {"Nats-Msg-Id": record.id}
+    if record.traceparent:
+        headers[TRACEPARENT] = record.traceparent
+    return headers
+
+
+def _outcome(answer: dict[str, Any], count: int) -> Outcome:
+    error = answer.get("error")
+    if error is None:
+        last = int(answer["seq"])
+        return Committed(list(range(last - count + 1, last + 1)))
+    code = int(error.get("err_code", 0))
+    if code in WRONG_LAST_SEQUENCE:
+        return Refused()
+    if code in FULL:
+        return Full()
+    if code == CONTAINS_DUPLICATE:
+        return Repeated()
+    return Unknown(f"{error.get('description', 'no description')} (JetStream error {code})")

@@ -1,0 +1,205 @@
+"""Work queues on JetStream: a durable pull consumer with explicit acknowledgement, one per queue name."""
+
+import json
+from collections.abc import Callable
+from typing import Any, Self
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+from nats.errors import Error as NatsError
+
+from events.envelope import Stored
+from events.jetstream.api import CALL_S, TRACEPARENT, ApiError, StreamApi, delivery_numbers, status_of
+from events.jetstream.connection import Unanswered
+from events.log.publisher import Publisher
+from events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
+from events.subjects import family_wildcard
+
+NANOSECONDS = 1_000_000_000
+MAX_UNACKED = 10_000
+CONSUMER_NOT_FOUND = 10014
+GRACE_S = 2.0
+"""How much later than asked the broker's answer may arrive."""
+
+
+class _Handle:
+    """Acknowledgement of one JetStream delivery."""
+
+    def __init__(self, api: StreamApi, reply: str) -> None:
+        self._api = api
+        self._reply = reply
+
+    async def ack(self) -> None:
+        """Wait until the broker has it; without an answer the event comes again, which its result makes a no-op."""
+        try:
+            await self._api.connection.ask(self._reply, b"+ACK", timeout_s=CALL_S)
+        except Unanswered:
+            return
+
+    async def in_progress(self) -> None:
+        """Start the broker's wait anew."""
+        await self._say(b"+WPI")
+
+    async def retry(self, delay_s: float) -> None:
+        """Ask for another delivery later."""
+        await self._say(b"-NAK " + json.dumps({"delay": int(delay_s * NANOSECONDS)}).encode())
+
+    async def _say(self, word: bytes) -> None:
+        try:
+            await self._api.connection.publish(self._reply, word)
+        except NatsError:
+            return
+
+
+class JetStreamQueue:
+    """A `WorkQueue` on a durable consumer."""
+
+    def __init__(self, api: StreamApi, name: str, dead_letters: Publisher | None) -> None:
+        """Use `open`."""
+        self._api = api
+        self._name = name
+        self._dead_letters = dead_letters
+        self._next = f"{api.prefix}.CONSUMER.MSG.NEXT.{api.stream}.{name}"
+        self._patience: Callable[[], bool] | None = None
+
+    @classmethod
+    async def open(cls, api: StreamApi, name: str, *, dead_letters: Publisher | None) -> Self:
+        """Begin to work on a queue that `admin` has made (`ensure_queue`).
+
+        Raises:
+            BrokerUnreachable: the broker is away, or has no such queue, for `log.append_timeout_s`.
+
+        """
+        queue = cls(api, name, dead_letters)
+        await queue._wait_until_made()
+        return queue
+
+    async def _wait_until_made(self) -> None:
+        patience = self._api.patience()
+        while True:
+            try:
+                await self._api.once("CONSUMER.INFO", suffix=f".{self._name}")
+                return
+            except ApiError as error:
+                if error.code != CONSUMER_NOT_FOUND:
+                    raise
+                await self._api.pause(patience, self._vanished())
+            except Unanswered as error:
+                await self._api.pause(patience, error)
+
+    def _vanished(self) -> Unanswered:
+        return Unanswered(
+            f"there is no work queue {self._name}: hindcast start makes it, and again within log.queue_check_s"
+        )
+
+    async def fetch(self, limit: int, *, wait_s: float) -> list[Delivery]:
+        """See `WorkQueue.fetch`. BrokerUnreachable when the broker is away for `log.append_timeout_s`."""
+        try:
+            taken = await self._pull(limit, None)
+            if not taken and (taken := await self._pull(1, wait_s)) and limit > 1:
+                taken += await self._pull(limit - 1, None)
+        except (Unanswered, NatsError) as error:
+            self._patience = self._patience or self._api.patience()
+            await self._api.pause(self._patience, Unanswered(str(error) or type(error).__name__))
+            return []
+        self._patience = None
+        deliveries = [
+            await admit(handed, queue=self._name, dead_letters=self._dead_letters) for handed in taken
+        ]
+        return [delivery for delivery in deliveries if delivery is not None]
+
+    async def _pull(self, limit: int, wait_s: float | None) -> list[Handed]:
+        """One pull: what is there now, or the first that comes within `wait_s`."""
+        connection = self._api.connection
+        request: dict[str, Any] = {"batch": limit}
+        if wait_s is None:
+            request["no_wait"] = True
+        else:
+            request["expires"] = int(wait_s * NANOSECONDS)
+        inbox = connection.new_inbox()
+        subscription = await connection.subscribe(inbox)
+        taken: list[Handed] = []
+        try:
+            async with connection.exchange((wait_s or 0.0) + GRACE_S):
+                await connection.publish(self._next, json.dumps(request).encode(), reply=inbox)
+                while len(taken) < limit:
+                    message = await _next_message(subscription)
+                    status = status_of(message)
+                    if status == "503":
+                        raise self._vanished()
+                    if status is not None:
+                        break
+                    numbers = delivery_numbers(message.reply)
+                    headers = message.headers or {}
+                    event_id, traceparent = headers.get("Nats-Msg-Id", ""), headers.get(TRACEPARENT, "")
+                    stored = Stored(numbers.position, message.subject, message.data, event_id, traceparent)
+                    taken.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
+        except TimeoutError:
+            if not taken and not connection.is_connected:
+                raise Unanswered("the connection to the broker is lost") from None
+        finally:
+            if not (connection.is_closed or connection.is_draining):
+                await subscription.unsubscribe()
+        return taken
+
+
+def queue_config(run: str, name: str, *, family: str) -> dict[str, Any]:
+    """The durable consumer of a work queue."""
+    return {
+        "name": name,
+        "durable_name": name,
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "ack_wait": int(ACK_WAIT_S * NANOSECONDS),
+        "max_deliver": -1,
+        "max_ack_pending": MAX_UNACKED,
+        "filter_subject": family_wildcard(run, family),
+        "metadata": {"hindcast_run": run},
+    }
+
+
+OURS_ALONE = ("deliver_subject", "filter_subjects", "pause_until", "headers_only", "inactive_threshold")
+"""What no work queue of ours has, and what would silence it."""
+
+
+async def ensure_queue(api: StreamApi, run: str, name: str, *, family: str) -> str:
+    """Make a work queue's consumer, or make it anew where it is not as it should be (role `admin`).
+
+    Returns what was wrong: empty where it was as it should be, `it was not there` where it is new. A consumer that is made
+    anew hands out every event again: results that are there already make that a no-op.
+    """
+    wanted = queue_config(run, name, family=family)
+    wrong = await _difference(api, name, wanted)
+    if wrong and wrong != NOT_THERE:
+        await api.call("CONSUMER.DELETE", suffix=f".{name}")
+    if wrong:
+        body = {"stream_name": api.stream, "config": wanted}
+        await api.call("CONSUMER.CREATE", body, suffix=f".{name}.{wanted['filter_subject']}")
+    return wrong
+
+
+NOT_THERE = "it was not there"
+
+
+async def _difference(api: StreamApi, name: str, wanted: dict[str, Any]) -> str:
+    try:
+        info = await api.call("CONSUMER.INFO", suffix=f".{name}")
+    except ApiError as error:
+        if error.code != CONSUMER_NOT_FOUND:
+            raise
+        return NOT_THERE
+    found = info["config"]
+    for key, value in wanted.items():
+        there = found.get(key)
+        if key == "metadata":
+            value, there = value["hindcast_run"], (there or {}).get("hindcast_run")
+        if there != value:
+            return f"its {key} was {there!r}, not {value!r}"
+    extra = next((key for key in OURS_ALONE if found.get(key)), None)
+    return f"it had a {extra}, {found[extra]!r}" if extra else ""
+
+
+async def _next_message(subscription: Subscription) -> Msg:
+    async for message in subscription.messages:
+        return message
+    raise Unanswered("the connection was closed")

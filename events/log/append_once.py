@@ -1,0 +1,124 @@
+"""How a batch gets into the log exactly once although any single attempt may end without a known outcome.
+
+Shared by the adapters. An attempt whose outcome is unknown (timeout, reconnect) is repeated byte-identical with the same
+event ids; a refusal that follows an unknown outcome is believed only after reading back whether the batch is stored.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from core.errors import BrokerUnreachable, ExpectationFailed, HindcastError, LogFull
+from events.envelope import Record
+from events.log.port import Expectation
+
+
+class Committed(msgspec.Struct, frozen=True):
+    """The whole batch is durable."""
+
+    positions: list[int]
+
+
+class Repeated(msgspec.Struct, frozen=True):
+    """At least one of the ids is stored already; nothing was appended now."""
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """The expectation does not hold; nothing was appended."""
+
+
+class Full(msgspec.Struct, frozen=True):
+    """The size limit is reached; nothing was appended."""
+
+
+class Unknown(msgspec.Struct, frozen=True):
+    """No answer in time: appended or not."""
+
+    reason: str
+
+
+Outcome = Committed | Repeated | Refused | Full | Unknown
+
+
+class Link(Protocol):
+    """What an adapter offers to `append_once`."""
+
+    @property
+    def run(self) -> str:
+        """The run the log belongs to."""
+        ...
+
+    async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        """Try once, bounded in time."""
+        ...
+
+    async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
+        """Where each of these events is stored, by id; None in place of the list when the broker does not answer."""
+        ...
+
+
+async def append_once(
+    link: Link,
+    batch: Sequence[Record],
+    expect: Expectation | None,
+    *,
+    patience: Callable[[], bool],
+    pause: Callable[[int], Awaitable[None]],
+) -> list[int]:
+    """Append all or nothing, through as many attempts as `patience` allows; returns the positions in order.
+
+    Raises:
+        ExpectationFailed, LogFull: nothing was appended.
+        BrokerUnreachable: the outcome stayed unknown.
+
+    """
+    placed: dict[str, int] = {}
+    missing = list(batch)
+    uncertain = False
+    reason = ""
+    tries = 0
+    while missing:
+        tries += 1
+        outcome = await link.attempt(missing, expect)
+        if isinstance(outcome, Committed):
+            placed.update(zip((record.id for record in missing), outcome.positions, strict=True))
+            break
+        if isinstance(outcome, Full) and not uncertain:
+            raise _refusal(link.run, outcome, expect)
+        if isinstance(outcome, Unknown):
+            uncertain, reason = True, outcome.reason
+        else:
+            found = await link.find(missing)
+            if found is None:
+                uncertain, reason = True, "it cannot be read back whether they are stored"
+            else:
+                known = {record.id: at for record, at in zip(missing, found, strict=True) if at is not None}
+                absent = [record for record in missing if record.id not in known]
+                if absent and (isinstance(outcome, Refused | Full) or (known and expect is not None)):
+                    raise _refusal(link.run, outcome, expect)
+                if known:
+                    placed.update(known)
+                    missing = absent
+                    continue
+                reason = "the broker calls them repeated, but they cannot be read back"
+        if not patience():
+            raise BrokerUnreachable(
+                f"appending {len(missing)} events to the log of run {link.run} had no known outcome after {tries} tries "
+                f"({reason}). Nothing that was acknowledged is lost; start again once the broker answers."
+            )
+        await pause(tries)
+    return [placed[record.id] for record in batch]
+
+
+def _refusal(run: str, outcome: Outcome, expect: Expectation | None) -> HindcastError:
+    if isinstance(outcome, Full):
+        return LogFull(
+            f"the log of run {run} reached its size limit: nothing was lost, nothing more can be appended. "
+            "Raise log.max_bytes in the settings and start the run again."
+        )
+    assert expect is not None, "a refusal needs an expectation"
+    return ExpectationFailed(
+        f"another writer came first: the last event under {expect.subject} is not at position {expect.last} any more. "
+        "What this process wanted to record has been decided already."
+    )

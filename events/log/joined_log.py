@@ -1,0 +1,144 @@
+"""Two logs read as one: an older part up to a position, and whatever follows it.
+
+A fork's log is its parent's up to the fork, by reference, and then its own stream. Only the newer part grows. Whoever
+reads cannot tell where the one ends and the other begins, but by `lineage`, which says whose name the older events bear.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Protocol
+
+from core.errors import CorruptEvent, ExpectationFailed
+from events.archive.continued_log import ContinualStream
+from events.envelope import Record, Stored
+from events.jetstream.consumers import Served
+from events.jetstream.stream_log import Fill, JetStreamLog
+from events.log.port import Ancestor, EventLog, Expectation, LogIdentity
+from events.log.publisher import Publisher
+from events.log.work_queue import QueueSource, WorkQueue
+from events.subjects import of_run
+
+
+class GrowingLog(EventLog, QueueSource, Protocol):
+    """A log that is appended to, with its work queues."""
+
+
+class JoinedLog:
+    """An `EventLog` and `QueueSource`: `older` up to position `at`, then `newer`, which begins at `at + 1`."""
+
+    def __init__(self, older: EventLog, newer: GrowingLog, *, at: int) -> None:
+        """Neither is looked at before something is asked."""
+        self._older = older
+        self._newer = newer
+        self._at = at
+
+    @property
+    def run(self) -> str:
+        """The newer part's run."""
+        return self._newer.run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`."""
+        before = [one for one in self._older.lineage if one.until < self._at]
+        owner = next((one.run for one in self._older.lineage if one.until >= self._at), self._older.run)
+        if owner != self._newer.run:
+            before.append(Ancestor(run=owner, until=self._at))
+        return tuple(before)
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """See `EventLog.append`. An expectation speaks of both parts: what the older one holds is created already."""
+        if expect is None or expect.last > self._at:
+            return await self._newer.append(batch, expect=expect)
+        last = await self._last_in_older(expect.subject, until=self._at)
+        before = last.position if last else 0
+        if before != expect.last:
+            raise ExpectationFailed(
+                f"the last event under {expect.subject} up to position {self._at} is at position {before}, not "
+                f"{expect.last}: nothing was appended."
+            )
+        none_since = Expectation(subject=expect.subject, last=0)
+        return await self._newer.append(batch, expect=none_since)
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`."""
+        if after >= self._at:
+            return await self._newer.read(after=after, limit=limit)
+        found = await self._older.read(after=after, limit=min(limit, self._at - after))
+        own = [stored for stored in found if stored.position <= self._at]
+        # the rest of the older part is gone
+        return own or await self._newer.read(after=self._at, limit=limit)
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`."""
+        if after < self._at:
+            async with aclosing(self._older.tail(after=after)) as batches:
+                async for batch in batches:
+                    wanted = [stored for stored in batch if stored.position <= self._at]
+                    if wanted:
+                        yield wanted
+                    if batch[-1].position >= self._at:
+                        break
+        async with aclosing(self._newer.tail(after=max(after, self._at))) as batches:
+            async for batch in batches:
+                yield batch
+
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """See `EventLog.last_under`."""
+        if until is None or until > self._at:
+            found = await self._newer.last_under(subject, until=until)
+            if found is not None:
+                return found
+        return await self._last_in_older(subject, until=self._at if until is None else min(until, self._at))
+
+    async def _last_in_older(self, subject: str, *, until: int) -> Stored | None:
+        """The same event under the name of the older part's run; that may have gone on, and has the same subjects then."""
+        return await self._older.last_under(of_run(subject, self._older.run), until=until)
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`.
+
+        Raises:
+            CorruptEvent: the older part ends before the newer one begins.
+
+        """
+        older, newer = await self._older.identity(), await self._newer.identity()
+        if older.last < self._at:
+            raise CorruptEvent(
+                f"the log of run {self.run} goes on after position {self._at} of run {self._older.run}, which ends at "
+                f"{older.last}: it lost events or is another log. Restore it."
+            )
+        return LogIdentity(
+            run=self.run,
+            first_digest=older.first_digest,
+            first=older.first,
+            last=max(self._at, newer.last),
+        )
+
+    async def open_queue(self, name: str, *, family: str, dead_letters: Publisher | None = None) -> WorkQueue:
+        """See `events.log.work_queue.QueueSource`: work is in the newer part alone; a fork ends what was under way in the older."""
+        return await self._newer.open_queue(name, family=family, dead_letters=dead_letters)
+
+
+OwnLog = JetStreamLog | ContinualStream
+"""What a run records itself: a stream, whose beginning may have been moved to an archive."""
+
+
+class JoinedStream(JoinedLog):
+    """The same where the newer part is a stream, with what else can be asked of one."""
+
+    def __init__(self, older: EventLog, newer: OwnLog, *, at: int) -> None:
+        super().__init__(older, newer, at=at)
+        self._stream = newer
+
+    async def fill(self) -> Fill:
+        """How much of its size limit the stream takes up: what is read by reference counts elsewhere."""
+        return await self._stream.fill()
+
+    async def served(self) -> list[Served]:
+        """Who else reads the stream, as the broker sees it."""
+        return await self._stream.served()
+
+
+RunLog = OwnLog | JoinedStream
+"""The log of a run that processes work on."""

@@ -1,0 +1,209 @@
+"""The log in memory, with seeded faults: for tests, simulations and properties, under the same contract as JetStream.
+
+`MemoryLog` is a broker and a lossy link to it in one: the broker part stores, refuses and recognises repeated ids; the
+link part loses requests or replies, delivers twice and delays, as its seed says.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+from hashlib import sha256
+from random import Random
+
+import msgspec
+
+from core.errors import ForeignLog
+from events.envelope import Record, Stored
+from events.log.append_once import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
+from events.log.memory_queue import MemoryQueue, QueueState
+from events.log.port import Ancestor, Expectation, LogIdentity
+from events.log.publisher import Publisher
+from events.subjects import family_wildcard, matches
+
+READ_BATCH = 500
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """How the link misbehaves. Probabilities per attempt, drawn from one generator."""
+
+    seed: int
+    lost_request: float = 0.0
+    """The broker never sees it."""
+    lost_reply: float = 0.0
+    """The broker does it, the writer never hears."""
+    duplicate: float = 0.0
+    """The broker sees it twice."""
+    delay: float = 0.0
+    """Others get to run in between."""
+    tries: int = 50
+    """Attempts after which the outcome counts as unknown."""
+
+
+class MemoryLog:
+    """An `EventLog` and `QueueSource` in memory. Several publishers and readers may share one."""
+
+    def __init__(
+        self,
+        run: str,
+        *,
+        faults: Faults | None = None,
+        max_bytes: int | None = None,
+        first: int = 1,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`max_bytes`: size at which appending is refused; change the attribute to make room. `first`: position of the
+        first event. `clock`: for queues.
+        """
+        self.max_bytes = max_bytes
+        self.reachable = True
+        """Set to False to take the broker away."""
+        self._run = run
+        self._before = first - 1
+        self._faults = faults or Faults(seed=0)
+        self._random = Random(self._faults.seed)
+        self._events: list[Stored] = []
+        self._bytes = 0
+        self._by_id: dict[str, int] = {}
+        self._last_under: dict[str, int] = {}
+        self._grown = asyncio.Condition()
+        self._clock = clock
+        self._queues: dict[str, QueueState] = {}
+
+    @property
+    def run(self) -> str:
+        """The run this log belongs to."""
+        return self._run
+
+    @property
+    def lineage(self) -> tuple[Ancestor, ...]:
+        """See `EventLog.lineage`."""
+        return ()
+
+    @property
+    def events(self) -> list[Stored]:
+        """What is stored, for tests to look at and to damage."""
+        return self._events
+
+    async def append(self, batch: Sequence[Record], *, expect: Expectation | None = None) -> list[int]:
+        """See `EventLog.append`."""
+        tries = 0
+
+        def patience() -> bool:
+            nonlocal tries
+            tries += 1
+            return tries < self._faults.tries
+
+        async def pause(_: int) -> None:
+            await asyncio.sleep(0)
+
+        return await append_once(self, batch, expect, patience=patience, pause=pause)
+
+    async def attempt(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        """One request over the lossy link."""
+        faults, draw = self._faults, self._random.random
+        if draw() < faults.delay:
+            await asyncio.sleep(0)
+        if not self.reachable or draw() < faults.lost_request:
+            return Unknown("no reply from the in-memory broker")
+        outcome = await self._store(batch, expect)
+        if draw() < faults.duplicate:
+            await self._store(batch, expect)
+        if draw() < faults.lost_reply:
+            return Unknown("no reply from the in-memory broker")
+        return outcome
+
+    async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
+        """Where these events are stored."""
+        if not self.reachable:
+            return None
+        return [self._by_id.get(record.id) for record in batch]
+
+    async def _store(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
+        known = [self._by_id[record.id] for record in batch if record.id in self._by_id]
+        if known and len(batch) > 1:
+            return Repeated()
+        if expect is not None and self._position_under(expect.subject) != expect.last:
+            return Refused()  # before a single repeated id is recognised, as JetStream does
+        if known:
+            return Committed(known)
+        size = sum(len(record.data) for record in batch)
+        if self.max_bytes is not None and self._bytes + size > self.max_bytes:
+            return Full()
+        first = self._last + 1
+        for position, record in enumerate(batch, first):
+            self._events.append(Stored(position, record.subject, record.data, record.id, record.traceparent))
+            self._by_id[record.id] = position
+            self._last_under[record.subject] = position
+        self._bytes += size
+        async with self._grown:
+            self._grown.notify_all()
+        return Committed(list(range(first, first + len(batch))))
+
+    @property
+    def _last(self) -> int:
+        return self._before + len(self._events)
+
+    def _position_under(self, subject: str) -> int:
+        if "*" not in subject and ">" not in subject:
+            return self._last_under.get(subject, 0)
+        return max((at for name, at in self._last_under.items() if matches(subject, name)), default=0)
+
+    async def read(self, *, after: int, limit: int) -> list[Stored]:
+        """See `EventLog.read`."""
+        start = max(0, after - self._before)
+        return self._events[start : start + limit]
+
+    async def tail(self, *, after: int) -> AsyncGenerator[list[Stored], None]:
+        """See `EventLog.tail`."""
+        position = after
+        if position > self._last:
+            raise ForeignLog(
+                f"the log of run {self._run} ends at {self._last}, reading was asked after {after}."
+            )
+        while True:
+            await self.wait_for_growth(position)
+            batch = await self.read(after=position, limit=READ_BATCH)
+            position = batch[-1].position
+            yield batch
+
+    async def wait_for_growth(self, position: int, *, timeout_s: float | None = None) -> None:
+        """Return once the log goes beyond a position, or after the time given."""
+        try:
+            async with asyncio.timeout(timeout_s), self._grown:
+                while self._last <= position:
+                    await self._grown.wait()
+        except TimeoutError:
+            return
+
+    async def open_queue(
+        self, name: str, *, family: str, dead_letters: Publisher | None = None
+    ) -> MemoryQueue:
+        """See `events.log.work_queue.QueueSource`."""
+        state = self._queues.setdefault(name, QueueState(self._clock, after=self._before))
+        return MemoryQueue(
+            self, name, state, subject=family_wildcard(self._run, family), dead_letters=dead_letters
+        )
+
+    async def last_under(self, subject: str, *, until: int | None = None) -> Stored | None:
+        """See `EventLog.last_under`."""
+        position = self._position_under(subject)
+        if until is not None and position > until:
+            return next(
+                (
+                    s
+                    for s in reversed(self._events[: max(0, until - self._before)])
+                    if matches(subject, s.subject)
+                ),
+                None,
+            )
+        return self._events[position - self._before - 1] if position else None
+
+    async def identity(self) -> LogIdentity:
+        """See `EventLog.identity`."""
+        first = sha256(self._events[0].data).digest() if self._events else b""
+        return LogIdentity(
+            run=self._run,
+            first_digest=first,
+            first=self._before + 1 if self._events else 0,
+            last=self._last,
+        )

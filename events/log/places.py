@@ -1,0 +1,186 @@
+"""Places in a log as people name them, and the positions they stand for.
+
+    PLACE  = POSITION | "end" | NOUN "=" NUMBER | NOUN "=last"
+    NOUN   = "position" | "update" | "batch" | "policy" | "checkpoint"
+
+| place | position of |
+|---|---|
+| `812`, `position=812` | that event |
+| `end` | the last event there is now |
+| `update=40` | `update.applied` number 40 of the policy |
+| `batch=7` | the `weights.published` that closes batch 7 |
+| `policy=3` | `weights.published` of version 3 |
+| `checkpoint=40` | `checkpoint.saved` after update 40 |
+| `update=last` … | the last of its kind |
+
+A place means: the log up to and including that event. One grammar for every command that takes a place.
+"""
+
+import re
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import msgspec
+
+from core.domain.arrays import unpack_ids
+from core.errors import NoSuchPlace
+from events.catalogue import BatchPlanned, CheckpointSaved, UpdateApplied, UpdateSkipped, WeightsPublished
+from events.envelope import Fact
+from events.log.port import EventLog
+from events.log.reader import skim
+
+Noun = Literal["position", "update", "batch", "policy", "checkpoint"]
+
+_NOUNS: dict[str, Noun] = {noun: noun for noun in get_args(Noun)}
+_PLACE = re.compile(rf"(?:({'|'.join(_NOUNS)})=)?([0-9]{{1,18}}|last)")
+_MODEL = "policy"
+"""Of the models that a run may train, the one that updates and versions count."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A place, not yet looked up."""
+
+    noun: Noun
+    number: int | None
+    """None: the last of its kind."""
+
+    def __str__(self) -> str:
+        return f"{self.noun}={'last' if self.number is None else self.number}"
+
+
+END = Place("position", None)
+
+
+def parse_place(text: str) -> Place:
+    """A place from what a person wrote.
+
+    Raises:
+        NoSuchPlace: it follows no rule of the grammar.
+
+    """
+    if text == "end":
+        return END
+    found = _PLACE.fullmatch(text)
+    if found is None or text == "last":
+        raise NoSuchPlace(
+            f"{text!r} is no place in a log: give a position such as 812, `end`, or update=N, batch=N, policy=N, "
+            "checkpoint=N, where N is a number or `last`"
+        )
+    noun, number = found.groups()
+    return Place(_NOUNS[noun] if noun else "position", None if number == "last" else int(number))
+
+
+@dataclass(slots=True)
+class Landmarks:
+    """Where the numbered things of training stand; `take` wants the learner's facts, in order."""
+
+    positions: dict[Noun, dict[int, int]] = field(default_factory=dict)
+    """Number -> position, of each kind."""
+    _batch: int | None = None
+    """Planned, and its weights not published yet."""
+
+    def take(self, position: int, fact: Fact) -> None:
+        """Note what this event stands for."""
+        match fact:
+            case UpdateApplied(model=model, update=update) if model == _MODEL:
+                self._note("update", update, position)
+            case BatchPlanned(batch=batch):
+                self._batch = batch
+            case WeightsPublished(model=model, version=version) if model == _MODEL:
+                self._note("policy", version, position)
+                if self._batch is not None:
+                    self._note("batch", self._batch, position)
+                    self._batch = None
+            case CheckpointSaved(update=update):
+                self._note("checkpoint", update, position)
+            case _:
+                pass
+
+    def _note(self, noun: Noun, number: int, position: int) -> None:
+        self.positions.setdefault(noun, {})[number] = position
+
+    def find(self, place: Place) -> int:
+        """The position of a place that is not named by position.
+
+        Raises:
+            NoSuchPlace: there is no such event; says which there are.
+
+        """
+        known = self.positions.get(place.noun, {})
+        number = max(known, default=None) if place.number is None else place.number
+        if number is None or number not in known:
+            there_are = what_there_is(min(known, default=None), max(known, default=None))
+            if place.noun == "batch" and known:
+                there_are += " whose weights are published"
+            raise NoSuchPlace(f"the log has no {place}: {there_are}. Positions can be given, too.")
+        return known[number]
+
+
+def what_there_is(lowest: int | None, highest: int | None) -> str:
+    """The numbers of a kind, as an error says them; None: there is none."""
+    if lowest is None:
+        return "there is none yet"
+    return f"there is only {lowest}" if lowest == highest else f"there are {lowest} to {highest}"
+
+
+async def position_of(log: EventLog, place: Place) -> int:
+    """Where a place is in a log as it stands now. Damaged events are passed over: whoever reads up to there finds them.
+
+    Raises:
+        NoSuchPlace: the log does not reach so far, or has no such event.
+
+    """
+    identity = await log.identity()
+    if place.noun != "position":
+        return (await find_landmarks(log, end=identity.last)).find(place)
+    position = identity.last if place.number is None else place.number
+    if not identity.first <= position <= identity.last or position == 0:
+        raise NoSuchPlace(
+            f"the log of run {log.run} has no position {position}: it goes from {identity.first} to {identity.last}."
+        )
+    return position
+
+
+async def find_landmarks(log: EventLog, *, end: int) -> Landmarks:
+    """Read the learner's events up to `end`."""
+    landmarks = Landmarks()
+    async with aclosing(skim(log, family="learner", until=end)) as recordeds:
+        async for recorded in recordeds:
+            landmarks.take(recorded.position, recorded.fact)
+    return landmarks
+
+
+class OpenBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """A batch that is planned up to a position, while updates of it come only after that position."""
+
+    batch: int
+    model: str
+    """Which model it trains."""
+    planned_at: int
+    """Position of its `batch.planned`."""
+    updates: int
+    """Updates that the plan consists of."""
+    done: int
+    """Updates up to the position, skipped ones included."""
+
+
+async def find_open_batch(log: EventLog, *, at: int) -> OpenBatch | None:
+    """Find the batch whose updates a position divides; None at the edge between two batches."""
+    found: OpenBatch | None = None
+    async with aclosing(skim(log, family="learner", until=at)) as recordeds:
+        async for recorded in recordeds:
+            match recorded.fact:
+                case BatchPlanned() as fact:
+                    found = OpenBatch(
+                        batch=fact.batch,
+                        model=fact.model,
+                        planned_at=recorded.position,
+                        updates=len(unpack_ids(fact.minibatches)),
+                        done=0,
+                    )
+                case UpdateApplied() | UpdateSkipped() if found is not None:
+                    found = msgspec.structs.replace(found, done=found.done + 1)
+                case _:
+                    pass
+    return found if found is not None and found.done < found.updates else None

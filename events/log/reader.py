@@ -1,0 +1,212 @@
+"""Reading the log back, checked.
+
+Both readers assert that positions follow each other without a gap, that every producer's hash chain holds, and that the
+log is the one it claims to be. Unknown types are counted and passed over live; a strict reader refuses them.
+"""
+
+from collections import Counter
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from hashlib import sha256
+
+import msgspec
+
+from core.errors import CorruptEvent, ForeignLog, HindcastError
+from events.catalogue.run import RunForked
+from events.codec import decode, decode_envelope, decode_fact
+from events.envelope import Recorded, Stored
+from events.log.hash_chain import ChainChecker
+from events.log.port import EventLog, LogIdentity
+from events.subjects import family_of
+
+SKIM_EVENTS = 1000
+"""Events per request."""
+
+
+class Bookmark(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a consumer has come, and in which log: kept with its effect, checked when it comes back."""
+
+    position: int
+    """Position of the last event taken in; 0 for none."""
+    digest: bytes
+    """sha256 of that event's stored bytes; empty at 0."""
+    first_digest: bytes
+    """sha256 of the log's first event; empty when not known."""
+
+
+async def check_log(log: EventLog, *, after: int, bookmark: Bookmark | None = None) -> LogIdentity:
+    """Assert that this log is still the one that was read up to `after`.
+
+    Raises:
+        ForeignLog: it goes less far, begins with another event or holds another event where we stopped.
+
+    """
+    identity = await log.identity()
+    if identity.last < after:
+        raise ForeignLog(
+            f"the log of run {log.run} ends at position {identity.last}, but it was read up to {after} before: it lost "
+            "events or was replaced. Restore the broker's folder, or drop what was derived from it and start again."
+        )
+    if bookmark is None or bookmark.position == 0:
+        return identity
+    if bookmark.first_digest and bookmark.first_digest != identity.first_digest:
+        raise ForeignLog(
+            f"the log of run {log.run} begins with another event than the log read before "
+            f"(sha256 {identity.first_digest.hex()[:16]}…, was {bookmark.first_digest.hex()[:16]}…): it is another log "
+            "under the same name."
+        )
+    found = await log.read(after=bookmark.position - 1, limit=1)
+    if not found or sha256(found[0].data).digest() != bookmark.digest:
+        raise ForeignLog(
+            f"the log of run {log.run} holds another event at position {bookmark.position} than when it was read before: "
+            "it was swapped, or written anew after losing events."
+        )
+    return identity
+
+
+class Checker:
+    """Turns stored bytes into facts and asserts contiguity, chains and the run's name."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        *,
+        after: int,
+        strict: bool,
+        check: bool,
+        skipped: Counter[str] | None = None,
+        chains: ChainChecker | None = None,
+    ) -> None:
+        """`chains`: where the chains stood at `after`, to be gone on with; None: as for a reader that begins there."""
+        self._run = log.run
+        self._lineage = log.lineage
+        self._position = after
+        self._strict = strict
+        self._chains = (chains or ChainChecker(after=after)) if check else None
+        self._skipped = skipped
+
+    def take(self, stored: Stored) -> Recorded | None:
+        """The next event; None when its type is unknown and the reader is not strict."""
+        if stored.position != self._position + 1:
+            raise CorruptEvent(
+                f"events are missing: position {stored.position} follows {self._position} in the log of run {self._run}."
+            )
+        envelope = decode_envelope(stored)
+        owner = self._owner(stored.position)
+        if envelope.run != owner:
+            raise ForeignLog(
+                f"position {stored.position} belongs to run {envelope.run!r}, but this is the log of run {owner!r}: "
+                "another run's events stand under this name."
+            )
+        digest = sha256(stored.data).digest()
+        if self._chains is not None:
+            self._chains.link(stored.position, envelope, digest)
+        self._position = stored.position
+        fact = decode_fact(stored, envelope, strict=self._strict)
+        if fact is None:
+            if self._skipped is not None:
+                self._skipped[envelope.type] += 1
+            return None
+        if self._lineage and isinstance(fact, RunForked):
+            self._check_fork(stored.position, fact)
+        return Recorded(stored.position, envelope, fact, digest)
+
+    def _owner(self, position: int) -> str:
+        """The run that an event at this position must belong to."""
+        for ancestor in self._lineage:
+            if position <= ancestor.until:
+                return ancestor.run
+        return self._run
+
+    def _check_fork(self, position: int, fact: RunForked) -> None:
+        if fact.at_position != position - 1 or fact.parent != self._owner(position - 1):
+            raise ForeignLog(
+                f"run.forked at position {position} names run {fact.parent!r} up to position {fact.at_position}, but what "
+                f"stands before it is read from run {self._owner(position - 1)!r}: the fork is joined to another log."
+            )
+
+
+async def read(
+    log: EventLog,
+    *,
+    after: int = 0,
+    until: int | None = None,
+    strict: bool = True,
+    check: bool = True,
+    bookmark: Bookmark | None = None,
+    skipped: Counter[str] | None = None,
+    chains: ChainChecker | None = None,
+) -> AsyncGenerator[Recorded, None]:
+    """Events following `after` up to where the log ends now, or `until`. `chains`: see `Checker`.
+
+    Raises:
+        CorruptEvent, UnknownVersion, ForeignLog: the log cannot be trusted or understood; the message names the position.
+
+    """
+    identity = await check_log(log, after=after, bookmark=bookmark)
+    end = identity.last if until is None else min(until, identity.last)
+    if end <= after:
+        return
+    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
+    async with aclosing(log.tail(after=after)) as batches:
+        async for batch in batches:
+            for stored in batch:
+                recorded = checker.take(stored)
+                if recorded is not None:
+                    yield recorded
+                if stored.position >= end:
+                    return
+
+
+async def skim(log: EventLog, *, family: str, until: int) -> AsyncGenerator[Recorded, None]:
+    """Events of one family up to a position, unchecked: damaged and unknown ones are passed over, for others to find."""
+    after = 0
+    while after < until:
+        batch = await log.read(after=after, limit=SKIM_EVENTS)
+        if not batch:
+            return
+        for stored in batch:
+            if stored.position <= until and family_of(stored.subject) == family:
+                try:
+                    recorded = decode(stored, strict=False)
+                except HindcastError:
+                    continue
+                if recorded is not None:
+                    yield recorded
+        after = batch[-1].position
+
+
+async def tail_batches(
+    log: EventLog,
+    *,
+    after: int,
+    strict: bool = False,
+    check: bool = True,
+    bookmark: Bookmark | None = None,
+    skipped: Counter[str] | None = None,
+    chains: ChainChecker | None = None,
+) -> AsyncGenerator[tuple[list[Recorded], int], None]:
+    """Like `tail`, as they arrive: the events of a batch, and the position it reaches (skipped ones included)."""
+    await check_log(log, after=after, bookmark=bookmark)
+    checker = Checker(log, after=after, strict=strict, check=check, skipped=skipped, chains=chains)
+    async with aclosing(log.tail(after=after)) as batches:
+        async for batch in batches:
+            taken = [recorded for recorded in map(checker.take, batch) if recorded is not None]
+            yield taken, batch[-1].position
+
+
+async def tail(
+    log: EventLog,
+    *,
+    after: int,
+    strict: bool = False,
+    check: bool = True,
+    bookmark: Bookmark | None = None,
+    skipped: Counter[str] | None = None,
+) -> AsyncGenerator[Recorded, None]:
+    """Events following `after`, then new ones as they come, for ever."""
+    batches = tail_batches(log, after=after, strict=strict, check=check, bookmark=bookmark, skipped=skipped)
+    async with aclosing(batches):
+        async for taken, _ in batches:
+            for recorded in taken:
+                yield recorded

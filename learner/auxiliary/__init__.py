@@ -1,0 +1,1 @@
+"""Models trained next to the policy: critic, reward model, relabeler, and their training sets."""

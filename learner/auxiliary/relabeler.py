@@ -1,0 +1,124 @@
+"""The learned relabeler under training: cross-entropy of what should have been written of an episode (HSL's backward model).
+
+    L = -1/T sum_i sum_t log P(y_it | episode_i, y_i<t),   T = sum_i |y_i|
+
+y_i: the goals that episode i achieved, as text; the sums go over a mini-batch. Every token weighs the same, so that the first
+one, which says whether there is any goal, weighs the same in every lesson: a mean over each lesson would give that decision
+twenty times the weight in `nothing`, of two tokens, that it has in a lesson of forty. It begins as the base policy.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import sha256
+from math import exp, fsum
+from pathlib import Path
+from typing import Any
+
+from core.domain.arrays import pack_floats, unpack_ids
+from core.models.arithmetic import arithmetic
+from core.models.logprobs import Scored, packs, score_pack
+from core.rl.combined_state import RELABELER
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from events.catalogue.training import SampleReport
+from learner.batch_plan import minibatches_of
+from learner.buffer.records import Batch, Sample
+from learner.clocks import Clocks
+from learner.trained_model import Learned
+from learner.update import Account, step_along
+
+
+class BackwardTraining:
+    """See `learner.auxiliary.trainer.Beside`."""
+
+    def __init__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> None:
+        self._settings = settings
+        self._check = check
+        self._plan: BatchPlanned | None = None
+        self._parts: list[list[Sample]] = []
+        self.learned = Learned(
+            RELABELER, base.eval(), weight_decay=settings.weight_decay, offload=settings.offload_optimizer
+        )
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """See `Beside.begin`."""
+        self._plan, self._settings = plan, batch.settings
+        self._parts = [batch.samples[part.first_sample : part.end_sample] for part in minibatches_of(plan)]
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """See `Beside.step`."""
+        assert self._plan is not None, "no batch was begun"
+        began = Clocks.now()
+        part = self._parts[index]
+        losses = self._backward(part)
+
+        def account() -> Account:
+            count, tokens = len(part), sum(one.tokens for one in part)
+            return Account(
+                inputs=inputs_digest(part),
+                metrics=backward_metrics(part, losses),
+                samples=SampleReport(
+                    advantages=pack_floats([0.0] * count),
+                    weights=pack_floats([one.tokens / tokens for one in part]),
+                    ratios=pack_floats([1.0] * count),
+                    masks=pack_floats([1.0] * count),
+                ),
+            )
+
+        return step_along(
+            self.learned,
+            self._plan,
+            index,
+            settings=self._settings,
+            rate=partial(backward_rate, self._settings),
+            account=account,
+            began=began,
+        )
+
+    def _backward(self, part: Sequence[Sample]) -> list[float]:
+        """Accumulate the gradient; the loss of each one's tokens, summed, before the step."""
+        self.learned.forget_gradient()
+        tokens = sum(one.tokens for one in part)
+        losses = [0.0] * len(part)
+        scored = [
+            Scored(unpack_ids(one.prompt_ids).tolist(), unpack_ids(one.action_ids).tolist()) for one in part
+        ]
+        for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
+            self._check()
+            with arithmetic(self._settings.precision, self.learned.model):
+                found = score_pack(self.learned.model, [scored[index] for index in pack], temperature=1.0)
+            own = [-logprobs.sum() for logprobs in found]
+            (sum(own[1:], own[0]) / tokens).backward()  # type: ignore[no-untyped-call]
+            for index, loss in zip(pack, own, strict=True):
+                losses[index] = float(loss.detach())
+        return losses
+
+
+def backward_rate(settings: LearnerSettings, update: int) -> float:
+    """AdamW's rate for the model's update 1, 2, 3 …: rises linearly over the warm-up, then stays."""
+    return settings.relabeler_rate * min(1.0, update / max(1, settings.warmup_updates))
+
+
+def backward_metrics(part: Sequence[Sample], losses: Sequence[float]) -> dict[str, float]:
+    """Figures of a mini-batch, all of before the step; `losses`: of each one's tokens, summed."""
+    loss = fsum(losses) / sum(one.tokens for one in part)
+    return {
+        "loss": loss,
+        "perplexity": exp(min(loss, 50.0)),
+        "episodes": float(len({one.episode for one in part})),
+        "samples": float(len(part)),
+        "prompt_tokens": float(sum(len(one.prompt_ids) // 4 for one in part)),
+        "tokens": float(sum(one.tokens for one in part)),
+    }
+
+
+def inputs_digest(part: Sequence[Sample]) -> str:
+    """Digest of what goes into an update: prompts, and what should have been written."""
+    state = sha256()
+    for one in part:
+        for content in (one.prompt_ids, one.action_ids):
+            state.update(len(content).to_bytes(4, "little"))
+            state.update(content)
+    return state.hexdigest()

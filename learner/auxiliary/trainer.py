@@ -1,0 +1,49 @@
+"""What trains a model beside the policy, such as a critic: one class per model, made when its first batch begins."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from core.rl.combined_state import CRITIC, ORM, RELABELER
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from learner.auxiliary.critic import CriticTraining
+from learner.auxiliary.relabeler import BackwardTraining
+from learner.auxiliary.reward_model import OrmTraining
+from learner.buffer.records import Batch
+from learner.trained_model import Learned
+
+
+class Beside(Protocol):
+    """A model beside the policy under training. Deterministic like the policy's; every call may block."""
+
+    learned: Learned
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """Start a batch of this model."""
+        ...
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """Compute one mini-batch of it; the model has changed by what the fact says."""
+        ...
+
+
+class MakeBeside(Protocol):
+    """Builds the model before its first update."""
+
+    def __call__(
+        self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
+    ) -> Beside:
+        """`base`: a model of the policy's with the base weights, to be taken over; `seed`: of what is drawn at random.
+
+        `check` is to be called before every forward pass: it raises where the computation was asked to stop.
+        """
+        ...
+
+
+MODELS: dict[str, MakeBeside] = {
+    CRITIC: CriticTraining,
+    ORM: OrmTraining,
+    RELABELER: BackwardTraining,
+}
+"""By `batch.planned.model`."""

@@ -1,0 +1,1 @@
+"""The replay buffer: what the learner knows about episodes, folded from the log."""

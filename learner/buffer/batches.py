@@ -1,0 +1,145 @@
+"""What the buffer knows of batches, updates, weights and other blobs: the part of its fold that the learner's facts change."""
+
+from dataclasses import replace
+from itertools import islice
+
+import msgspec
+
+from core.domain.arrays import unpack_positions
+from core.errors import CorruptEvent
+from core.rl.combined_state import ORM, POLICY, RELABELER
+from events.catalogue import BatchPlanned, BlobReleased, UpdateApplied, UpdateSkipped, WeightsPublished
+from events.envelope import BlobRef, Recorded
+from learner.buffer.records import Batch, Episode
+from learner.buffer.state import BufferState
+from learner.buffer.success_replay import count_replays
+from learner.planners import planner_of
+from learner.planners.cloning import Imitation
+from learner.planners.hsl import Hindsight
+
+RELEASED_KEPT = 64
+"""A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
+
+
+def take_plan(state: BufferState, recorded: Recorded, fact: BatchPlanned) -> None:
+    """A batch is planned: it must name what the log holds."""
+    known = _known_to(state, fact.model)
+    by_position = {
+        sample.position: sample
+        for planned in fact.episodes
+        if planned.relabel is None and planned.episode in known
+        for sample in known[planned.episode].samples
+    }
+    relabelled = {(one.episode.id, one.relabel): one.episode for one in state.hindsight}
+    samples, succeeded = [], []
+    positions = iter(unpack_positions(fact.positions).tolist())
+    for planned in fact.episodes:
+        episode, held = known.get(planned.episode), by_position
+        if planned.relabel is not None:
+            episode = relabelled.get((planned.episode, planned.relabel))
+            held = {sample.position: sample for sample in episode.samples} if episode else {}
+        for position in islice(positions, planned.samples):
+            if position not in held:
+                raise CorruptEvent(
+                    f"batch {fact.batch} (position {recorded.position}) trains on the step at position {position}, which "
+                    "the log does not hold for any of its episodes, or which was used up before."
+                )
+            samples.append(held[position])
+        succeeded.append(episode is not None and episode.succeeded)
+    state.plan = fact
+    state.batch = Batch(
+        number=fact.batch,
+        position=recorded.position,
+        event=recorded.envelope.id,
+        settings=state.settings.learner,
+        samples=samples,
+        succeeded=succeeded,
+        replays=count_replays(state, fact.episodes),
+        reference=_published(state, fact.reference_version),
+    )
+    reference = fact.reference_version
+    if reference is not None and reference not in (fact.version, *state.references):
+        state.references.append(reference)
+    state.batches = fact.batch + 1
+    planner_of(fact.algorithm).use_up(state, fact)
+
+
+def _published(state: BufferState, version: int | None) -> BlobRef | None:
+    """The weights of a version, unless they were released."""
+    found = None if version is None else state.weights.get(version)
+    return None if found is None else found.weights
+
+
+def _known_to(state: BufferState, model: str) -> dict[str, Episode]:
+    """What a plan for a model may name."""
+    if model == ORM:
+        return state.outcomes.known()
+    if model == RELABELER:
+        return {episode.id: episode for episode in state.lessons.known}
+    return _plannable(state)
+
+
+def _plannable(state: BufferState) -> dict[str, Episode]:
+    """What a plan may name: episodes that are not used up, and remembered or stored ones.
+
+    One that was swept from a group that is not used up is both, and only what is remembered still has its steps.
+    """
+    kept = (*state.successes.values(), *state.stored.values(), state.earlier.values())
+    return state.episodes | {episode.id: episode for latest in kept for episode in latest}
+
+
+def take_update(state: BufferState, fact: UpdateApplied | UpdateSkipped) -> None:
+    """A mini-batch was computed, applied or not."""
+    if isinstance(fact, UpdateApplied):
+        if fact.model == POLICY:
+            state.updates = fact.update
+        else:
+            state.models[fact.model] = replace(state.beside(fact.model), updates=fact.update)
+    if state.batch is not None:
+        state.batch.done = fact.minibatch + 1
+
+
+def take_weights(state: BufferState, fact: WeightsPublished) -> None:
+    """New weights end the batch under way."""
+    if fact.model == POLICY:
+        state.version = fact.version
+        state.weights[fact.version] = fact
+        state.phase, state.perplexities = [], {}  # both belong to the policy before it
+        if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation | Hindsight):
+            state.cloned_version = fact.version
+    else:
+        beside = state.beside(fact.model)
+        weights = beside.weights | {fact.version: fact}
+        state.models[fact.model] = replace(beside, version=fact.version, weights=weights)
+    if fact.version > 0:
+        state.batch = None
+        state.plan = None
+
+
+def take_release(state: BufferState, fact: BlobReleased) -> None:
+    """A blob was let go of, or soon will be."""
+    if fact.page:
+        return  # none of ours; another episode may show the same page again
+    state.released.pop(fact.blob.sha256, None)
+    state.released[fact.blob.sha256] = fact.blob
+    if len(state.released) > RELEASED_KEPT:
+        del state.released[next(iter(state.released))]
+    for projection, saved in state.snapshots.items():
+        state.snapshots[projection] = [one for one in saved if one.blob.sha256 != fact.blob.sha256]
+    state.checkpoints = [
+        msgspec.structs.replace(saved, shards=tuple(part for part in saved.shards if part != fact.blob))
+        for saved in state.checkpoints
+        if saved.blob.sha256 != fact.blob.sha256
+    ]
+    state.weights = {
+        version: published
+        for version, published in state.weights.items()
+        if published.weights.sha256 != fact.blob.sha256
+    }
+    for name, beside in state.models.items():
+        kept = {
+            version: published
+            for version, published in beside.weights.items()
+            if published.weights.sha256 != fact.blob.sha256
+        }
+        state.models[name] = replace(beside, weights=kept)

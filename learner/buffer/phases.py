@@ -1,0 +1,112 @@
+"""Phases as the buffer knows them: which episodes the next one trains on, and what it replays of earlier ones.
+
+A phase is due once `phase_episodes` decided online episodes wait. The policy's version does not change between then and
+the end of the policy's batch, so that the policy at the phase's start is the one that everything is scored under. Pure.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import NamedTuple
+
+from core.rl.replay_filter import PHASED, in_window
+from core.seeds import derive_seed
+from core.settings.schema import LearnerSettings
+from learner.buffer.records import DEMONSTRATION, Episode, Sample
+from learner.buffer.state import BufferState
+
+
+class Replayed(NamedTuple):
+    """An episode of an earlier phase in a batch."""
+
+    episode: Episode
+    kept: bytes
+    """Per step: 1 where it is trained on."""
+
+
+def in_phases(state: BufferState) -> bool:
+    """Whether the policy learns in phases now: not while the run still clones, as it may begin with."""
+    learner = state.settings.learner
+    return learner.algorithm in PHASED and state.updates >= learner.cloning_updates
+
+
+def collected(state: BufferState, learner: LearnerSettings) -> list[Episode]:
+    """The episodes of the phase that is due, in the order of their verdicts; none while there are too few."""
+    usable = [one for one in state.episodes.values() if _is_usable(one)]
+    usable.sort(key=lambda one: one.judged)
+    return usable[: learner.phase_episodes] if len(usable) >= learner.phase_episodes else []
+
+
+def valued(state: BufferState) -> list[Episode]:
+    """The phase's episodes that the critic was trained on and the policy was not yet."""
+    found = (state.episodes.get(name) for name in state.phase)
+    return [one for one in found if one is not None and _is_usable(one)]
+
+
+def _is_usable(episode: Episode) -> bool:
+    return episode.origin == "online" and episode.decided and bool(episode.samples)
+
+
+def replays_demonstrations(learner: LearnerSettings) -> bool:
+    """Whether demonstrations are of use to phases."""
+    return learner.algorithm in PHASED and learner.phase_replay != "off" and learner.phase_demonstrations
+
+
+def store_demonstration(state: BufferState, episode: Episode) -> None:
+    """Remember one that succeeded as if an earlier phase had played it. Whatever imitates it goes on with its own."""
+    shown = episode.origin == DEMONSTRATION and episode.decided and episode.succeeded and episode.samples
+    if shown and replays_demonstrations(state.settings.learner):
+        store_earlier(state, episode)
+
+
+def store_earlier(state: BufferState, episode: Episode) -> None:
+    """Remember an episode for replay in later phases: of each task its first success, or first failure, too."""
+    learner = state.settings.learner
+    if learner.phase_replay == "off" or not (episode.succeeded or learner.phase_replay == "all"):
+        return
+    state.earlier.setdefault(f"{episode.task} {episode.outcome}", replace(episode))
+    while len(state.earlier) > learner.phase_memory:
+        del state.earlier[next(iter(state.earlier))]
+
+
+def unscored(state: BufferState, learner: LearnerSettings) -> list[Sample]:
+    """Steps of earlier phases to be scored before the phase that is due can be planned."""
+    if not in_phases(state) or state.batch is not None or valued(state) or not collected(state, learner):
+        return []
+    return [sample for sample in earlier_samples(state) if sample.position not in state.perplexities]
+
+
+def earlier_samples(state: BufferState) -> Iterator[Sample]:
+    """Every step that may be replayed."""
+    for episode in state.earlier.values():
+        yield from episode.samples
+
+
+def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[Replayed]:
+    """What is replayed beside `steps` steps of a phase's own: those in the window, at most `phase_replay_ratio` times as many.
+
+    Where there are more, episodes come in an order drawn from the run's seed. A demonstration that was judged after the
+    phase's scores were computed has none, and waits for the next phase.
+    """
+    assert state.started is not None
+    seed, left = state.started.run_seed, int(learner.phase_replay_ratio * steps)
+    scored = [
+        episode
+        for episode in state.earlier.values()
+        if all(sample.position in state.perplexities for sample in episode.samples)
+    ]
+    order = sorted(scored, key=lambda one: derive_seed(seed, "phase replay", state.version, one.id))
+    found = []
+    for episode in order:
+        kept = bytearray()
+        for sample in episode.samples:
+            taken = left > 0 and _in_window(state.perplexities[sample.position], learner)
+            left -= taken
+            kept.append(taken)
+        if any(kept):
+            found.append(Replayed(episode, bytes(kept)))
+    return found
+
+
+def _in_window(perplexity: float, learner: LearnerSettings) -> bool:
+    lowest, highest = learner.phase_window
+    return in_window(perplexity, lowest=lowest, highest=highest, lowest_is_in=not learner.phase_window_open)

@@ -1,0 +1,83 @@
+"""Relabelled demonstrations in the buffer: a first-in-first-out memory, a pure fold of `episode.relabeled`.
+
+The oldest leave it when a batch is planned and not before, so that a plan finds what it was made of whatever was appended
+in between; only the latest `hsl_memory` are ever drawn from.
+
+An episode is collected once the relabeler and the training judge have spoken about it: then its demonstrations enter the
+memory, and its own steps are let go of. What was relabelled while another algorithm trained is kept with the episode, for a
+fork that learns in hindsight. Invariant 4: a demonstration's steps have the recorded
+actions, and read what the relabeler recorded that they would have read.
+"""
+
+from dataclasses import replace
+
+import msgspec
+
+from core.errors import CorruptEvent
+from events.catalogue import EpisodeRelabeled
+from events.catalogue.verdict import Relabel
+from learner.buffer.records import Episode, Relabelled, Sample
+from learner.buffer.state import BufferState
+
+HSL = "hsl"
+"""`learner.algorithm` of hindsight supervised learning."""
+
+
+def take_relabels(state: BufferState, fact: EpisodeRelabeled) -> None:
+    """The relabeler has spoken about an episode; what it says second counts for nothing."""
+    episode = state.episodes.get(fact.episode)
+    if episode is None or not episode.ended:
+        return
+    if episode.origin != "online" or episode.swept or episode.collected or episode.id in state.pending:
+        return
+    state.pending[episode.id] = [
+        _demonstration(episode, index, relabel)
+        for index, relabel in enumerate(fact.relabels)
+        if relabel.until_step <= len(episode.samples) == episode.steps
+    ]
+
+
+def collect(state: BufferState, episode: Episode, *, position: int) -> None:
+    """Take an episode's demonstrations into the memory, if both have spoken about it and hindsight is learned from."""
+    learns = state.settings.learner.algorithm == HSL
+    if not learns or episode.id not in state.pending or episode.outcome is None:
+        return
+    found = state.pending.pop(episode.id)
+    if not episode.decided:
+        return
+    for one in found:
+        one.episode.outcome, one.episode.reward = episode.outcome, episode.reward
+    state.hindsight += found
+    episode.collected = position
+    episode.samples = []
+
+
+def leave_behind(state: BufferState) -> None:
+    """The run was forked: of what ended before, and was not relabelled by then, the fork's relabeler never hears."""
+    for episode in state.episodes.values():
+        episode.unrelabelled |= episode.ended and not episode.collected and episode.id not in state.pending
+
+
+def collected(state: BufferState) -> list[Episode]:
+    """Episodes that no batch has used up yet, in the order in which they were collected."""
+    found = [one for one in state.episodes.values() if one.collected and not one.swept]
+    return sorted(found, key=lambda one: one.collected)
+
+
+def _demonstration(episode: Episode, index: int, relabel: Relabel) -> Relabelled:
+    samples = [
+        _reading(sample, relabel, step) for step, sample in enumerate(episode.samples[: relabel.until_step])
+    ]
+    return Relabelled(
+        replace(episode, samples=samples, verdicts={}), relabel=index, relevance=relabel.relevance
+    )
+
+
+def _reading(sample: Sample, relabel: Relabel, step: int) -> Sample:
+    prompt = relabel.prompts[step]
+    if not prompt.fits(sample.prompt_ids):
+        raise CorruptEvent(
+            f"a relabel of {sample.episode} keeps {prompt.head} and {prompt.tail} token ids of step {step}, which read "
+            f"{len(sample.prompt_ids) // 4}"
+        )
+    return msgspec.structs.replace(sample, prompt_ids=prompt.of(sample.prompt_ids))

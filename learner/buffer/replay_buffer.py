@@ -1,0 +1,301 @@
+"""The replay buffer: everything the learner knows, as a pure fold over the log.
+
+Invariant 1, log is the truth: dropping the buffer and folding the log again gives the same buffer, so a learner that
+died knows what was consumed, swept and trained, and where it stands within a batch. Invariant 7: its counters are
+projections. Token arrays are let go of once their episode is used up.
+
+What it holds follows from what is under way and from the settings, not from the length of history, but for the weights
+that the settings keep for good.
+
+Left out for good: evaluation episodes, facts about episodes that ended otherwise before, second verdicts.
+"""
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from core.domain.arrays import unpack_floats, unpack_ids, unpack_positions
+from core.errors import CorruptEvent, SettingsError
+from core.settings.changes import merge
+from core.settings.schema import Settings
+from events.catalogue import (
+    BatchPlanned,
+    BlobReleased,
+    CheckpointSaved,
+    EpisodeAbandoned,
+    EpisodeCancelled,
+    EpisodeEnded,
+    EpisodeJudged,
+    EpisodeRelabeled,
+    EpisodeRequested,
+    EpisodeStarted,
+    RecipeChanged,
+    ReplayScored,
+    RunForked,
+    RunResumed,
+    RunStarted,
+    SamplesSwept,
+    SnapshotSaved,
+    StepTaken,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from events.envelope import Recorded
+from events.registry import BY_CLASS
+from learner.auxiliary.relabeler_examples import (
+    await_lesson,
+    forget_lesson,
+    forget_lessons,
+    take_lesson,
+    take_lesson_verdict,
+)
+from learner.auxiliary.reward_model_examples import (
+    await_outcome,
+    forget_awaited,
+    forget_outcomes,
+    take_outcome,
+)
+from learner.buffer.batches import take_plan, take_release, take_update, take_weights
+from learner.buffer.group_completion import drop, forget_settled, remember, resolve
+from learner.buffer.phases import store_demonstration
+from learner.buffer.records import DEMONSTRATION, Episode, Group, Sample
+from learner.buffer.relabels import collect, leave_behind, take_relabels
+from learner.buffer.state import BufferState
+from learner.buffer.verdicts import change_judge, take_verdict
+from learner.planners import wanted
+
+
+class ReplayBuffer:
+    """The projection; see `events.log.projection.Projection`."""
+
+    def initial(self) -> BufferState:
+        """Before the first event."""
+        return BufferState()
+
+    def apply(self, state: BufferState, recorded: Recorded) -> BufferState:
+        """Changes and returns the state.
+
+        Raises:
+            CorruptEvent: steps out of order, or a plan that names steps which are not there.
+            SettingsError: the run was recorded under settings that this code does not know.
+
+        """
+        fact = recorded.fact
+        if isinstance(fact, RunForked):
+            _check_fork(state, recorded, fact)
+        state.position = recorded.position
+        state.latest = recorded.digest
+        state.digest.advance(recorded.digest)
+        if BY_CLASS[type(fact)].family == "learner":
+            state.last_learner = recorded.position
+        match fact:
+            case StepTaken():
+                _step(state, recorded, fact)
+            case EpisodeRequested():
+                _request(state, recorded, fact)
+            case EpisodeStarted():
+                _start(state, fact)
+            case EpisodeEnded():
+                _end(state, fact.episode, gone=None)
+            case EpisodeAbandoned() | EpisodeCancelled():
+                forget_awaited(state.outcomes, fact.episode)
+                forget_lesson(state.lessons, fact.episode)
+                _end(
+                    state,
+                    fact.episode,
+                    gone="cancelled" if isinstance(fact, EpisodeCancelled) else fact.reason,
+                )
+            case EpisodeJudged():
+                _judge(state, recorded, fact)
+            case EpisodeRelabeled():
+                take_relabels(state, fact)
+                take_lesson(state.lessons, recorded, fact)
+                if fact.episode in state.episodes:
+                    collect(state, state.episodes[fact.episode], position=recorded.position)
+            case SamplesSwept():
+                _sweep(state, fact)
+            case BatchPlanned():
+                take_plan(state, recorded, fact)
+            case UpdateApplied() | UpdateSkipped():
+                take_update(state, fact)
+            case ReplayScored():
+                positions = unpack_positions(fact.positions).tolist()
+                state.perplexities |= zip(positions, unpack_floats(fact.perplexities).tolist(), strict=True)
+            case WeightsPublished():
+                take_weights(state, fact)
+            case CheckpointSaved():
+                state.checkpoints.append(fact)
+                state.checkpointed = fact.batch + 1
+            case SnapshotSaved():
+                state.snapshots.setdefault(fact.projection, []).append(fact)
+            case BlobReleased():
+                take_release(state, fact)
+            case RunStarted():
+                state.started = fact
+                state.fingerprint = fact.fingerprint
+                _configure(state, recorded, fact.settings)
+            case RunResumed():
+                state.fingerprint = fact.fingerprint
+            case RunForked():
+                _fork(state, recorded, fact)
+            case RecipeChanged():
+                _configure(state, recorded, merge(state.resolved, fact.changes))
+            case _:
+                pass
+        if state.last_learner == recorded.position:
+            forget_outcomes(state.outcomes, state.settings.learner)
+            forget_lessons(state.lessons, state.settings.learner)
+        return state
+
+
+def _configure(state: BufferState, recorded: Recorded, resolved: dict[str, Any]) -> None:
+    before = state.settings.judge.judges[0]
+    try:
+        state.settings = Settings.model_validate(resolved)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SettingsError(
+            f"the settings recorded at position {recorded.position} do not fit this Hindcast: "
+            f"{'.'.join(map(str, first['loc']))}: {first['msg']}. They were recorded by code "
+            f"{recorded.envelope.code_rev}: go on with that revision, or start a new run."
+        ) from error
+    state.resolved = resolved
+    if state.settings.learner.success_replay == "off":
+        state.stored.clear()
+    if state.settings.learner.phase_replay == "off":
+        state.earlier.clear()
+    for episode in change_judge(state, before=before, now=state.settings.judge.judges[0]):
+        collect(state, episode, position=recorded.position)
+        _weigh(state, episode)
+    for name in list(state.pending):
+        collect(state, state.episodes[name], position=recorded.position)
+
+
+def _check_fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
+    """That what was folded so far is what the run was forked from."""
+    if state.position == fact.at_position and state.digest.value == fact.parent_digest:
+        return
+    raise CorruptEvent(
+        f"run.forked at position {recorded.position} names run {fact.parent} up to position {fact.at_position} with the log "
+        f"digest {fact.parent_digest.hex()[:16]}…; what stands before it goes up to {state.position} and has "
+        f"{state.digest.value.hex()[:16]}…. The parent's log was altered after the fork, or is another one."
+    )
+
+
+def _fork(state: BufferState, recorded: Recorded, fact: RunForked) -> None:
+    leave_behind(state)
+    if fact.start is not None:
+        state.fingerprint = fact.start.fingerprint
+        _configure(state, recorded, fact.start.settings)
+
+
+def _request(state: BufferState, recorded: Recorded, fact: EpisodeRequested) -> None:
+    state.requests += 1
+    state.shown += fact.origin == DEMONSTRATION and fact.attempt == 0
+    await_outcome(state.outcomes, fact, state.settings.learner, at=recorded.position)
+    await_lesson(state.lessons, fact, state.settings.learner, at=recorded.position)
+    forget_settled(state)
+    if not wanted(fact.origin, state.settings.learner) or fact.episode in state.episodes:
+        return
+    state.episodes[fact.episode] = Episode(
+        id=fact.episode,
+        origin=fact.origin,
+        family=f"{fact.task.environment}/{fact.task.family}",
+        task=fact.task.id,
+        group=fact.group,
+        member=fact.member,
+        attempt=fact.attempt,
+        requested=recorded.position,
+    )
+    if fact.group in state.settled_groups:
+        return
+    group = state.groups.setdefault(fact.group, Group(id=fact.group, size=fact.group_size))
+    earlier = group.members.get(fact.member)
+    if earlier is not None and earlier in state.episodes:
+        del state.episodes[earlier]
+    group.members[fact.member] = fact.episode
+    group.complete = False
+    state.complete.pop(group.id, None)
+
+
+def _start(state: BufferState, fact: EpisodeStarted) -> None:
+    """Only what somebody started is a try: the curriculum asks again for what waited in vain."""
+    episode = state.episodes.get(fact.episode)
+    group = None if episode is None else state.groups.get(episode.group)
+    if episode is not None and group is not None and not episode.ended and episode.gone is None:
+        group.started[episode.member] = group.started.get(episode.member, 0) + 1
+
+
+def _step(state: BufferState, recorded: Recorded, fact: StepTaken) -> None:
+    episode = state.episodes.get(fact.episode)
+    if episode is None or episode.ended or episode.gone is not None:
+        return
+    if fact.index != episode.steps:
+        raise CorruptEvent(
+            f"events are out of order: episode {fact.episode} got step {fact.index} where step {episode.steps} was due "
+            f"(position {recorded.position}). An actor skipped a publish, or two actors drive one episode. "
+            f"Run: hindcast episode show {fact.episode}"
+        )
+    episode.steps += 1
+    episode.unparsable |= fact.action is None
+    versions = unpack_ids(fact.versions)
+    if len(versions):
+        oldest = int(versions.min())
+        episode.oldest_version = (
+            oldest if episode.oldest_version is None else min(oldest, episode.oldest_version)
+        )
+    if fact.action_ids and not episode.swept and episode.group in state.groups:
+        episode.samples.append(
+            Sample(
+                position=recorded.position,
+                digest=recorded.digest[:8],
+                episode=fact.episode,
+                prompt_ids=fact.prompt_ids,
+                action_ids=fact.action_ids,
+                logprobs=fact.logprobs,
+                versions=fact.versions,
+                temperature=fact.sampling.temperature,
+                allowed=fact.allowed,
+                answer_from=fact.answer_from,
+                pictures=fact.pictures,
+            )
+        )
+
+
+def _end(state: BufferState, episode_id: str, *, gone: str | None) -> None:
+    episode = state.episodes.get(episode_id)
+    if episode is None or episode.ended or episode.gone is not None:
+        return
+    if gone is None:
+        episode.ended = True
+    else:
+        episode.gone = gone
+        episode.samples = []
+    resolve(state, episode)
+
+
+def _judge(state: BufferState, recorded: Recorded, fact: EpisodeJudged) -> None:
+    take_outcome(state.outcomes, recorded, fact, state.settings.learner)
+    episode = state.episodes.get(fact.episode)
+    training = state.settings.judge.judges[0]
+    take_lesson_verdict(state.lessons, recorded, fact, training=training)
+    if episode is not None and take_verdict(episode, fact, position=recorded.position, training=training):
+        collect(state, episode, position=recorded.position)
+        _weigh(state, episode)
+
+
+def _weigh(state: BufferState, episode: Episode) -> None:
+    """The training judge has spoken about an episode."""
+    if not episode.decided:
+        episode.samples = []
+    store_demonstration(state, episode)
+    resolve(state, episode)
+
+
+def _sweep(state: BufferState, fact: SamplesSwept) -> None:
+    for episode_id in fact.episodes:
+        episode = state.episodes.get(episode_id)
+        if episode is not None:
+            remember(state, episode)
+            drop(state, episode)

@@ -1,0 +1,82 @@
+"""Success replay (ARPO, arXiv 2505.16282): successes stored per task, and what a group is compared as.
+
+Invariant: a success is stored once it is used up, so after its own batch was planned; it can never be replayed in it.
+Where a whole group has failed and its task has a success in store, that one stands in for exactly one member, and mean
+and deviation are those after the replacement. The store is a fold of the log, so it survives whatever the log does.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from core.rl.advantages import SUCCESS_RESULT, failed_altogether
+from core.seeds import derive_seed
+from core.settings.schema import LearnerSettings
+from events.catalogue.training import PlannedEpisode
+from learner.buffer.records import Episode, Replay
+from learner.buffer.state import BufferState
+
+
+class Compared(NamedTuple):
+    """One place of a group as it is compared with the others."""
+
+    episode: Episode
+    format_term: float = 0.0
+    replaces: str | None = None
+    """The member whose place it takes."""
+
+    @property
+    def reward(self) -> float:
+        """Task result and format term."""
+        return self.episode.reward + self.format_term
+
+
+def store_success(state: BufferState, episode: Episode) -> None:
+    """Remember a success for its task: first in, first out."""
+    settings = state.settings.learner
+    if settings.success_replay == "off" or episode.origin != "online":
+        return
+    if not (episode.decided and episode.samples and episode.reward > SUCCESS_RESULT):
+        return
+    latest = state.stored.setdefault(episode.task, [])
+    latest.append(replace(episode, uses=0))
+    del latest[: -settings.replay_memory]
+
+
+def compared_as(state: BufferState, members: Sequence[Episode], settings: LearnerSettings) -> list[Compared]:
+    """A group's members with their format terms, a stored success in place of one where all of them failed.
+
+    Who is replaced by which success is drawn from the run's seed and the group's name.
+    """
+    compared = [Compared(member, _format_term(member, settings)) for member in members]
+    if settings.success_replay == "off" or not failed_altogether([member.reward for member in members]):
+        return compared
+    group = members[0].group
+    # of this very group stands in store what was swept while others were still under way
+    store = [one for one in state.stored.get(members[0].task, ()) if one.group != group]
+    if not store:
+        return compared
+    assert state.started is not None
+    seed = state.started.run_seed
+    success = min(store, key=lambda one: derive_seed(seed, "replay", group, "success", one.id))
+    index = 0
+    if settings.success_replay == "random":
+        index = derive_seed(seed, "replay", group, "member") % len(members)
+    compared[index] = Compared(success, _format_term(success, settings), replaces=members[index].id)
+    return compared
+
+
+def _format_term(episode: Episode, settings: LearnerSettings) -> float:
+    """Once per episode, however many of its actions cannot be parsed."""
+    return -settings.format_penalty if episode.unparsable and settings.format_penalty > 0 else 0.0
+
+
+def count_replays(state: BufferState, planned: Sequence[PlannedEpisode]) -> dict[str, Replay]:
+    """Note the replays of a batch, each group's once however often the batch is gone through."""
+    stored = {episode.id: episode for latest in state.stored.values() for episode in latest}
+    found: dict[str, Replay] = {}
+    for name, _ in dict.fromkeys((one.episode, one.group) for one in planned if one.replaces is not None):
+        success = stored[name]
+        success.uses += 1
+        found[name] = Replay(state.version - (success.oldest_version or 0), success.uses)
+    return found

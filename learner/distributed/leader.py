@@ -1,0 +1,253 @@
+"""A trainer in several processes: rank 0 leads, which alone reads and writes the log, and tells the others what to do.
+
+    leader:    LeadingTraining.begin ──order──> begin   ┐ each with its own `Training`, on its part of the passes;
+    follower:  follow()              <──order──         ┘ FSDP's collectives keep them in step
+
+Invariant: every process takes the same orders in the same sequence, so that their collectives meet. A follower waits for
+its next order as long as its leader lives; a leader that loses a follower gets an error from its next collective, and
+whoever watches its processes ends it (`app.system.learner_ranks`). Orders are MessagePack, never pickles.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import msgspec
+import structlog
+import torch
+import torch.distributed as dist
+from pydantic import BaseModel
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from core.errors import BlobMissing, CheckpointCorrupt, DiskFull
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from events.envelope import BlobRef
+from learner.buffer.records import Batch, Sample
+from learner.distributed.ranks import Together
+from learner.training import Training
+from storage.blobs.store import BlobStore
+from storage.checkpoints import Checkpoint, Saved, Takes, load_checkpoint
+
+WAIT_S = 600.0
+"""After which a follower that has no order looks again whether its leader is there."""
+
+_log = structlog.get_logger()
+
+
+class Make(msgspec.Struct, frozen=True, tag=True):
+    """Begin with the base weights."""
+
+    base: BlobRef
+    settings: LearnerSettings
+
+
+class Begin(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.begin`."""
+
+    plan: BatchPlanned
+    batch: Batch
+
+
+class Step(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.step`."""
+
+    index: int
+
+
+class Score(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.score`."""
+
+    samples: list[Sample]
+    tokens_per_forward: int
+
+
+class Weights(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.weights`."""
+
+    model: str
+
+
+class SaveShard(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.save`: each process stores its part."""
+
+
+class Restore(msgspec.Struct, frozen=True, tag=True):
+    """See `Trainer.restore`."""
+
+    checkpoint: BlobRef
+
+
+class End(msgspec.Struct, frozen=True, tag=True):
+    """The run's goal is reached."""
+
+
+Order = Make | Begin | Step | Score | Weights | SaveShard | Restore | End
+
+
+class Orders:
+    """What the leader says and the followers hear, one after the other."""
+
+    def __init__(self, store: TCPStore) -> None:
+        """`store`: that all processes share."""
+        self._store = store
+        self._number = 0
+
+    def give(self, order: Order) -> None:
+        """Tell all followers. Returns when they have it."""
+        content = msgspec.msgpack.encode(order, enc_hook=_to_plain)
+        self._store.set(f"order/{self._number}", str(len(content)))
+        self._number += 1
+        dist.broadcast(torch.frombuffer(bytearray(content), dtype=torch.uint8), src=0)
+
+    def take(self) -> Order:
+        """The next order, whenever it comes. Raises RuntimeError when the leader is gone."""
+        key = f"order/{self._number}"
+        while not self._arrived(key):
+            pass
+        content = torch.empty(int(self._store.get(key)), dtype=torch.uint8)
+        self._number += 1
+        dist.broadcast(content, src=0)
+        order: Order = msgspec.msgpack.decode(content.numpy().tobytes(), type=Order, dec_hook=_from_plain)
+        return order
+
+    def _arrived(self, key: str) -> bool:
+        try:
+            self._store.wait([key], timedelta(seconds=WAIT_S))
+        except dist.DistStoreError:  # nothing yet; a lost connection is another error
+            return False
+        return True
+
+
+def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Together) -> None:
+    """Do as the leader says, until it says that this is the end. `folder`: of the policy that the run begins with."""
+    training: Training | None = None
+    while not isinstance(order := orders.take(), End):
+        if isinstance(order, Make):
+            training = Training(folder, order.base, blobs=blobs, settings=order.settings, ranks=ranks)
+            continue
+        assert training is not None, "the leader makes a model before anything else"
+        match order:
+            case Begin():
+                training.begin(order.plan, order.batch)
+            case Step():
+                training.step(order.index)
+            case Score():
+                training.score(order.samples, tokens_per_forward=order.tokens_per_forward)
+            case Weights():
+                training.weights(order.model)
+            case SaveShard():
+                with suppress(DiskFull):  # the leader hears of it, and says so until there is room
+                    training.save_shard(blobs)
+            case Restore():
+                with suppress(CheckpointCorrupt):  # the leader finds the same, and begins again with another
+                    found = _read(blobs, order.checkpoint)
+                    _require_all(ranks, order.checkpoint, able=found is not None)
+                    assert found is not None, "this process said that it cannot read it"
+                    training.restore(found)
+
+
+def _read(blobs: BlobStore, ref: BlobRef) -> Checkpoint | None:
+    try:
+        return load_checkpoint(blobs, ref)
+    except CheckpointCorrupt as error:
+        _log.warning("this process of the learner cannot read a checkpoint", reason=str(error))
+        return None
+
+
+def _require_all(ranks: Together, ref: BlobRef, *, able: bool) -> None:
+    """Go on only where every process could read a checkpoint: what follows are collectives, in which all must take part.
+
+    Raises:
+        CheckpointCorrupt: in every process, and names those that could not.
+
+    """
+    if unable := ranks.unable(able=able):
+        raise CheckpointCorrupt(
+            f"the checkpoint {ref.sha256[:16]}… cannot be read by process {', '.join(map(str, unable))} of the learner: every "
+            "one of them has to reach the run's blobs (storage.blobs, or a home on a disk that all see)"
+        )
+
+
+class LeadingTraining:
+    """See `learner.trainer.Trainer`: this process's `Training`, and the order to the others before each call of it."""
+
+    def __init__(self, training: Training, orders: Orders, ranks: Together) -> None:
+        self._training = training
+        self._orders = orders
+        self._ranks = ranks
+
+    def begin(self, plan: BatchPlanned, batch: Batch) -> None:
+        """See `Trainer.begin`."""
+        self._orders.give(Begin(plan, batch))
+        self._training.begin(plan, batch)
+
+    def step(self, index: int) -> UpdateApplied | UpdateSkipped:
+        """See `Trainer.step`."""
+        self._orders.give(Step(index))
+        return self._training.step(index)
+
+    def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
+        """See `Trainer.score`."""
+        self._orders.give(Score(list(samples), tokens_per_forward))
+        return self._training.score(samples, tokens_per_forward=tokens_per_forward)
+
+    def weights(self, model: str) -> bytes:
+        """See `Trainer.weights`: gathered here, tensor by tensor."""
+        self._orders.give(Weights(model))
+        return self._training.weights(model)
+
+    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+        """See `Trainer.save`: each process stores its part, and this one what names them."""
+        self._orders.give(SaveShard())
+        saved = self._training.save(blobs, batch=batch, version=version)
+        for rank, shard in enumerate(saved.shards):
+            if not blobs.has(shard):
+                raise BlobMissing(
+                    f"process {rank} of the learner has stored its part of a checkpoint, and it is not where this one looks: all of "
+                    "them need the same place for blobs (storage.blobs, or a home on a disk that all see)"
+                )
+        return saved
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """See `Trainer.restore`: each process reads what it needs of it."""
+        self._orders.give(Restore(checkpoint.ref))
+        _require_all(self._ranks, checkpoint.ref, able=True)
+        self._training.restore(checkpoint)
+
+
+class MakeLeading:
+    """See `learner.trainer.MakeTrainer`."""
+
+    def __init__(self, orders: Orders, ranks: Together) -> None:
+        self._orders = orders
+        self._ranks = ranks
+
+    def __call__(
+        self,
+        folder: Path,
+        base: BlobRef,
+        *,
+        blobs: BlobStore,
+        settings: LearnerSettings,
+        stop: Event | None = None,
+    ) -> LeadingTraining:
+        """The trainer in all processes, before its first update."""
+        self._orders.give(Make(base, settings))
+        training = Training(folder, base, blobs=blobs, settings=settings, stop=stop, ranks=self._ranks)
+        return LeadingTraining(training, self._orders, self._ranks)
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, BaseModel):
+        return value.model_dump(mode="json")
+    raise TypeError(f"an order cannot hold a {type(value).__name__}")
+
+
+def _from_plain(kind: type, value: Any) -> Any:
+    if issubclass(kind, BaseModel):
+        return kind.model_validate(value)
+    raise TypeError(f"an order cannot hold a {kind.__name__}")

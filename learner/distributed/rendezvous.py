@@ -1,0 +1,144 @@
+"""How the processes of a learner find each other: torchrun's environment, or that of a leader which starts its own.
+
+Every process knows its rank, how many there are, and the address of a store that all share (`RANK`, `LOCAL_RANK`,
+`WORLD_SIZE`, `MASTER_ADDR`, `MASTER_PORT`). Collectives on the CPU go by gloo, those on GPUs by NCCL.
+
+torchrun's store outlives the processes that it starts again, and still holds the addresses of those that ended: who
+joins by it waits for the dead. So it names only the store of the leader that lives, which is opened anew each time.
+"""
+
+import os
+import socket
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch.distributed import TCPStore  # type: ignore[attr-defined]
+
+from core.errors import HindcastError, SettingsError
+from core.models.arithmetic import device_for
+from core.settings.computing import Device
+from learner.distributed.leader import Orders
+from learner.distributed.ranks import Together
+
+
+class Place(NamedTuple):
+    """One process among those of a learner."""
+
+    rank: int
+    """0: the leader."""
+    local_rank: int
+    """Which GPU of its machine is its own."""
+    size: int
+
+    def environment(self, port: int) -> dict[str, str]:
+        """What a process started at this place, on the leader's machine, is to find in its environment."""
+        return {
+            "RANK": str(self.rank),
+            "LOCAL_RANK": str(self.local_rank),
+            "WORLD_SIZE": str(self.size),
+            "MASTER_ADDR": LOOPBACK,
+            "MASTER_PORT": str(port),
+        }
+
+
+NUMBERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_PORT")
+LOOPBACK = "127.0.0.1"
+LEADER = "hindcast leader"
+"""Under this key torchrun's store has the port of the leader's own, at the same host."""
+MEET_S = 300.0
+"""As long a leader is waited for; torch's own bound for the first."""
+CALL_S = 1.0
+"""One attempt to reach it, and the pause before the next."""
+
+
+class LeaderMissing(HindcastError):
+    """The leader of a learner's processes did not come up."""
+
+
+def place_in(environment: Mapping[str, str]) -> Place | None:
+    """This process's place as whoever started it says; None: nobody did.
+
+    Raises:
+        SettingsError: it says so in part, as a scheduler does that is no torchrun.
+
+    """
+    if "RANK" not in environment:
+        return None
+    wrong = [
+        f"{name}={environment.get(name, '')}" for name in NUMBERS if not environment.get(name, "").isdecimal()
+    ]
+    wrong += [] if environment.get("MASTER_ADDR") else ["MASTER_ADDR="]
+    if wrong:
+        raise SettingsError(
+            f"the environment has RANK={environment['RANK']}, as for one of several processes of a learner, but {', '.join(wrong)}. "
+            "Start it by torchrun, which sets all of them (docs/learner.md); for a learner of one process unset RANK"
+        )
+    return Place(int(environment["RANK"]), int(environment["LOCAL_RANK"]), int(environment["WORLD_SIZE"]))
+
+
+def open_store(size: int) -> TCPStore:
+    """A leader's own store, at a free port of this machine; the others are not waited for."""
+    return TCPStore(LOOPBACK, 0, size, is_master=True, wait_for_workers=False)
+
+
+def found_store(place: Place) -> TCPStore:
+    """The store that the environment names: a leader's own; or, by torchrun's, that of the leader which lives now.
+
+    Raises:
+        LeaderMissing: none came up within `MEET_S`.
+
+    """
+    host, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    named = TCPStore(host, port, place.size, is_master=False)
+    if not dist.is_torchelastic_launched():
+        return named
+    if place.rank == 0:
+        own = open_store(place.size)
+        named.set(LEADER, str(own.port))
+        return own
+    return TCPStore(host, _living(host, named), place.size, is_master=False)
+
+
+def _living(host: str, named: TCPStore) -> int:
+    """The port of the leader that lives: one that has ended is not to be reached."""
+    until = time.monotonic() + MEET_S
+    while True:
+        try:
+            named.wait([LEADER], timedelta(seconds=MEET_S))
+        except dist.DistStoreError as error:
+            raise LeaderMissing(
+                f"the learner's first process named no address at {host}:{named.port} within {MEET_S:.0f} s: its own words say "
+                "what it waits for"
+            ) from error
+        port = int(named.get(LEADER))
+        try:
+            socket.create_connection((host, port), timeout=CALL_S).close()
+        except OSError as error:
+            if time.monotonic() > until:
+                raise LeaderMissing(
+                    f"the learner's first process could not be reached at {host}:{port} within {MEET_S:.0f} s ({error}): its "
+                    "own words say why it ended, or a firewall is between the machines; its port is a free one"
+                ) from error
+            time.sleep(CALL_S)
+        else:
+            return port
+
+
+@contextmanager
+def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orders, Together]]:
+    """In step with the others, on a GPU of its own where `device` (`learner.device`) asks for GPUs."""
+    on_gpu = device_for(device).type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(place.local_rank)
+    dist.init_process_group(
+        "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=place.rank, world_size=place.size
+    )
+    try:
+        yield Orders(store), Together()
+    finally:
+        dist.destroy_process_group()

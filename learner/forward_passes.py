@@ -1,0 +1,82 @@
+"""How samples share forward passes. A function of the samples alone, so that a recomputation packs them the same way."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+
+from core.domain.arrays import unpack_ids
+from core.models.logprobs import Scored, packs, score_pack
+from events.catalogue.episode import ShownPicture
+from learner.buffer.records import Sample
+from learner.screenshots import Album
+
+
+class ForwardPass(NamedTuple):
+    """Samples scored together."""
+
+    indices: list[int]
+    """Which of the samples given."""
+    scored: list[Scored]
+    temperature: float
+    joined: bool = False
+    """Whether they stand in one row without padding."""
+    shown: Sequence[Sequence[ShownPicture]] = ()
+    """Pictures in the prompt of each; empty: there are none anywhere."""
+    album: Album | None = None
+    """Where those are."""
+
+    def log_probs(self, model: Any) -> list[torch.Tensor]:
+        """Log-probabilities of each sample's action tokens at its sampling temperature, differentiable.
+
+        Invariant 4: under the sets of tokens that they were drawn from, where those were recorded. Pictures are processed
+        here and not before: those of a whole batch would take gigabytes.
+
+        Raises:
+            BlobMissing, BlobCorrupt, PictureUnreadable: a picture is not there as it was shown.
+
+        """
+        scored = self.scored
+        if self.album is not None and self.shown:
+            scored = [
+                one._replace(pictures=self.album.seen(shown))
+                for one, shown in zip(scored, self.shown, strict=True)
+            ]
+        return score_pack(model, scored, temperature=self.temperature, joined=self.joined)
+
+
+def forward_passes(
+    samples: Sequence[Sample],
+    *,
+    tokens_per_forward: int,
+    joined: bool = False,
+    album: Album | None = None,
+) -> list[ForwardPass]:
+    """Cut samples into passes of at most so many tokens, those of one temperature together, shortest first.
+
+    Padding counts, where they are not `joined` in one row. `album`: has the pictures in their prompts.
+    """
+    seeing = any(sample.pictures for sample in samples)
+    found: list[ForwardPass] = []
+    for temperature in sorted({sample.temperature for sample in samples}):
+        indices = [index for index, sample in enumerate(samples) if sample.temperature == temperature]
+        scored = [
+            Scored(
+                unpack_ids(samples[index].prompt_ids).tolist(),
+                unpack_ids(samples[index].action_ids).tolist(),
+                samples[index].allowed,
+            )
+            for index in indices
+        ]
+        found += [
+            ForwardPass(
+                [indices[m] for m in members],
+                [scored[m] for m in members],
+                temperature,
+                joined,
+                [samples[indices[m]].pictures for m in members] if seeing else (),
+                album,
+            )
+            for members in packs(scored, tokens_per_forward=tokens_per_forward, joined=joined)
+        ]
+    return found

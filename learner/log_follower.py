@@ -1,0 +1,115 @@
+"""The learner's side of the log: folded as it grows, and appended to only while no other learner does.
+
+    log ──tail──> ReplayBuffer ──> state        decide: fact ──expectation──> log ──tail──> folded, then returned
+
+Consumes the whole log of a run; waits for its own facts to come back through it (`log.append_timeout_s`); produces what
+`decide` is given. Invariant 8, one writer per chain: every fact of training expects the last position of the learner's
+family, so a second learner is fenced off; and one that was taken over from while it stood still ends at the first fact of
+the other, since its model lacks what that did.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+
+from core.errors import BrokerUnreachable, ExpectationFailed
+from events.envelope import Fact, Recorded
+from events.log.hash_chain import ChainChecker
+from events.log.port import EventLog, Expectation
+from events.log.publisher import Publisher
+from events.log.reader import Bookmark, tail_batches
+from events.registry import BY_CLASS
+from events.subjects import family_wildcard
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.buffer.state import BufferState
+
+
+class Following:
+    """The fold of a run's log as it stands, and the way to bring it forward by a fact of one's own."""
+
+    def __init__(
+        self, log: EventLog, publisher: Publisher, *, state: BufferState, chains: ChainChecker
+    ) -> None:
+        """`state` is what was folded so far, `chains` are checked as far."""
+        self._log = log
+        self._publisher = publisher
+        self._buffer = ReplayBuffer()
+        self.state = state
+        self.chains = chains
+        self._grown = asyncio.Condition()
+
+    async def follow(self) -> None:
+        """Fold the log as it grows, for ever."""
+        bookmark = Bookmark(position=self.state.position, digest=self.state.latest, first_digest=b"")
+        tail = tail_batches(
+            self._log, after=self.state.position, strict=True, bookmark=bookmark, chains=self.chains
+        )
+        async with aclosing(tail) as batches:
+            async for recordeds, _ in batches:
+                for recorded in recordeds:
+                    self._require_own(recorded)
+                    self.state = self._buffer.apply(self.state, recorded)
+                async with self._grown:
+                    self._grown.notify_all()
+
+    def _require_own(self, recorded: Recorded) -> None:
+        """Refuse another's fact of training: its fold would say that updates were done which this model has not seen."""
+        envelope = recorded.envelope
+        if (
+            BY_CLASS[type(recorded.fact)].family == "learner"
+            and envelope.incarnation != self._publisher.incarnation
+        ):
+            raise ExpectationFailed(
+                f"another learner writes to run {self._log.run}: {envelope.incarnation} recorded {envelope.type} at position "
+                f"{recorded.position}. This one, {self._publisher.incarnation}, ends, and starts again from the log; nothing "
+                "was recorded twice. Stop one of the two if both go on; a run has one learner."
+            )
+
+    async def more(self, *, than: int) -> None:
+        """Wait until the fold is beyond a position."""
+        async with self._grown:
+            await self._grown.wait_for(lambda: self.state.position > than)
+
+    async def decide(
+        self,
+        fact: Fact,
+        *,
+        entity: str,
+        ordinal: int = 0,
+        causation: str | None = None,
+        correlation: str | None = None,
+        follows: Sequence[Fact] = (),
+    ) -> None:
+        """Append a fact of the learner's family unless another learner was faster, and wait until it is folded;
+        `follows` as in `Publisher`."""
+        subject = family_wildcard(self._log.run, "learner")
+        last = self.state.last_learner
+        try:
+            position = await self._publisher.decide(
+                fact,
+                entity=entity,
+                ordinal=ordinal,
+                causation=causation,
+                correlation=correlation,
+                policy_version=self.state.version,
+                expect=Expectation(subject=subject, last=last),
+                follows=follows,
+            )
+        except ExpectationFailed as error:
+            raise ExpectationFailed(
+                f"another learner writes to run {self._log.run}: the learner's last event is not at position {last} any "
+                f"more. Nothing was recorded twice. Stop one of the two; a run has one learner. ({error})"
+            ) from error
+        await self.reach(position)
+
+    async def reach(self, position: int) -> None:
+        """Wait until the fold has come as far as an event that the log acknowledged."""
+        limit_s = self.state.settings.log.append_timeout_s
+        try:
+            async with asyncio.timeout(limit_s), self._grown:
+                await self._grown.wait_for(lambda: self.state.position >= position)
+        except TimeoutError as error:
+            raise BrokerUnreachable(
+                f"position {position} was acknowledged but did not come back from the log of run {self._log.run} within "
+                f"{limit_s:g} s (log.append_timeout_s); the log was read up to {self.state.position}."
+            ) from error

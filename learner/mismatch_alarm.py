@@ -1,0 +1,24 @@
+"""Whether sampler and learner compute the same policy: what `mismatch_kl` of an update is held against."""
+
+from core.rl.combined_state import POLICY
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned, MismatchExceeded, UpdateApplied, UpdateSkipped
+
+
+def mismatch_alarm(
+    fact: UpdateApplied | UpdateSkipped, plan: BatchPlanned, settings: LearnerSettings
+) -> MismatchExceeded | None:
+    """What is to be told after an update; None: nothing. Where nothing was sampled from the plan's version, it has no say."""
+    if not isinstance(fact, UpdateApplied) or fact.model != POLICY or not settings.mismatch_alarm:
+        return None
+    found = fact.metrics["mismatch_kl"]
+    if found <= settings.mismatch_alarm:
+        return None
+    return MismatchExceeded(
+        update=fact.update,
+        batch=fact.batch,
+        version=plan.version,
+        mismatch_kl=found,
+        mismatch_max=fact.metrics["mismatch_max"],
+        limit=settings.mismatch_alarm,
+    )

@@ -1,0 +1,88 @@
+"""Filtered behaviour cloning: of every so many of the run's own episodes the best are imitated, once.
+
+As in WebRL's baseline (arXiv 2411.02337, section 4.1): kept are episodes whose return reaches the 70th percentile. With
+binary outcomes: successes, those with the best discounted return, so the shortest, first.
+"""
+
+from core.rl.combined_state import POLICY
+from core.settings.schema import LearnerSettings, Settings
+from events.catalogue import BatchPlanned
+from learner.buffer.group_completion import drop
+from learner.buffer.records import Episode
+from learner.buffer.state import BufferState
+from learner.planners.base import Entry, as_fact, cut, why_unusable
+
+
+class Filtered:
+    """See `learner.planners.base.Planner`."""
+
+    name = "filtered_bc"
+    model = POLICY
+
+    def wants(self, origin: str, settings: LearnerSettings) -> bool:
+        """The run's own episodes; demonstrations are for the cloning before."""
+        return origin == "online"
+
+    def why_swept(self, state: BufferState, episode: Episode, settings: LearnerSettings) -> str | None:
+        """Nothing is too old to be imitated; failures stay until they were ranked with the others."""
+        return why_unusable(state, episode)
+
+    def groups_swept(
+        self, state: BufferState, swept: set[str], settings: LearnerSettings
+    ) -> dict[str, list[str]]:
+        """`unsuccessful`: a whole window without a success."""
+        window = [one for one in _window(state, settings) if one.id not in swept]
+        if len(window) < settings.filter_episodes or any(one.succeeded for one in window):
+            return {}
+        return {"unsuccessful": [one.id for one in window]}
+
+    def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
+        """The best of the first `filter_episodes` decided episodes, by the time of their verdict; the others are given up."""
+        learner = settings.learner
+        window = _window(state, learner)
+        if len(window) < learner.filter_episodes:
+            return None
+        kept = best_of(window, learner)
+        if not kept:
+            return None
+        names = {episode.id for episode in kept}
+        return as_fact(
+            state,
+            cut([[Entry(episode, episode.group, 1.0)] for episode in kept], learner.minibatches)
+            * learner.epochs,
+            planner=self,
+            consumed=[episode.id for episode in window if episode.id not in names],
+        )
+
+    def use_up(self, state: BufferState, fact: BatchPlanned) -> None:
+        """The whole window is done with."""
+        for name in dict.fromkeys([*(planned.episode for planned in fact.episodes), *fact.consumed]):
+            drop(state, state.episodes[name])
+
+
+def best_of(window: list[Episode], settings: LearnerSettings) -> list[Episode]:
+    """Successes whose discounted return gamma^(T-1) R reaches the percentile of all returns, best first.
+
+    The percentile is the nearest rank: the smallest return that at least so many per cent of the episodes do not exceed.
+    """
+    returns = {episode.id: _discounted(episode, settings) for episode in window}
+    ranked = sorted(returns.values())
+    place = -(-len(ranked) * settings.filter_percentile // 100)
+    bound = ranked[max(0, int(place) - 1)]
+    kept = [episode for episode in window if episode.succeeded and returns[episode.id] >= bound]
+    return sorted(kept, key=lambda episode: (-returns[episode.id], episode.judged))
+
+
+def _discounted(episode: Episode, settings: LearnerSettings) -> float:
+    """0 where the judge called it a failure, whatever it got for it."""
+    if not episode.succeeded:
+        return 0.0
+    return settings.filter_discount ** max(0, episode.steps - 1) * episode.reward
+
+
+def _window(state: BufferState, settings: LearnerSettings) -> list[Episode]:
+    """The decided online episodes that were not used yet, the first `filter_episodes` by the time of their verdict."""
+    decided = [
+        one for one in state.episodes.values() if one.origin == "online" and one.decided and one.samples
+    ]
+    return sorted(decided, key=lambda one: one.judged)[: settings.filter_episodes]

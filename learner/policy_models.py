@@ -1,0 +1,135 @@
+"""The policy's models as one run computes with them: the one under training, the ones it is compared with, plain ones.
+
+All begin as the base weights in the blob store, on the device and with the memory habits that the settings ask for.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core.errors import BlobMissing
+from core.models.adapter import adapter_of, adapter_off, add_adapter
+from core.models.arithmetic import device_for, recompute_activations
+from core.models.policy import load_policy, load_weights, weights_of
+from core.models.sequence_packing import keeps_apart
+from core.models.vision import freeze_tower
+from core.seeds import derive_seed
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned
+from events.envelope import BlobRef
+from learner.buffer.records import Batch
+from learner.distributed.ranks import Ranks
+from storage.blobs.store import BlobStore
+
+
+class Policies:
+    """Makes models, and knows the reference that the KL is taken to."""
+
+    def __init__(
+        self, folder: Path, base: BlobRef, *, blobs: BlobStore, settings: LearnerSettings, ranks: Ranks
+    ) -> None:
+        """`folder`: the policy that the base weights `base` belong to."""
+        self._folder = folder
+        self._base = base
+        self._blobs = blobs
+        self._settings = settings
+        self._ranks = ranks
+        self._device = device_for(settings.device)
+        self._reference: tuple[int, Any] | None = None
+        """Version and model that the KL was taken to last."""
+        self.joinable = False
+        """Whether sequences can stand in one row; known once the trained model is made."""
+
+    def plain(self) -> Any:
+        """A model with the base weights. Raises ModelFileError, BlobMissing, BlobCorrupt."""
+        return self._placed(self._base)
+
+    def trained(self) -> Any:
+        """The model under training, before its first update. Raises as `plain`."""
+        model, settings = self.plain(), self._settings
+        self.joinable = keeps_apart(model)
+        freeze_tower(model)
+        if settings.lora_rank:
+            add_adapter(
+                model,
+                rank=settings.lora_rank,
+                alpha=settings.lora_alpha,
+                targets=settings.lora_targets,
+                seed=derive_seed(0, "adapter", self._base.sha256),
+            )
+        if settings.gradient_checkpointing:
+            recompute_activations(model)
+        return self._ranks.spread(model)
+
+    @contextmanager
+    def reference(self, policy: Any, plan: BatchPlanned, batch: Batch) -> Iterator[Any]:
+        """The policy of the version that the plan takes its KL to, as long as it is read: as it is now, or from its weights.
+
+        Raises:
+            BlobMissing: its weights were let go of.
+
+        """
+        version = plan.reference_version
+        assert version is not None
+        if not self._settings.lora_rank:
+            if self._reference is None or self._reference[0] != version:
+                self._reference = version, self._frozen(policy, version, plan, batch)
+            yield self._reference[1]
+            return
+        with ExitStack() as changed:
+            if version == 0:
+                changed.enter_context(adapter_off(policy))
+            elif version != plan.version:
+                kept = self._path(_kept(plan, batch))
+                changed.enter_context(_adapter_swapped(policy, kept))
+            yield policy
+
+    def _frozen(self, policy: Any, version: int, plan: BatchPlanned, batch: Batch) -> Any:
+        """A model of its own with the weights of a version."""
+        now = version == plan.version and version != 0
+        model = self._placed(self._base if version == 0 or now else _kept(plan, batch))
+        model = self._ranks.spread(model.requires_grad_(False))
+        if now:
+            own = weights_of(model)
+            with torch.no_grad():
+                for name, value in weights_of(policy).items():
+                    own[name].copy_(value)
+        return model
+
+    def _placed(self, weights: BlobRef) -> Any:
+        """A model with these weights, where it computes."""
+        model = load_policy(self._folder).model
+        load_weights(model, self._path(weights))
+        if self._settings.attention != "sdpa":
+            model.set_attn_implementation(self._settings.attention)
+        return model.to(self._device)
+
+    def _path(self, weights: BlobRef) -> Path:
+        """Of a blob whose bits were checked."""
+        self._blobs.get(weights)
+        return self._blobs.path(weights)
+
+
+def _kept(plan: BatchPlanned, batch: Batch) -> BlobRef:
+    if batch.reference is None:
+        raise BlobMissing(
+            f"batch {plan.batch} takes its KL to version {plan.reference_version}, whose weights were released: begin "
+            "recomputing at an earlier place. Run: hindcast verify"
+        )
+    return batch.reference
+
+
+@contextmanager
+def _adapter_swapped(model: Any, path: Path) -> Iterator[None]:
+    """The model with the adapter of a file in the place of its own, for the time being."""
+    kept = {name: value.clone() for name, value in adapter_of(model).items()}
+    load_weights(model, path)
+    try:
+        yield
+    finally:
+        with torch.no_grad():
+            for name, value in adapter_of(model).items():
+                value.copy_(kept[name])

@@ -1,0 +1,128 @@
+"""From a planned batch to the numbers its updates are computed from. Pure: the log's arrays in, terms of samples out."""
+
+from collections.abc import Sequence
+from hashlib import sha256
+
+import numpy as np
+from numpy.typing import NDArray
+
+from core.domain.arrays import pack_floats, unpack_floats
+from core.rl.importance_weights import CorrectionKind, correct
+from core.rl.loss_normalization import EpisodeTokens
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned
+from events.catalogue.training import PlannedEpisode
+from learner.algorithms import Algorithm
+from learner.algorithms.base import EpisodePart, SampleTerms
+from learner.batch_plan import Minibatch
+from learner.buffer.records import Batch, Sample
+
+LogProbs = Sequence[NDArray[np.float32]]
+
+
+def samples_of(batch: Batch, part: Minibatch) -> list[Sample]:
+    """A mini-batch's samples in training order."""
+    return batch.samples[part.first_sample : part.end_sample]
+
+
+def compared_of(plan: BatchPlanned, batch: Batch, part: Minibatch) -> list[Sample]:
+    """A mini-batch's samples without those of remembered successes: those that need proximal and reference."""
+    owners = [
+        planned.rehearsed
+        for planned in plan.episodes[part.first_episode : part.end_episode]
+        for _ in range(planned.samples)
+    ]
+    return [sample for sample, old in zip(samples_of(batch, part), owners, strict=True) if not old]
+
+
+def sample_terms(
+    plan: BatchPlanned,
+    batch: Batch,
+    part: Minibatch,
+    *,
+    algorithm: Algorithm,
+    settings: LearnerSettings,
+    proximal: LogProbs | None,
+    reference: LogProbs | None,
+    advantages: Sequence[Sequence[float]] | None = None,
+) -> list[SampleTerms]:
+    """Terms of one mini-batch's samples, in order. `proximal` and `reference` belong to `compared_of` it, in order.
+
+    Without proximal log-probabilities (cloning, rehearsal) nothing is corrected. `advantages`: of each step of the
+    mini-batch's episodes, where a critic gave them; None: each step has its episode's, as planned.
+    """
+    samples = iter(samples_of(batch, part))
+    episodes: list[EpisodePart] = []
+    placed: list[tuple[Sample, PlannedEpisode, float]] = []  # with its episode's plan and its advantage
+    for index in range(part.first_episode, part.end_episode):
+        planned = plan.episodes[index]
+        own = [next(samples) for _ in range(planned.samples)]
+        tokens = EpisodeTokens(planned.group, tuple(sample.tokens for sample in own))
+        episodes.append(
+            EpisodePart(tokens, batch.succeeded[index], planned.rehearsed, planned.kept, planned.step_weights)
+        )
+        given = (
+            [planned.advantage] * len(own) if advantages is None else advantages[index - part.first_episode]
+        )
+        placed += [(sample, planned, advantage) for sample, advantage in zip(own, given, strict=True)]
+    shares, cloning_shares = algorithm.shares(episodes)
+    proximals, references = iter(proximal or ()), iter(reference or ())
+    terms = []
+    for (sample, planned, advantage), share, cloning_share in zip(
+        placed, shares, cloning_shares, strict=True
+    ):
+        first = sample.answer_from if settings.loss_on == "answer" else 0
+        behaviour = _behaviour(sample)[first:]
+        corrected = proximal is not None and not planned.rehearsed
+        prox = next(proximals)[first:] if corrected else behaviour
+        anew = planned.replaces is not None and settings.replay_correction == "recomputed"
+        kind: CorrectionKind = settings.correction if corrected and not anew else "none"
+        terms.append(
+            SampleTerms(
+                sample=sample,
+                advantage=advantage,
+                valued=advantages is not None,
+                share=share,
+                cloning_share=cloning_share,
+                rehearsed=planned.rehearsed,
+                behaviour=behaviour,
+                proximal=prox,
+                reference=None if reference is None or planned.rehearsed else next(references)[first:],
+                first=first,
+                correction=correct(
+                    kind,
+                    proximal=prox,
+                    behaviour=behaviour,
+                    ratio_cap=settings.ratio_cap,
+                    mask_difference=settings.mask_difference,
+                ),
+            )
+        )
+    return terms
+
+
+def _behaviour(sample: Sample) -> NDArray[np.float32]:
+    """Recorded log-probabilities; zeros where none were recorded, as for a demonstrator that is no policy."""
+    if len(sample.logprobs) == len(sample.action_ids):
+        return unpack_floats(sample.logprobs).copy()
+    return np.zeros(sample.tokens, dtype=np.float32)
+
+
+def inputs_digest(terms: Sequence[SampleTerms]) -> str:
+    """Digest of what goes into an update: ids, behaviour log-probabilities, versions, temperature, advantages, shares, and
+    the sets that tokens were drawn from where they are not the whole vocabulary, and what was made of pictures.
+
+    Advantages that a critic gave are left out: they are computed, and stand in the report.
+    """
+    state = sha256()
+    for term in terms:
+        sample = term.sample
+        advantage = 0.0 if term.valued else term.advantage
+        numbers = pack_floats([advantage, term.share, term.cloning_share, sample.temperature])
+        parts = [sample.prompt_ids, sample.action_ids, sample.logprobs, sample.versions, numbers]
+        parts += [sample.allowed] * bool(sample.allowed)
+        parts += [bytes.fromhex(picture.digest) for picture in sample.pictures]
+        for part in parts:
+            state.update(len(part).to_bytes(4, "little"))
+            state.update(part)
+    return state.hexdigest()

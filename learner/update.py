@@ -1,0 +1,67 @@
+"""One optimiser step of whichever model, and the fact that says so."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from core.settings.schema import LearnerSettings
+from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
+from events.catalogue.training import SampleReport
+from learner.clocks import Clocks
+from learner.heap import give_back_freed
+from learner.trained_model import Learned
+
+
+class Account(NamedTuple):
+    """What there is to tell of a mini-batch beside the step itself; figures are those of before it."""
+
+    inputs: str
+    """Digest of the numbers that went in."""
+    metrics: dict[str, float]
+    samples: SampleReport
+
+
+def step_along(
+    learned: Learned,
+    plan: BatchPlanned,
+    index: int,
+    *,
+    settings: LearnerSettings,
+    rate: Callable[[int], float],
+    account: Callable[[], Account],
+    began: Clocks,
+) -> UpdateApplied | UpdateSkipped:
+    """Go along the gradient that mini-batch `index` left in the model, or nowhere where it is not finite.
+
+    `rate`: AdamW's, by the model's update 1, 2, 3 …; `began`: when the mini-batch was begun to be computed.
+    """
+    number, before = learned.update + 1, learned.digest
+    norm = learned.clip(settings.max_gradient_norm)
+    if not np.isfinite(norm):
+        learned.forget_gradient()
+        return UpdateSkipped(
+            update=number,
+            model=learned.name,
+            batch=plan.batch,
+            minibatch=index,
+            reason=f"the gradient's norm is {norm}",
+            state=before,
+        )
+    chosen = rate(number)
+    learned.step(learning_rate=chosen, weight_decay=settings.weight_decay)
+    give_back_freed()
+    taken, told = Clocks.now().since(began), account()
+    return UpdateApplied(
+        update=number,
+        model=learned.name,
+        batch=plan.batch,
+        minibatch=index,
+        before=before,
+        after=learned.digest,
+        inputs=told.inputs,
+        metrics=told.metrics | {"gradient_norm": norm, "learning_rate": chosen},
+        samples=told.samples,
+        duration_ms=taken.wall_s * 1000,
+        cpu_ms=taken.cpu_s * 1000,
+    )

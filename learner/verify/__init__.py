@@ -1,0 +1,1 @@
+"""Recomputing a run from its log, and explaining where it diverges."""

@@ -1,0 +1,125 @@
+"""Where a log and its recomputation part, what came out the same before that, and why it probably happened."""
+
+from collections.abc import Iterable, Sequence
+from functools import cache
+
+import msgspec
+
+from core.settings.computing import Device
+from events.catalogue.run import Fingerprint
+from events.envelope import Recorded
+from learner.numerics import device_then, differences, fingerprint
+from learner.verify.comparison import Difference, What
+
+CLOSE = 1e-3
+"""Numbers no further apart than this were probably computed from the same inputs, in another order of addition."""
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True):
+    """The first place where the log and its recomputation part."""
+
+    position: int
+    event: str
+    """Type of the event there, such as `update.applied`."""
+    what: What
+    """The first thing that is not the same, causes before effects."""
+    expected: str
+    """As recorded."""
+    found: str
+    """As computed again."""
+    cause: str
+    """The likely cause, in words."""
+    same: tuple[What, ...] = ()
+    """What of this event came out the same."""
+    differing: tuple[What, ...] = ()
+    """What of it did not."""
+    apart: float | None = None
+    """Largest difference among its numbers (see `learner.verify.tolerance`), where there are any to compare."""
+    entity: str = ""
+    """What the event is about: a batch, a policy version, an episode."""
+    code_then: str = ""
+    """Revision of the code that recorded the event."""
+    code_now: str = ""
+    machine_then: Fingerprint | None = None
+    """Of the latest start of the run before it."""
+    machine_now: Fingerprint | None = None
+
+
+class Witness(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known about then and now."""
+
+    code_now: str
+    """Empty: not known."""
+    machine_then: Fingerprint | None
+    machine_now: Fingerprint | None
+
+
+def witness_of(machine_then: Fingerprint | None, *, code_rev: str) -> Witness:
+    """This machine, with as many threads as then, and this code."""
+    now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then))
+    return Witness(code_now=code_rev, machine_then=machine_then, machine_now=now)
+
+
+@cache
+def _machine(threads: int, device: Device) -> Fingerprint:
+    return fingerprint(threads, device)
+
+
+def diagnose(
+    recorded: Recorded,
+    found: Iterable[Difference],
+    *,
+    stages: Sequence[What],
+    witness: Witness,
+    apart: float | None = None,
+) -> Divergence | None:
+    """The divergence at an event whose recomputation differs from it; None where nothing does.
+
+    `stages`: what of such an event is compared, causes before effects.
+    """
+    listed = list(found)
+    if not listed:
+        return None
+    kinds = {difference.what for difference in listed}
+    first = listed[0]
+    return Divergence(
+        position=recorded.position,
+        event=recorded.envelope.type,
+        what=first.what,
+        expected=first.expected,
+        found=first.found,
+        cause=_cause(recorded, first.what, witness, apart),
+        same=tuple(stage for stage in stages if stage not in kinds),
+        differing=tuple(dict.fromkeys(difference.what for difference in listed)),
+        apart=apart,
+        entity=recorded.envelope.entity,
+        code_then=recorded.envelope.code_rev,
+        code_now=witness.code_now,
+        machine_then=witness.machine_then,
+        machine_now=witness.machine_now,
+    )
+
+
+def _cause(recorded: Recorded, what: What, witness: Witness, apart: float | None) -> str:
+    then, now = witness.machine_then, witness.machine_now
+    changed = differences(then, now) if then is not None and now is not None else []
+    numeric = what in ("loss", "weights")
+    if numeric and changed:
+        return (
+            f"Recorded with other libraries or on another processor: {'; '.join(changed)}. Verify where these are the same, "
+            "or up to rounding: hindcast verify --tolerance 1e-5"
+        )
+    if what == "chain":
+        return "Events before the plan were altered after it was made."
+    revision = recorded.envelope.code_rev
+    if witness.code_now and revision != witness.code_now:
+        return (
+            f"Recorded by code {revision}, verified by code {witness.code_now}; else the event was altered. Verify with the "
+            "revision that recorded it to tell which."
+        )
+    if numeric and apart is not None and 0 < apart <= CLOSE:
+        return (
+            f"Same code, versions, processor and threads, and the numbers are close (apart by {apart:.1e}): an environment "
+            "variable may have told the matrix library to choose other kernels; else numbers of the event were altered afterwards. Up to rounding: hindcast verify --tolerance 1e-5"
+        )
+    return "Same code, versions, processor and threads: the event, or one it follows from, was altered afterwards."

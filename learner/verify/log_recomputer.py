@@ -1,0 +1,195 @@
+"""Stretches of a log, computed again: updates, weights and checkpoints, from a checkpoint or the base weights on.
+
+A recomputer folds the log from its first event on, computes nothing until its stretch begins, loads the state that the
+stretch begins with, and compares what it computes with what is recorded, up to the stretch's end. Several of them, in
+processes of their own, cover successive stretches: where a stretch ends in the state of the checkpoint that the next one
+began with, together they prove the whole.
+Invariant 9, no effects in replay: nothing is appended, no blob is written.
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from threading import Event
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from core.errors import ForeignLog
+from events.envelope import Recorded
+from events.log.port import EventLog
+from events.log.reader import read
+from learner.buffer.replay_buffer import ReplayBuffer
+from learner.numerics import configure
+from learner.trainer import MakeTrainer
+from learner.training import Training
+from learner.verify.diagnosis import Divergence
+from learner.verify.recomputation import HEAVY, Recomputation
+from learner.verify.survey import Stretch
+from learner.verify.tolerance import Deviation
+from storage.blobs.store import BlobStore
+
+T = TypeVar("T")
+
+
+class StretchReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a stretch."""
+
+    stretch: Stretch
+    updates: int
+    """Recomputed and equal, skipped ones included; with a tolerance: recomputed."""
+    weights: int
+    checkpoints: int
+    cpu_s: float
+    divergence: Divergence | None
+    """Nothing was recomputed after it."""
+    beyond: Divergence | None
+    """With a tolerance: the first place where numbers lie further apart than that."""
+    deviations: tuple[Deviation, ...]
+    """With a tolerance: of each update, in order."""
+
+
+class Recomputer(Protocol):
+    """Whoever computes stretches again, one after the other."""
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether it computes in a process of its own."""
+        ...
+
+    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+        """Compute a stretch again, up to its end or to the first divergence; `updated` is called after each update.
+
+        Raises:
+            HindcastError: it cannot be computed here.
+
+        """
+        ...
+
+    async def close(self) -> None:
+        """End it, whatever it is doing."""
+        ...
+
+
+class LogRecomputer:
+    """Recomputes stretches of a log in this process. Stretches in their order cost one reading of the log."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        blobs: BlobStore,
+        *,
+        policy: Path,
+        code_rev: str,
+        tolerance: float | None,
+        make_trainer: MakeTrainer = Training,
+    ) -> None:
+        """`policy` is the folder the run's base weights belong to."""
+        self._log = log
+        self._blobs = blobs
+        self._policy = policy
+        self._code_rev = code_rev
+        self._tolerance = tolerance
+        self._make_trainer = make_trainer
+        self._stop = Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="recomputing")
+        """All computing is done in one thread: how many threads an operation has is set per thread."""
+        self._begin_anew()
+
+    @property
+    def elsewhere(self) -> bool:
+        """See `Recomputer.elsewhere`."""
+        return False
+
+    def _begin_anew(self) -> None:
+        self._buffer = ReplayBuffer()
+        self._state = self._buffer.initial()
+        self._threads = 0
+        self._reading: AsyncGenerator[Recorded, None] | None = None
+        self._latest: Recorded | None = None
+        self._recomputation: Recomputation | None = None
+
+    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+        """See `Recomputer.recompute`."""
+        cpu_began = time.process_time()
+        if self._state.position > stretch.begin.position:
+            await self._leave()
+            self._begin_anew()
+        if self._reading is None:
+            self._reading = read(self._log, after=0, strict=True)
+        divergence = await self._recompute(stretch, updated) if stretch.until > self._state.position else None
+        done = self._recomputation
+        return StretchReport(
+            stretch=stretch,
+            updates=done.updates if done else 0,
+            weights=done.weights if done else 0,
+            checkpoints=done.checkpoints if done else 0,
+            cpu_s=time.process_time() - cpu_began,
+            divergence=divergence,
+            beyond=done.beyond if done else None,
+            deviations=tuple(done.deviations) if done else (),
+        )
+
+    async def _recompute(self, stretch: Stretch, updated: Callable[[], None]) -> Divergence | None:
+        assert self._reading is not None
+        if self._recomputation is not None:
+            self._recomputation.count_anew()
+        if self._latest is not None and self._latest.position == stretch.begin.position:
+            divergence = await self._check(self._latest, stretch)  # where the stretch before it ended
+            if divergence is not None:
+                return divergence
+        async for recorded in self._reading:
+            before = self._recomputation.updates if self._recomputation is not None else 0
+            self._state = self._buffer.apply(self._state, recorded)
+            self._latest = recorded
+            await self._follow_threads()
+            divergence = await self._check(recorded, stretch)
+            if self._recomputation is not None and self._recomputation.updates > before:
+                updated()
+            if divergence is not None or recorded.position >= stretch.until:
+                return divergence
+        raise ForeignLog(
+            f"the log of run {self._log.run} ends at position {self._state.position}, but is to be recomputed up to "
+            f"{stretch.until}: it lost events meanwhile."
+        )
+
+    async def _follow_threads(self) -> None:
+        """As many threads as the learner computed with: one start of a run may have had others than the one before."""
+        machine = self._state.fingerprint
+        if machine is not None and machine.threads != self._threads:
+            self._threads = machine.threads
+            await self._compute(partial(configure, machine.threads))
+
+    async def _check(self, recorded: Recorded, stretch: Stretch) -> Divergence | None:
+        if self._recomputation is None:
+            if self._state.started is None:
+                raise ForeignLog("the log does not begin with run.started: the base weights are not named")
+            self._recomputation = Recomputation(
+                self._blobs,
+                policy=self._policy,
+                code_rev=self._code_rev,
+                tolerance=self._tolerance,
+                stop=self._stop,
+                make_trainer=self._make_trainer,
+            )
+        if recorded.position == stretch.begin.position:
+            return await self._compute(partial(self._recomputation.enter, recorded, self._state))
+        if recorded.position > stretch.begin.position and isinstance(recorded.fact, HEAVY):
+            return await self._compute(partial(self._recomputation.take, recorded, self._state))
+        return None
+
+    async def _compute(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def _leave(self) -> None:
+        if self._reading is not None:
+            await self._reading.aclose()
+
+    async def close(self) -> None:
+        """See `Recomputer.close`. What is being computed ends with the forward pass it is in."""
+        self._stop.set()
+        await self._leave()
+        self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,0 +1,30 @@
+"""What the plans of a log say about the events before them."""
+
+from dataclasses import dataclass, field
+
+from core.domain.arrays import unpack_positions
+from core.rl.combined_state import POLICY
+from events.catalogue import BatchPlanned
+
+
+@dataclass(slots=True)
+class Claims:
+    """Recorded when a batch was planned; must hold for the log as it stands now."""
+
+    points: set[int] = field(default_factory=set)
+    """Positions that plans were made at."""
+    swept_at: set[int] = field(default_factory=set)
+    """Positions that sweeps were decided at."""
+    steps: dict[int, bytes] = field(default_factory=dict)
+    """Position of what was trained on, a step, or a verdict or relabel with a reading: first 8 bytes of the sha256 of
+    its stored bytes."""
+    rewards: dict[str, float] = field(default_factory=dict)
+    """Of episodes that the policy was trained on."""
+
+    def take(self, plan: BatchPlanned) -> None:
+        """Add what one plan says; the first that says something about an event counts."""
+        self.points.add(plan.as_of)
+        for index, position in enumerate(unpack_positions(plan.positions).tolist()):
+            self.steps.setdefault(position, plan.sample_digests[8 * index : 8 * index + 8])
+        for planned in plan.episodes if plan.model == POLICY else ():
+            self.rewards.setdefault(planned.episode, planned.reward)

@@ -1,0 +1,310 @@
+"""One model, brought forward along a log, and what it comes to compared with what the log says it came to."""
+
+from pathlib import Path
+from threading import Event
+
+import numpy as np
+
+from core.domain.arrays import unpack_floats, unpack_positions
+from core.errors import BlobMissing, CheckpointCorrupt, CorruptEvent, HindcastError
+from core.ids import digest_hex
+from core.rl.combined_state import CRITIC, POLICY, combined
+from events.catalogue import (
+    BatchPlanned,
+    CheckpointSaved,
+    ReplayScored,
+    RunStarted,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+)
+from events.envelope import BlobRef, Recorded
+from learner.buffer.phases import earlier_samples
+from learner.buffer.state import BufferState
+from learner.numerics import device_then
+from learner.trainer import MakeTrainer, Trainer
+from learner.training import Training
+from learner.verify.comparison import UPDATE_STAGES, Difference, What, update_differences
+from learner.verify.diagnosis import Divergence, diagnose, witness_of
+from learner.verify.tolerance import POLICY as DISTANCE
+from learner.verify.tolerance import Deviation, deviation, incomparable, weights_distance
+from storage.blobs.store import BlobStore
+from storage.checkpoints import Unstored, encode_checkpoint, load_checkpoint
+
+HEAVY = (
+    RunStarted,
+    BatchPlanned,
+    ReplayScored,
+    UpdateApplied,
+    UpdateSkipped,
+    WeightsPublished,
+    CheckpointSaved,
+)
+"""Facts that something is computed for. The others only have to be folded."""
+WEIGHTS: tuple[What, ...] = ("weights",)
+
+
+class Recomputation:
+    """Follows a log from where it is told to enter. Everything blocks; call it from one thread."""
+
+    def __init__(
+        self,
+        blobs: BlobStore,
+        *,
+        policy: Path,
+        code_rev: str,
+        tolerance: float | None,
+        stop: Event,
+        make_trainer: MakeTrainer = Training,
+    ) -> None:
+        """`tolerance`: how far numbers may lie apart (see `learner.verify.tolerance`); None: every bit must be the same."""
+        self.updates = 0
+        self.weights = 0
+        self.checkpoints = 0
+        self._blobs = blobs
+        self._policy = policy
+        self._code_rev = code_rev
+        self._tolerance = tolerance
+        self._stop = stop
+        self._make_trainer = make_trainer
+        self.deviations: list[Deviation] = []
+        """With a tolerance: of every update."""
+        self.beyond: Divergence | None = None
+        """The first place where numbers lie further apart than the tolerance."""
+        self._reached: dict[str, str] = {}
+        """The state's digest after the last update of each model, as the log says; empty where it is not known."""
+        self._training: Trainer | None = None
+
+    def count_anew(self) -> None:
+        """Another stretch begins."""
+        self.updates = self.weights = self.checkpoints = 0
+        self.deviations, self.beyond = [], None
+
+    def enter(self, recorded: Recorded, state: BufferState) -> Divergence | None:
+        """Go on from the checkpoint of this event: that it holds what the event says is checked.
+
+        Raises:
+            BlobMissing: it was released since it was chosen.
+
+        """
+        fact = recorded.fact
+        assert isinstance(fact, CheckpointSaved)
+        if not all(map(self._blobs.has, fact.parts)):
+            raise BlobMissing(
+                f"the checkpoint of update {fact.update} (position {recorded.position}) was released while this run was being "
+                "verified. Run the same command again: it will begin elsewhere."
+            )
+        training = self._start(state)
+        try:
+            checkpoint = load_checkpoint(self._blobs, fact.blob)
+            training.restore(checkpoint)
+        except CheckpointCorrupt as error:
+            difference = Difference(what="weights", expected="a checkpoint as recorded", found=str(error))
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        counters = checkpoint.counters
+        self._reached = {} if counters.beside else {POLICY: fact.state}
+        expected = _counters(fact.update, fact.batch, fact.version, fact.state)
+        found = _counters(counters.update, counters.batch, counters.version, counters.state)
+        if expected != found:
+            difference = Difference(what="weights", expected=expected, found=found)
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        return None
+
+    def take(self, recorded: Recorded, state: BufferState) -> Divergence | None:
+        """Compute what this event reports, and compare; `state` is the fold up to and including it.
+
+        Raises:
+            CorruptEvent: it reports something that was not planned.
+
+        """
+        match recorded.fact:
+            case RunStarted():
+                self._start(state)
+            case BatchPlanned() as fact:
+                assert state.batch is not None
+                self._start(state).begin(fact, state.batch)
+            case ReplayScored() as fact:
+                return self._check_scores(recorded, fact, state)
+            case UpdateApplied() | UpdateSkipped() as fact:
+                return self._check_update(recorded, fact, state)
+            case WeightsPublished() as fact:
+                return self._check_weights(recorded, fact, state)
+            case CheckpointSaved() as fact:
+                return self._check_checkpoint(recorded, fact, state)
+        return None
+
+    def _start(self, state: BufferState) -> Trainer:
+        """The model, with the base weights when it is needed for the first time."""
+        if self._training is None:
+            assert state.started is not None
+            then = state.fingerprint or state.started.fingerprint
+            self._training = self._make_trainer(
+                self._policy,
+                state.started.base_policy,
+                blobs=self._blobs,
+                settings=state.settings.learner.model_copy(update={"device": device_then(then)}),
+                stop=self._stop,
+            )
+        return self._training
+
+    def _check_scores(self, recorded: Recorded, fact: ReplayScored, state: BufferState) -> Divergence | None:
+        known = {sample.position: sample for sample in earlier_samples(state)}
+        positions = unpack_positions(fact.positions).tolist()
+        if not known.keys() >= set(positions):
+            raise CorruptEvent(f"position {recorded.position} scores steps that are in no earlier phase")
+        samples = [known[position] for position in positions]
+        most = state.settings.learner.tokens_per_forward
+        scored = self._start(state).score(samples, tokens_per_forward=most)
+        again = np.asarray(scored, dtype=np.float32)
+        found = unpack_floats(fact.perplexities)
+        apart = float(np.max(np.abs(np.log(again) - np.log(found)), initial=0.0))
+        if apart <= (self._tolerance or 0.0):
+            return None
+        difference = Difference(
+            what="loss", expected="perplexities as recorded", found=f"others, apart by {apart:.2e} nats"
+        )
+        return self._diverged(recorded, state, [difference], ("loss",), apart=apart)
+
+    def _check_update(
+        self, recorded: Recorded, fact: UpdateApplied | UpdateSkipped, state: BufferState
+    ) -> Divergence | None:
+        planned = state.plan
+        if (
+            planned is None
+            or planned.batch != fact.batch
+            or not 0 <= fact.minibatch < len(planned.minibatches) // 4
+        ):
+            raise CorruptEvent(
+                f"position {recorded.position} reports mini-batch {fact.minibatch} of batch {fact.batch}, which is not planned"
+            )
+        again = self._start(state).step(fact.minibatch)
+        apart = None
+        if isinstance(fact, UpdateApplied) and isinstance(again, UpdateApplied):
+            apart = deviation(recorded.position, fact, again)
+        if self._tolerance is None:
+            found = list(update_differences(fact, again))
+        else:
+            valued = planned.critic_version is not None or planned.model == CRITIC
+            found = [*incomparable(fact, again, valued=valued), *self._broken_chain(fact)]
+            if apart is not None and not found:
+                self.deviations.append(apart)
+                self._judge(recorded, state, apart)
+        divergence = self._diverged(
+            recorded, state, found, UPDATE_STAGES, apart=None if apart is None else apart.largest
+        )
+        self._reached[fact.model] = fact.after if isinstance(fact, UpdateApplied) else fact.state
+        self.updates += divergence is None
+        return divergence
+
+    def _broken_chain(self, fact: UpdateApplied | UpdateSkipped) -> list[Difference]:
+        """With a tolerance digests cannot be computed again; what the log says must still be one chain."""
+        before = fact.before if isinstance(fact, UpdateApplied) else fact.state
+        reached = self._reached.get(fact.model, before)
+        if before == reached:
+            return []
+        return [
+            Difference(
+                what="weights",
+                expected=f"before {before}",
+                found=f"the update before it ended in {reached}",
+            )
+        ]
+
+    def _check_weights(
+        self, recorded: Recorded, fact: WeightsPublished, state: BufferState
+    ) -> Divergence | None:
+        content = b""
+        if fact.model == POLICY and fact.version == 0 and state.started is not None:
+            found = state.started.base_policy.sha256
+        else:
+            content = self._start(state).weights(fact.model)
+            found = digest_hex(content)
+        if self._tolerance is not None and content:
+            if (published := self._at_hand(fact.weights)) is not None:
+                self._measure(recorded, state, weights_distance(published, content))
+        elif found != fact.weights.sha256:
+            difference = Difference(
+                what="weights", expected=f"sha256 {fact.weights.sha256}", found=f"sha256 {found}"
+            )
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        self.weights += 1
+        return None
+
+    def _check_checkpoint(
+        self, recorded: Recorded, fact: CheckpointSaved, state: BufferState
+    ) -> Divergence | None:
+        held = Unstored()
+        saved = self._start(state).save(held, batch=fact.batch, version=fact.version)
+        counters = saved.counters
+        expected = f"update {fact.update}, state {fact.state}"
+        if self._tolerance is None:
+            found = f"update {counters.update}, state {counters.state}"
+            if not fact.shards:  # written in parts it is other files of the same state
+                expected += f", sha256 {fact.blob.sha256}"
+                found += f", sha256 {saved.blob.sha256}"
+        else:
+            known = self._reached.keys() == {POLICY, *counters.beside}
+            found = f"update {counters.update}, state {combined(self._reached) if known else fact.state}"
+            if (recorded_one := self._whole(fact)) is not None:
+                self._measure(
+                    recorded, state, weights_distance(recorded_one, held.content, prefix="weights/")
+                )
+        if found != expected:
+            difference = Difference(what="weights", expected=expected, found=found)
+            return self._diverged(recorded, state, [difference], WEIGHTS)
+        self.checkpoints += 1
+        return None
+
+    def _at_hand(self, ref: BlobRef) -> bytes | None:
+        """A blob to compare with, unless it was released or damaged: bits of blobs are an audit's concern."""
+        try:
+            return self._blobs.get(ref)
+        except HindcastError:
+            return None
+
+    def _whole(self, fact: CheckpointSaved) -> bytes | None:
+        """A checkpoint to compare with as one file, likewise."""
+        try:
+            found = load_checkpoint(self._blobs, fact.blob)
+        except CheckpointCorrupt:
+            return None
+        return encode_checkpoint(found.tensors, found.counters)
+
+    def _measure(self, recorded: Recorded, state: BufferState, distance: float) -> None:
+        """Note how far the policy is from the recorded one after the latest update."""
+        if self.deviations:
+            latest = self.deviations[-1].with_policy(distance)
+            self.deviations[-1] = latest
+            self._judge(recorded, state, latest)
+
+    def _judge(self, recorded: Recorded, state: BufferState, apart: Deviation) -> None:
+        """Remember the first place where numbers lie too far apart. Computing goes on: later ones are of interest, too."""
+        if self.beyond is not None or self._tolerance is None or apart.largest <= self._tolerance:
+            return
+        difference = Difference(
+            what="weights" if apart.where == DISTANCE else "loss",
+            expected=f"{apart.where} {apart.recorded!r}, within {self._tolerance:g}",
+            found=f"{apart.where} {apart.computed!r}, apart by {apart.largest:.2e}",
+        )
+        self.beyond = self._diverged(recorded, state, [difference], UPDATE_STAGES, apart=apart.largest)
+
+    def _diverged(
+        self,
+        recorded: Recorded,
+        state: BufferState,
+        found: list[Difference],
+        stages: tuple[What, ...],
+        *,
+        apart: float | None = None,
+    ) -> Divergence | None:
+        return diagnose(
+            recorded,
+            found,
+            stages=stages,
+            witness=witness_of(state.fingerprint, code_rev=self._code_rev),
+            apart=apart,
+        )
+
+
+def _counters(update: int, batch: int, version: int, state: str) -> str:
+    return f"update {update}, batch {batch}, version {version}, state {state}"

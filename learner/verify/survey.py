@@ -1,0 +1,136 @@
+"""One quick look at the learner's events of a log, before anything is folded: what there is to verify, and from where."""
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import msgspec
+
+from core.errors import BlobCorrupt, BlobMissing, ForeignLog
+from events.catalogue import BatchPlanned, CheckpointSaved, SamplesSwept, UpdateApplied, UpdateSkipped
+from events.envelope import Fact
+from events.log.port import EventLog
+from events.log.reader import skim
+from learner.verify.plan_claims import Claims
+from storage.blobs.store import BlobStore
+
+
+class Seam(msgspec.Struct, frozen=True, kw_only=True):
+    """A place where recomputing can begin."""
+
+    position: int
+    """Of `checkpoint.saved`; 0: the base weights."""
+    update: int
+    """Optimiser steps up to there."""
+
+
+BASE = Seam(position=0, update=0)
+
+
+@dataclass(slots=True)
+class Survey:
+    """What the log holds of training."""
+
+    claims: Claims = field(default_factory=Claims)
+    updates: list[int] = field(default_factory=list)
+    """Positions of updates, applied or skipped."""
+    cpu_s: list[float] = field(default_factory=lambda: [0.0])
+    """What they had taken when they were recorded, summed: before the first, up to the first, and so on."""
+    checkpoints: dict[int, CheckpointSaved] = field(default_factory=dict)
+    """By position."""
+
+    def take(self, position: int, fact: Fact) -> None:
+        """Note one event."""
+        match fact:
+            case BatchPlanned():
+                self.claims.take(fact)
+            case SamplesSwept(as_of=int(as_of)):
+                self.claims.swept_at.add(as_of)
+            case UpdateApplied() | UpdateSkipped():
+                cpu_ms = fact.cpu_ms if isinstance(fact, UpdateApplied) else 0.0
+                self.updates.append(position)
+                self.cpu_s.append(self.cpu_s[-1] + cpu_ms / 1000)
+            case CheckpointSaved():
+                self.checkpoints[position] = fact
+            case _:
+                pass
+
+    def updates_between(self, after: int, until: int) -> int:
+        """How many updates follow one position, up to another."""
+        return bisect_right(self.updates, until) - bisect_right(self.updates, after)
+
+    def cpu_s_between(self, after: int, until: int) -> float:
+        """What they took when they were recorded."""
+        return self.cpu_s[bisect_right(self.updates, until)] - self.cpu_s[bisect_right(self.updates, after)]
+
+
+async def survey(log: EventLog, *, until: int) -> Survey:
+    """Read the learner's events up to a position. Damaged ones are left to the readers that follow.
+
+    Raises:
+        ForeignLog: the log's first events are not here.
+
+    """
+    first = (await log.identity()).first
+    if first > 1:
+        raise ForeignLog(
+            f"the log of run {log.run} begins at position {first} here: its earlier events were moved to an archive, and "
+            "nothing can be recomputed without them. Name the archive's folder instead of the run."
+        )
+    found = Survey()
+    async with aclosing(skim(log, family="learner", until=until)) as recordeds:
+        async for recorded in recordeds:
+            found.take(recorded.position, recorded.fact)
+    return found
+
+
+def usable_seams(survey: Survey, blobs: BlobStore, *, first: int, last: int) -> tuple[list[Seam], list[str]]:
+    """Checkpoints from `first` to `last` whose blobs are here and whole, in order; and which are here but damaged.
+
+    Reads every blob once, part by part. What was released is passed over in silence: the log says so.
+    """
+    seams, damaged = [], []
+    for position, saved in survey.checkpoints.items():
+        if first <= position <= last:
+            try:
+                for part in saved.parts:
+                    blobs.get(part)
+            except BlobMissing:
+                continue
+            except BlobCorrupt as error:
+                damaged.append(f"the checkpoint of update {saved.update} was not used: {error}")
+            else:
+                seams.append(Seam(position=position, update=saved.update))
+    return seams, damaged
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a log that is recomputed on its own."""
+
+    begin: Seam
+    until: int
+    """Its last position: the next seam, or where verifying ends."""
+
+
+def cut(begin: Seam, seams: Sequence[Seam], *, until: int) -> list[Stretch]:
+    """Stretches that follow each other from `begin` to `until`, a new one at each seam in between."""
+    inner = [seam for seam in seams if begin.position < seam.position < until]
+    ends = [*(seam.position for seam in inner), until]
+    return [Stretch(begin=seam, until=end) for seam, end in zip([begin, *inner], ends, strict=True)]
+
+
+def thin(stretches: Sequence[Stretch], survey: Survey, *, processes: int, each: int = 4) -> list[Stretch]:
+    """Fewer and longer ones: at most about `each` per process, of about the same recorded CPU time.
+
+    Entering a stretch means loading a checkpoint; few enough that this costs little, many enough that none waits long.
+    """
+    total = sum(survey.cpu_s_between(one.begin.position, one.until) for one in stretches)
+    goal, found = total / (processes * each), list[Stretch]()
+    begin: Seam | None = None
+    for index, one in enumerate(stretches):
+        begin = begin or one.begin
+        if index == len(stretches) - 1 or survey.cpu_s_between(begin.position, one.until) >= goal:
+            found.append(Stretch(begin=begin, until=one.until))
+            begin = None
+    return found

@@ -1,0 +1,210 @@
+"""Recompute a run from its log and say whether every number comes out the same.
+
+    log ──survey──> what there is: plans, updates, checkpoints ──> stretches to be recomputed
+     ├──Verifier───────> contiguity, hash chains, plans, sweeps: from the first event on, in this process
+     └──Recomputers────> updates, weights, checkpoints: stretch by stretch, here or in processes of their own
+
+The first divergence by position counts, whoever found it. Produces a report and nothing else. Invariant 9, no effects in
+replay: it appends nothing and writes no blob.
+
+Not covered: whether a sampler would generate the same tokens again (a served model need not), and blobs of pages.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import msgspec
+
+from core.errors import CorruptEvent, ForeignLog, UnknownVersion
+from events.catalogue.run import Fingerprint
+from events.log.port import EventLog
+from events.log.reader import read
+from learner.trainer import MakeTrainer
+from learner.training import Training
+from learner.verify.damage import find_damage
+from learner.verify.diagnosis import Divergence, witness_of
+from learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport
+from learner.verify.plan_verifier import Verifier
+from learner.verify.survey import BASE, Stretch, Survey, cut, survey, thin, usable_seams
+from learner.verify.tolerance import Deviation
+from learner.verify.work_distribution import recompute_all
+from storage.blobs.store import BlobStore
+
+Progress = Callable[[int, int], None]
+"""Called with the number of updates recomputed so far, and of all to be recomputed."""
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verification found."""
+
+    run: str
+    events: int
+    """Checked; up to the divergence if there is one."""
+    updates: int
+    """Recomputed and equal, skipped ones included; with a tolerance: recomputed and compared."""
+    weights: int
+    """Published versions whose digest came out the same."""
+    checkpoints: int
+    identical: bool
+    """Every bit of what was recomputed is as recorded."""
+    first_divergence: Divergence | None
+    recorded_on: Fingerprint | None
+    """Of the latest start of the run."""
+    verified_on: Fingerprint | None
+    wall_s: float
+    cpu_s: float
+    """Of all processes, from when they had loaded their code."""
+    until: int
+    """Position up to which was verified."""
+    stretches: tuple[StretchReport, ...]
+    """What was recomputed, in order; events before the first were checked but no number of theirs was recomputed."""
+    processes: int
+    recorded_cpu_s: float
+    """What the updates that were to be recomputed had taken when they were recorded."""
+    cpu_ratio: float | None
+    """`cpu_s` over `recorded_cpu_s`; None where nothing was recorded."""
+    notices: tuple[str, ...]
+    """Checkpoints that could not be begun with, and the like."""
+    tolerance: float | None
+    within_tolerance: bool | None
+    """None: every bit had to be the same."""
+    deviations: tuple[Deviation, ...]
+    """With a tolerance: how far each update lies from the recorded one."""
+
+
+async def verify(
+    log: EventLog,
+    blobs: BlobStore,
+    *,
+    policy: Path,
+    code_rev: str = "",
+    since: int = 0,
+    until: int | None = None,
+    tolerance: float | None = None,
+    recomputers: Sequence[Recomputer] = (),
+    progress: Progress = lambda _done, _all: None,
+    make_trainer: MakeTrainer = Training,
+) -> VerifyReport:
+    """Recompute the run up to `until`, or as far as its log goes now. Best in a fresh process.
+
+    `policy` is the folder the run's base weights belong to, `code_rev` the revision of the code that runs now. Numbers are
+    recomputed from the newest usable checkpoint at or before position `since`, 0: from the base weights; chains and plans
+    are checked from the first event in any case. `recomputers` share the stretches between checkpoints among them; none:
+    this process recomputes all. They belong to the caller, who closes them.
+
+    Raises:
+        ForeignLog, UnknownVersion, BlobMissing, ModelFileError: nothing can be said about this log here.
+
+    """
+    began, cpu_began = time.perf_counter(), time.process_time()
+    until = (await log.identity()).last if until is None else until
+    surveyed = await survey(log, until=until)
+    verifier, divergence = await _check_events(log, surveyed, until=until, code_rev=code_rev)
+    stretches, notices = await asyncio.to_thread(
+        _plan,
+        surveyed,
+        blobs,
+        since=since,
+        until=until if divergence is None else divergence.position - 1,
+        tolerance=tolerance,
+        processes=len(recomputers),
+    )
+    own: list[Recomputer] = []
+    if not recomputers:
+        own = [
+            LogRecomputer(
+                log,
+                blobs,
+                policy=policy,
+                code_rev=code_rev,
+                tolerance=tolerance,
+                make_trainer=make_trainer,
+            )
+        ]
+    total, done = surveyed.updates_between(stretches[0].begin.position, until) if stretches else 0, 0
+
+    def updated() -> None:
+        nonlocal done
+        done += 1
+        progress(done, total)
+
+    try:
+        reports = await recompute_all(stretches, recomputers or own, updated=updated)
+    finally:
+        for recomputer in own:
+            await recomputer.close()
+    found = [divergence, *(one for report in reports for one in (report.divergence, report.beyond))]
+    first = min((one for one in found if one is not None), key=lambda one: one.position, default=None)
+    elsewhere = sum(report.cpu_s for report in reports) if any(r.elsewhere for r in recomputers) else 0.0
+    cpu_s = time.process_time() - cpu_began + elsewhere
+    recorded_cpu_s = sum(surveyed.cpu_s_between(r.stretch.begin.position, r.stretch.until) for r in reports)
+    deviations = tuple(deviation for report in reports for deviation in report.deviations)
+    witness = witness_of(verifier.then, code_rev=code_rev)
+    return VerifyReport(
+        run=log.run,
+        events=verifier.position if first is None else min(verifier.position, first.position),
+        updates=sum(report.updates for report in reports),
+        weights=sum(report.weights for report in reports),
+        checkpoints=sum(report.checkpoints for report in reports),
+        identical=first is None and not any(deviation.largest for deviation in deviations),
+        first_divergence=first,
+        recorded_on=witness.machine_then,
+        verified_on=witness.machine_now,
+        wall_s=time.perf_counter() - began,
+        cpu_s=cpu_s,
+        until=until,
+        stretches=tuple(reports),
+        processes=max(1, len(recomputers)),
+        recorded_cpu_s=recorded_cpu_s,
+        cpu_ratio=cpu_s / recorded_cpu_s if recorded_cpu_s else None,
+        notices=tuple(notices),
+        tolerance=tolerance,
+        within_tolerance=None if tolerance is None else first is None,
+        deviations=deviations,
+    )
+
+
+async def _check_events(
+    log: EventLog, surveyed: Survey, *, until: int, code_rev: str
+) -> tuple[Verifier, Divergence | None]:
+    """Everything that needs no model."""
+    verifier = Verifier(claims=surveyed.claims, code_rev=code_rev)
+    divergence: Divergence | None = None
+    try:
+        async with aclosing(read(log, after=0, until=until, strict=True)) as recordeds:
+            async for recorded in recordeds:
+                divergence = verifier.take(recorded)
+                if divergence is not None:
+                    break
+    except (CorruptEvent, UnknownVersion, ForeignLog) as error:
+        divergence = await find_damage(log, after=verifier.position, chains=verifier.chains, error=error)
+        if divergence is None:
+            raise
+    if not verifier.started and divergence is None:
+        raise ForeignLog(f"the log of run {log.run} holds no run.started: there is nothing to verify")
+    return verifier, divergence
+
+
+def _plan(
+    surveyed: Survey, blobs: BlobStore, *, since: int, until: int, tolerance: float | None, processes: int
+) -> tuple[list[Stretch], list[str]]:
+    """What to recompute. With a tolerance every checkpoint begins a stretch, so that differences do not add up."""
+    begin, notices = BASE, list[str]()
+    if since > 0:
+        seams, notices = usable_seams(surveyed, blobs, first=1, last=since)
+        begin = seams[-1] if seams else BASE
+    if until <= begin.position:
+        return [], notices
+    if processes == 0 and tolerance is None:
+        return [Stretch(begin=begin, until=until)], notices
+    seams, damaged = usable_seams(surveyed, blobs, first=begin.position + 1, last=until - 1)
+    stretches = cut(begin, seams, until=until)
+    if tolerance is None:
+        stretches = thin(stretches, surveyed, processes=processes)
+    return stretches, [*notices, *damaged]
+
+
+__all__ = ["Divergence", "VerifyReport", "verify"]

@@ -1,0 +1,70 @@
+"""Stretches of a log shared out among recomputers: in order, the next one to whoever is free.
+
+Invariant: what is returned covers everything from the first stretch's beginning up to the last one's end or to the first
+divergence, whichever recomputer found it; only what lies after a divergence is left out.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from core.errors import HindcastError
+from learner.verify.log_recomputer import Recomputer, StretchReport
+from learner.verify.survey import Stretch
+
+
+async def recompute_all(
+    stretches: Sequence[Stretch], recomputers: Sequence[Recomputer], *, updated: Callable[[], None]
+) -> list[StretchReport]:
+    """Recompute all stretches, as far as there is no divergence before them; the reports, in the stretches' order.
+
+    Raises:
+        HindcastError: a stretch could not be recomputed.
+
+    """
+    sharing = _Sharing(stretches, updated)
+    try:
+        async with asyncio.TaskGroup() as group:
+            for number, recomputer in enumerate(recomputers):
+                task = group.create_task(sharing.work(recomputer), name=f"recomputer {number}")
+                sharing.busy[task] = None
+    except* HindcastError as failed:
+        raise failed.exceptions[0] from None
+    return sharing.covered()
+
+
+class _Sharing:
+    """Who does what."""
+
+    def __init__(self, stretches: Sequence[Stretch], updated: Callable[[], None]) -> None:
+        self.busy: dict[asyncio.Task[None], Stretch | None] = {}
+        self._waiting = list(reversed(stretches))
+        self._reports: list[StretchReport] = []
+        self._updated = updated
+
+    async def work(self, recomputer: Recomputer) -> None:
+        """Take stretches until there is none left before the first divergence."""
+        task = asyncio.current_task()
+        assert task is not None
+        while self._waiting:
+            self.busy[task] = stretch = self._waiting.pop()
+            report = await recomputer.recompute(stretch, updated=self._updated)
+            self.busy[task] = None
+            self._reports.append(report)
+            if report.divergence is not None:
+                self._leave_out(stretch)
+
+    def _leave_out(self, diverged: Stretch) -> None:
+        """Nobody needs to know any more what comes after this stretch."""
+        self._waiting = [one for one in self._waiting if one.until <= diverged.begin.position]
+        for task, stretch in self.busy.items():
+            if stretch is not None and stretch.begin.position > diverged.begin.position:
+                task.cancel()
+
+    def covered(self) -> list[StretchReport]:
+        """The reports in the stretches' order, up to the first with a divergence."""
+        found: list[StretchReport] = []
+        for report in sorted(self._reports, key=lambda one: one.stretch.begin.position):
+            found.append(report)
+            if report.divergence is not None:
+                break
+        return found

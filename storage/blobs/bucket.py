@@ -1,0 +1,171 @@
+"""An S3-compatible bucket, as far as blobs need one: written once under their digest, read back, deleted.
+
+The address is `s3://bucket/prefix`; where the server is and who we are comes from the environment, as for every S3 client:
+AWS_ENDPOINT_URL, AWS_REGION, AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, or the machine's own role. No
+setting and no event holds a key. The library (`obstore`, the extra `s3`) repeats what fails on the way, with growing
+pauses, for `retry_s`; then the error says so. All calls are synchronous.
+"""
+
+import os
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import urlsplit
+
+from core.errors import BlobsUnreachable, SettingsError
+from events.jetstream.addresses import LOOPBACK
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
+
+SCHEME = "s3"
+ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+"""Variables that may name the server, in this order."""
+PART_BYTES = 64 * 1024 * 1024
+"""Larger blobs are sent in parts of this size, which a server can take up to 10 000 of."""
+REQUEST_S = 60.0
+SAID_CHARACTERS = 400
+NO_BUCKET = "NoSuchBucket"
+"""S3's code for it, which the library tells as an object that is not found."""
+CONNECT_S = 5.0
+
+Answer = TypeVar("Answer")
+
+
+def is_bucket(address: str) -> bool:
+    """Whether `storage.blobs` names a bucket rather than a folder."""
+    return address.startswith(f"{SCHEME}:")
+
+
+def check_address(address: str) -> tuple[str, str]:
+    """Bucket and prefix that an address names.
+
+    Raises:
+        SettingsError: it is none, or holds a key.
+
+    """
+    parts = urlsplit(address)
+    if parts.username is not None or parts.password is not None or parts.query:
+        raise SettingsError(
+            "storage.blobs holds a key or an option, which settings do not: they are recorded. Give keys to the processes in "
+            "their environment: AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY"
+        )
+    if parts.scheme != SCHEME or not parts.netloc or ":" in parts.netloc:
+        raise SettingsError(
+            f"storage.blobs = {address!r} is no bucket: write s3://bucket/prefix; where its server is says AWS_ENDPOINT_URL"
+        )
+    return parts.netloc, parts.path.strip("/")
+
+
+class Bucket:
+    """The objects under one prefix of a bucket."""
+
+    def __init__(self, address: str, *, retry_s: float) -> None:
+        """Nothing is asked of the server yet.
+
+        Raises:
+            SettingsError: the library is not installed, or the endpoint would send blobs in the clear over a network.
+
+        """
+        self.address = address.rstrip("/")
+        self._retry_s = retry_s
+        self._store: S3Store | None = None
+        check_address(address)
+
+    def put(self, name: str, content: bytes) -> None:
+        """Create an object; one that is there already stays as it is: its name says what it holds."""
+        from obstore.exceptions import AlreadyExistsError
+
+        try:
+            if len(content) <= PART_BYTES:
+                self._call(lambda store: store.put(name, content, mode="create"))
+            elif self.size(name) != len(content):
+                # parts cannot be conditional; what they would replace is equal
+                self._call(lambda store: store.put(name, content, chunk_size=PART_BYTES))
+        except AlreadyExistsError:
+            return
+
+    def get(self, name: str) -> bytes | None:
+        """The content; None: there is no such object."""
+        try:
+            return self._call(lambda store: bytes(store.get(name).bytes()))
+        except FileNotFoundError:
+            return None
+
+    def size(self, name: str) -> int | None:
+        """Size in bytes; None: there is no such object."""
+        try:
+            return self._call(lambda store: int(store.head(name)["size"]))
+        except FileNotFoundError:
+            return None
+
+    def delete(self, name: str) -> None:
+        """Delete an object; nothing happens where there is none."""
+        try:
+            self._call(lambda store: store.delete(name))
+        except FileNotFoundError:
+            return
+
+    def _call(self, ask: "Callable[[S3Store], Answer]") -> Answer:
+        from obstore.exceptions import AlreadyExistsError, BaseError
+
+        try:
+            return ask(self._opened())
+        except AlreadyExistsError:
+            raise
+        except FileNotFoundError as error:
+            if NO_BUCKET not in str(error):
+                raise
+            raise self._unreachable(error) from error
+        except (BaseError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    def _unreachable(self, error: BaseException) -> BlobsUnreachable:
+        return BlobsUnreachable(
+            f"the bucket {self.address} at {endpoint() or 'Amazon'} did not do what was asked, tried again for "
+            f"{self._retry_s:g} s (storage.full_wait_s): {_said(error)}. Is the server up, the bucket made, and are "
+            "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY those of somebody who may read, write and delete there?"
+        )
+
+    def _opened(self) -> "S3Store":
+        if self._store is None:
+            self._store = _open(self.address, self._retry_s)
+        return self._store
+
+
+def endpoint() -> str:
+    """The server that the environment names; empty: Amazon's."""
+    return next((os.environ[name] for name in ENDPOINTS if os.environ.get(name)), "")
+
+
+def _open(address: str, retry_s: float) -> "S3Store":
+    try:
+        from obstore.store import S3Store
+    except ImportError as error:
+        raise SettingsError(
+            f"storage.blobs = {address} needs the library obstore. Run: pip install 'hindcast[s3]'"
+        ) from error
+    server = urlsplit(endpoint())
+    local = server.hostname in LOOPBACK
+    if server.scheme == "http" and not local:
+        raise SettingsError(
+            f"the environment names {endpoint()} as S3's server, and blobs would leave this machine unencrypted. Use https://"
+        )
+    bucket, prefix = check_address(address)
+    return S3Store(
+        bucket,
+        prefix=prefix or None,
+        config={"endpoint": endpoint()} if endpoint() else {},
+        client_options={
+            "allow_http": local,
+            "timeout": timedelta(seconds=REQUEST_S),
+            "connect_timeout": timedelta(seconds=CONNECT_S),
+        },
+        retry_config={"max_retries": 1000, "retry_timeout": timedelta(seconds=retry_s)},
+    )
+
+
+def _said(error: BaseException) -> str:
+    """What the library says before it says how it is built."""
+    first = next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    return first[:SAID_CHARACTERS]

@@ -1,0 +1,199 @@
+"""Lets go of snapshots of pages that nobody wants any more (`storage.keep_page_episodes`), in the role of the archiver.
+
+Consumes everything; waits for the log, and `PAUSE_S` between two rounds of at most `RELEASES` pages; produces
+`blob.released` (then the file goes) and, every `storage.snapshot_events`, a snapshot of its fold for the next start.
+
+A page goes only if all of this holds: no episode that is kept shows it (`storage.blobs.wanted_pages`); the archive, where there is one,
+has copied it; and it was put last so long before the event that the fold has come to, that whoever put it has named it in
+an event up to there. "So long" holds by the events' time and by this machine's, whatever its clock is set to meanwhile.
+What was said to be released and is still there after a crash is released again; what is gone already is passed over.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from contextlib import aclosing
+from hashlib import sha256
+from typing import Protocol
+
+import msgspec
+import structlog
+
+from core.errors import CorruptEvent, DiskFull
+from core.settings.schema import Settings
+from events.catalogue import BlobReleased
+from events.codec import decode_envelope
+from events.envelope import BlobRef, Stored
+from events.log.port import EventLog
+from events.log.publisher import Publisher
+from storage.blobs.store import BlobStore
+from storage.blobs.wanted_pages import Due, PageState, page_window, pages_kind
+from storage.snapshots import append_snapshot, newest_standing
+
+PRODUCER = "pages"
+"""A name apart from the archiver's own: the last event under that says how far the archive is announced."""
+RELEASES = 100
+PAUSE_S = 1.0
+REASON = "page of episodes that ended before the latest ones: storage.keep_page_episodes"
+_log = structlog.get_logger(__name__)
+
+
+class Copies(Protocol):
+    """What an archive has of the run's blobs."""
+
+    @property
+    def settled(self) -> int:
+        """Position up to which it has copied the blobs that events name."""
+        ...
+
+    def has_copied(self, ref: BlobRef) -> bool:
+        """Whether this one is in it."""
+        ...
+
+
+class PageKeeper:
+    """One run's pages, as one process keeps them."""
+
+    def __init__(
+        self,
+        log: EventLog,
+        blobs: BlobStore,
+        publisher: Publisher,
+        settings: Settings,
+        *,
+        first: int,
+        unnamed_s: float,
+        copies: Callable[[], Copies | None] | None = None,
+    ) -> None:
+        """`first`: position that the run's own events begin with. `unnamed_s`: how long a page may be stored before an
+        event names it. `copies`: the archive that pages go to first, None while it is not open; without it there is none.
+        """
+        self._log = log
+        self._blobs = blobs
+        self._publisher = publisher
+        self._first = first
+        self._unnamed_s = unnamed_s
+        self._copies = copies
+        self._window = page_window(settings)
+        self._kind = pages_kind(settings, run=log.run)
+        self._every = settings.storage.snapshot_events
+        self._state = PageState(position=first - 1)
+        self._latest = b""
+        self._saved_at = first - 1
+        self._ahead_s = time.time() - time.monotonic()
+        """Of the wall clock when this began."""
+
+    async def keep_on(self) -> None:
+        """For ever; cancel it to stop.
+
+        Raises:
+            CorruptEvent, ForeignLog: the log cannot be followed.
+            ExpectationFailed: another process lets go of this run's pages.
+
+        """
+        standing = await newest_standing(self._log, self._blobs, self._kind)
+        if standing is not None:
+            self._state = standing.state
+            self._saved_at = standing.saved.position
+        # Before time was noted on files that are put again, only the whole log told who names them.
+        known = (await self._log.identity()).last
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow())
+            tasks.create_task(self._let_go(once_at=known))
+
+    async def _follow(self) -> None:
+        async with aclosing(self._log.tail(after=self._state.position)) as batches:
+            async for batch in batches:
+                for stored in batch:
+                    self._take(stored)
+                if self._state.position - self._saved_at >= self._every:
+                    await self._save()
+                await asyncio.sleep(0)  # a long history gives others room
+
+    def _take(self, stored: Stored) -> None:
+        if stored.position != self._state.position + 1:
+            raise CorruptEvent(
+                f"events are missing: position {stored.position} follows {self._state.position} in the log of run "
+                f"{self._log.run}. Run: hindcast audit {self._log.run}"
+            )
+        self._window.apply(self._state, stored.position, decode_envelope(stored))
+        self._latest = stored.data
+
+    async def _save(self) -> None:
+        state, digest = self._state, sha256(self._latest).digest()
+        content = self._kind.encode(state)
+        position = self._saved_at = state.position
+        try:
+            blob = await asyncio.to_thread(self._blobs.put, content)
+        except DiskFull as error:
+            _log.warning("no snapshot: the next start folds more", reason=str(error))
+            return
+        await append_snapshot(
+            self._log, self._publisher, self._kind, blob, position=position, position_digest=digest
+        )
+
+    async def _let_go(self, *, once_at: int) -> None:
+        while True:
+            if self._state.position >= once_at:
+                await self._release_some()
+            await asyncio.sleep(PAUSE_S)
+
+    async def _release_some(self) -> None:
+        """One round: what may go now, said first and deleted then."""
+        due = self._state.due
+        since = self._now_s() - self._unnamed_s
+        round_ = await asyncio.to_thread(self._look, list(due.items()), since)
+        for digest, one in round_.gone.items():
+            _forget(due, digest, one)
+        going = {digest: one for digest, one in round_.going.items() if due.get(digest) == one}
+        for digest, one in going.items():
+            fact = BlobReleased(blob=one.ref(digest), reason=REASON, page=True)
+            await self._publisher.publish(fact, entity=digest)
+        if not going:
+            return
+        await self._publisher.commit()
+        for digest, one in going.items():
+            if await asyncio.to_thread(self._blobs.release_unless_renewed, one.ref(digest), since=since):
+                _forget(due, digest, one)
+        _log.info("pages let go of", pages=len(going), waiting=len(due))
+
+    def _now_s(self) -> float:
+        """The least that it can be: by the latest event, by the wall clock, and by that as it was when this began.
+
+        A clock that jumps ahead makes no page older, and one that is set back shows on files as it is now.
+        """
+        return min(self._state.occurred_ns / 1e9, time.time(), time.monotonic() + self._ahead_s)
+
+    def _look(self, due: list[tuple[str, Due]], since: float) -> "_Round":
+        """Which of them may go. Blocking; changes nothing."""
+        found = _Round()
+        for digest, one in due:
+            ref = one.ref(digest)
+            if one.named_ns / 1e9 > since or not self._is_copied(ref, one.position):
+                continue
+            put = self._blobs.own_since(ref)
+            if put is None:
+                found.gone[digest] = one
+            elif put <= since:
+                found.going[digest] = one
+                if len(found.going) == RELEASES:
+                    break
+        return found
+
+    def _is_copied(self, ref: BlobRef, position: int) -> bool:
+        if self._copies is None:
+            return True
+        archive = self._copies()
+        return archive is not None and position <= archive.settled and archive.has_copied(ref)
+
+
+class _Round(msgspec.Struct):
+    going: dict[str, Due] = msgspec.field(default_factory=dict)
+    gone: dict[str, Due] = msgspec.field(default_factory=dict)
+    """Released before a crash, or never here: a fork's parent has it."""
+
+
+def _forget(due: dict[str, Due], digest: str, one: Due) -> None:
+    """Unless an event has named it again meanwhile."""
+    if due.get(digest) == one:
+        del due[digest]

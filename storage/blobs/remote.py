@@ -1,0 +1,206 @@
+"""Blobs in a bucket that all machines of a run share, each machine with a folder of those it used last.
+
+Same promises as `storage.blobs`: a blob is durable before an event names it (the server has confirmed it), stored once
+however often it is put, and checked against its name whenever it is read, here and there. What reads blobs by path (weights
+are mapped into memory) gets the path of the copy in this machine's folder.
+
+The folder holds at most `cache_bytes`, and whatever was used within `FRESH_S`: a path that was handed out is about to be
+opened. It may be deleted at any time; nothing is in it alone.
+"""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from core.errors import BlobCorrupt, BlobMissing, SettingsError
+from core.ids import digest_hex
+from core.settings.operation import StorageSettings
+from events.envelope import BlobRef
+from storage.blobs.bucket import Bucket, is_bucket
+from storage.blobs.store import FULL_WAIT_S, NO_ROOM, BlobStore
+
+FRESH_S = 600.0
+"""So long after its last use a blob stays in the folder, whatever else is in it."""
+SWEEP_SHARE = 0.05
+"""New content, as a share of `cache_bytes`, after which the folder is looked through."""
+KEEPS_PAGES = (
+    "storage.keep_page_episodes lets go of pages one by one under a lock, and a bucket (storage.blobs = s3://…) has none: "
+    "an equal page that is put again meanwhile would be lost. Leave it at 0"
+)
+MIB = 1024 * 1024
+
+
+class RemoteBlobStore(BlobStore):
+    """A `BlobStore` whose folder is only a cache. Processes of one machine may share the folder."""
+
+    def __init__(
+        self,
+        folder: Path,
+        buckets: Sequence[Bucket],
+        *,
+        cache_bytes: int,
+        also: Sequence[Path] = (),
+        full_wait_s: float = FULL_WAIT_S,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        """The first of `buckets` is the run's own; the others, and the folders `also`, are its ancestors' and only read."""
+        super().__init__(folder, also=also, full_wait_s=full_wait_s, sleep=sleep)
+        self.buckets = tuple(buckets)
+        self._cache_bytes = cache_bytes
+        self._added = cache_bytes  # look through it at the first use: another process may have filled it
+
+    def put(self, content: bytes) -> BlobRef:
+        """See `BlobStore.put`.
+
+        Raises:
+            BlobsUnreachable: the server did not take it.
+
+        """
+        ref = BlobRef(digest_hex(content), len(content))
+        self.buckets[0].put(ref.sha256, content)
+        self._remember(content)
+        return ref
+
+    def get(self, ref: BlobRef) -> bytes:
+        """See `BlobStore.get`; a damaged copy here is fetched again.
+
+        Raises:
+            BlobMissing, BlobCorrupt, BlobsUnreachable.
+
+        """
+        with suppress(BlobMissing, BlobCorrupt):
+            content = super().get(ref)
+            self._touch(ref)
+            return content
+        return self._fetch(ref)
+
+    def path(self, ref: BlobRef) -> Path:
+        """See `BlobStore.path`; fetched first where it is not here."""
+        with suppress(BlobMissing, BlobCorrupt, FileNotFoundError):
+            place = super().path(ref)
+            self._touch(ref)
+            if place.is_file():  # else another process has just made room
+                return place
+        self._fetch(ref, for_path=True)
+        return super().path(ref)
+
+    def has(self, ref: BlobRef) -> bool:
+        """Whether a bucket, or an ancestor's folder, has a blob of this name and size."""
+        self._check_name(ref)
+        return any(bucket.size(ref.sha256) == ref.size for bucket in self.buckets) or self._is_in_also(ref)
+
+    def keep(self, ref: BlobRef) -> None:
+        """See `BlobStore.keep`: copied into the run's own prefix."""
+        self.put(self.get(ref))
+
+    def release(self, ref: BlobRef) -> None:
+        """Delete a blob of our own, there and here. Append `blob.released` first."""
+        self.buckets[0].delete(ref.sha256)
+        super().release(ref)
+
+    def own_since(self, ref: BlobRef) -> float | None:
+        """Not known of a bucket, in which nothing is noted when an equal blob is put again."""
+        raise _unlocked()
+
+    def release_unless_renewed(self, ref: BlobRef, *, since: float) -> bool:
+        """A bucket has no lock that would keep a page from being put again meanwhile."""
+        raise _unlocked()
+
+    def _fetch(self, ref: BlobRef, *, for_path: bool = False) -> bytes:
+        self._check_name(ref)
+        for bucket in self.buckets:
+            content = bucket.get(ref.sha256)
+            if content is None:
+                continue
+            if len(content) != ref.size or digest_hex(content) != ref.sha256:
+                raise BlobCorrupt(
+                    f"blob {ref.sha256[:16]}… in {bucket.address} is damaged: it holds {len(content)} bytes with sha256 "
+                    f"{digest_hex(content)[:16]}…, its name promises {ref.size}. Restore it from a backup."
+                )
+            super().release(ref)  # a damaged copy
+            self._remember(content, needed=for_path)
+            return content
+        raise BlobMissing(
+            f"blob {ref.sha256[:16]}… ({ref.size} bytes) is not in {', '.join(bucket.address for bucket in self.buckets)}, though "
+            "an event names it. Unless an event let go of it (hindcast audit knows), somebody deleted it, or a rule of the "
+            "bucket did: restore it from a backup."
+        )
+
+    def _remember(self, content: bytes, *, needed: bool = False) -> None:
+        """Keep a copy here; one that is only for speed is not worth waiting for room."""
+        self._added += len(content)
+        if self._added >= SWEEP_SHARE * self._cache_bytes:
+            self._make_room()
+        if needed:
+            super().put(content)
+            return
+        try:
+            self._store(BlobRef(digest_hex(content), len(content)), content)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+
+    def _make_room(self) -> None:
+        """Delete what was used longest ago until the folder is within its bound."""
+        self._added = 0
+        found = []
+        for path in self._folder.glob("*/*/*"):
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime, status.st_size, path))
+        held = sum(size for _, size, _ in found)
+        old_s = time.time() - FRESH_S
+        for used_s, size, path in sorted(found):
+            if held <= self._cache_bytes * (1 - SWEEP_SHARE) or used_s > old_s:
+                return
+            with suppress(FileNotFoundError):
+                if path.stat().st_mtime != used_s:
+                    continue  # used since we looked
+                path.unlink()
+            held -= size
+
+    def _touch(self, ref: BlobRef) -> None:
+        with suppress(OSError):
+            os.utime(self._place(ref))
+
+    def _check_name(self, ref: BlobRef) -> None:
+        self._place(ref)
+
+    def _is_in_also(self, ref: BlobRef) -> bool:
+        own = self._place(ref).relative_to(self._folder)
+        places = (folder / own for folder in self._also)
+        return any(place.is_file() and place.stat().st_size == ref.size for place in places)
+
+
+def _unlocked() -> SettingsError:
+    """What the configuration refuses before anybody comes here."""
+    return SettingsError(KEEPS_PAGES)
+
+
+def open_blobs(
+    settings: StorageSettings,
+    *,
+    run: str,
+    folder: Path,
+    home: Path,
+    also: Sequence[Path] = (),
+    ancestors: Sequence[Bucket] = (),
+) -> BlobStore:
+    """A run's blobs, where its settings say. `folder`: of this machine, for the run alone.
+
+    Raises:
+        SettingsError: `storage.blobs` is no address.
+
+    """
+    if is_bucket(settings.blobs):
+        return RemoteBlobStore(
+            folder,
+            [Bucket(f"{settings.blobs.rstrip('/')}/{run}", retry_s=settings.full_wait_s), *ancestors],
+            cache_bytes=settings.blob_cache_mib * MIB,
+            also=also,
+            full_wait_s=settings.full_wait_s,
+        )
+    place = home / Path(settings.blobs).expanduser() / run if settings.blobs else folder
+    return BlobStore(place, also=also, full_wait_s=settings.full_wait_s)

@@ -1,0 +1,173 @@
+"""Sums over blocks of the log, so that what a long run came to is added up from few rows.
+
+A block is `BLOCK` positions. Once the fold has passed the last of them, what the block came to is written at that position,
+from the rows that the block added: so it is the same however the log was cut into transactions, and holds as of every
+later position. As of position N stand the blocks that ended by then (`ended_by`), and what came after is read row by row.
+"""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from math import fsum
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Connection, Select, Table, and_, func, literal, select
+
+from storage.readmodel.row_operations import Values
+from storage.readmodel.rows import insert_rows
+from storage.readmodel.tables import (
+    block_counts,
+    block_metrics,
+    block_tallies,
+    judged,
+    notices,
+    steps,
+    updates,
+    verdicts,
+)
+
+BLOCK = 4096
+"""Positions. What is read row by row is half of it on average, some milliseconds; a run of a million events has 244."""
+UPDATES = 16
+"""Most updates whose metrics are one row."""
+POLICY = "policy"
+
+Kind = tuple[str | None, int | None, str | None, str | None]
+"""Of episodes: origin, first version, environment, family."""
+
+
+class Applied(NamedTuple):
+    """A metric of one update."""
+
+    update: int
+    metric: str
+    value: float
+
+
+def ended_by(position: int) -> int:
+    """The last position of the newest block that ended up to there; 0: none."""
+    return position // BLOCK * BLOCK
+
+
+def add_up(connection: Connection, *, after: int, reached: int) -> None:
+    """Write what each block came to that ended within (`after`, `reached`]; its rows must stand there already."""
+    for last in range(ended_by(after) + BLOCK, reached + 1, BLOCK):
+        first = last - BLOCK
+        for table, told in (
+            (block_counts, _counts(connection, first, last)),
+            (block_tallies, _tallies(connection, first, last)),
+            (block_metrics, _metrics(connection, first, last)),
+        ):
+            rows = [{**row, "position": last} for row in told]
+            if rows:
+                insert_rows(connection, table, rows)
+
+
+def within(table: Table, after: int, until: int) -> ColumnElement[bool]:
+    """Rows of a recorded table within (`after`, `until`]."""
+    return and_(table.c.position > after, table.c.position <= until)
+
+
+def counted(after: int, until: int) -> list[Select[Any]]:
+    """Rows of tables that grow with every step or without a bound: what is counted, its kind, how many."""
+    taken = select(literal("steps"), literal(""), func.count()).where(within(steps, after, until))
+    told = select(literal("notices"), notices.c.type, func.count()).where(within(notices, after, until))
+    return [taken, told.group_by(notices.c.type)]
+
+
+def totals(connection: Connection, position: int) -> dict[tuple[str, str], int]:
+    """What `counted` counts, over the whole log up to a position: table and kind -> rows. Sorted."""
+    kept = (
+        select(block_counts.c.counted, block_counts.c.kind, func.sum(block_counts.c.number))
+        .where(block_counts.c.position <= position)
+        .group_by(block_counts.c.counted, block_counts.c.kind)
+    )
+    found: dict[tuple[str, str], int] = defaultdict(int)
+    for statement in (kept, *counted(ended_by(position), position)):
+        for table, kind, number in connection.execute(statement):
+            found[table, kind] += int(number)  # PostgreSQL sums to decimals
+    return dict(sorted(found.items()))
+
+
+def first_said(connection: Connection, after: int, until: int) -> list[Any]:
+    """Every judge's first verdicts that were given within the stretch, in order: judge, kind of episode, outcome …"""
+    first = and_(
+        judged.c.episode == verdicts.c.episode,
+        judged.c.judge == verdicts.c.judge,
+        judged.c.valid_from == verdicts.c.position,
+    )
+    about = (judged.c.origin, judged.c.version_low, judged.c.environment, judged.c.family)
+    said = (
+        select(judged.c.judge, *about, judged.c.outcome, judged.c.reward, judged.c.version_high)
+        .select_from(verdicts.join(judged, first))
+        .where(within(verdicts, after, until))
+        .order_by(verdicts.c.position)
+    )
+    # sorted out here: by a condition on `judged` SQLite would go through all of it rather than through the stretch
+    return [row for row in connection.execute(said) if row.origin is not None]
+
+
+def applied(connection: Connection, after: int, until: int) -> list[Applied]:
+    """Metrics of the policy's applied updates within the stretch that are numbers, in order."""
+    told = (
+        select(updates.c.update_number, updates.c.metrics)
+        .where(within(updates, after, until), updates.c.model == POLICY, updates.c.outcome == "applied")
+        .order_by(updates.c.position)
+    )
+    return [
+        Applied(number, metric, float(value))
+        for number, text in connection.execute(told)
+        for metric, value in json.loads(text).items()
+        if value is not None
+    ]
+
+
+def _counts(connection: Connection, after: int, until: int) -> Iterable[Values]:
+    for statement in counted(after, until):
+        for table, kind, number in connection.execute(statement):
+            yield {"counted": table, "kind": kind, "number": number}
+
+
+def _tallies(connection: Connection, after: int, until: int) -> Iterable[Values]:
+    """In the order of judge and kind. Sums of rewards are rounded once: the same in whatever order rows are read."""
+    said: dict[tuple[str | None, ...], list[Any]] = defaultdict(list)
+    for row in first_said(connection, after, until):
+        said[tuple(row[:5])].append(row)
+    for place, about in enumerate(sorted(said, key=lambda key: [(part is not None, part) for part in key])):
+        yield {
+            "place": place,
+            **dict(zip(("judge", "origin", "version_low", "environment", "family"), about, strict=True)),
+            **_outcomes(said[about]),
+        }
+
+
+def _outcomes(rows: Sequence[Any]) -> Values:
+    outcomes = [row.outcome for row in rows]
+    decided = (row.reward for row in rows if row.outcome != "undecided" and row.reward is not None)
+    return {
+        **{outcome: outcomes.count(outcome) for outcome in ("success", "failure", "undecided")},
+        "reward": fsum(decided),
+        "mixed": sum(
+            row.version_high is not None
+            and row.version_low is not None
+            and row.version_high != row.version_low
+            for row in rows
+        ),
+    }
+
+
+def _metrics(connection: Connection, after: int, until: int) -> Iterable[Values]:
+    runs: dict[tuple[str, int], list[Applied]] = defaultdict(list)
+    for one in applied(connection, after, until):
+        runs[one.metric, one.update // UPDATES].append(one)
+    for (metric, _), ones in runs.items():
+        values = [one.value for one in ones]
+        yield {
+            "metric": metric,
+            "first_update": ones[0].update,
+            "last_update": ones[-1].update,
+            "updates": len(ones),
+            "low": min(values),
+            "high": max(values),
+            "last": values[-1],
+        }

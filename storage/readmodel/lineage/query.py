@@ -1,0 +1,127 @@
+"""One question as its parts share it: the connection, the position, how much to show; and a thing as a key."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+from sqlalchemy import ColumnElement, Connection, RowMapping, Select, Subquery, Table, func, select
+
+from storage.readmodel.lineage.results import Kind
+from storage.readmodel.query_parts import OUTCOMES, first_verdicts, holding
+
+POLICY = "policy"
+"""The model that samples; others are named `MODEL/NUMBER`."""
+DEMONSTRATOR = -1
+"""Version of tokens that nothing was sampled for."""
+UNJUDGED = "unjudged"
+KEYS_PER_SELECT = 400
+"""Keys looked up at once: databases bound the number of parameters of a statement."""
+
+
+class Ref(msgspec.Struct, frozen=True):
+    """A thing in the graph."""
+
+    kind: Kind
+    key: tuple[Any, ...]
+    """What its rows are found by: a position, an id, or model and number."""
+    share_of: "Ref | None" = None
+    """Only its part in this is meant: of an episode the samples of one update, of a batch those of one episode."""
+
+    @property
+    def whole(self) -> "Ref":
+        """The thing itself."""
+        return Ref(self.kind, self.key)
+
+
+class Found(msgspec.Struct, frozen=True):
+    """An entry of a branch."""
+
+    ref: Ref
+    share: dict[str, Any] = {}
+
+
+class Edge(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch before its entries are described."""
+
+    relation: str
+    kind: Kind
+    found: Sequence[Found]
+    total: int
+    counts: dict[str, int] = {}
+
+
+class Asked:
+    """A question under way."""
+
+    def __init__(self, connection: Connection, *, position: int, judge: str, limit: int | None) -> None:
+        """`limit`: most entries of one branch; None: all. `judge`: the one whose verdicts are trained on."""
+        self.connection = connection
+        self.position = position
+        self.judge = judge
+        self.limit = limit
+
+    def holds(self, table: Table) -> ColumnElement[bool]:
+        """The rows of a table that hold as of the position."""
+        return holding(table, self.position)
+
+    def rows(self, statement: Select[*tuple[Any, ...]]) -> Sequence[RowMapping]:
+        """All rows."""
+        return self.connection.execute(statement).mappings().all()
+
+    def number(self, statement: Select[Any]) -> int | None:
+        """The one number that a statement gives; None where it gives none."""
+        found: int | None = self.connection.scalar(statement)
+        return found
+
+    def first_rows(self, statement: Select[Any]) -> Sequence[RowMapping]:
+        """As many rows as a branch may show."""
+        return self.rows(statement.limit(self.limit))
+
+    def said(self) -> Subquery:
+        """The training judge's first verdict on each episode."""
+        return first_verdicts(self.position, self.judge)
+
+    def outcomes(self, among: Select[Any]) -> dict[str, int]:
+        """The episodes that a statement selects, by outcome."""
+        said = self.said()
+        listed = among.subquery()
+        outcome = func.coalesce(said.c.outcome, UNJUDGED)
+        statement = (
+            select(outcome, func.count())
+            .select_from(listed.outerjoin(said, said.c.episode == listed.c.episode))
+            .group_by(outcome)
+        )
+        counted: dict[str, int] = dict(self.connection.execute(statement).all())
+        return {one: counted[one] for one in (*OUTCOMES, UNJUDGED) if one in counted}
+
+    def show(self, found: Iterable[Found]) -> list[Found]:
+        """As many of them as a branch may show."""
+        return list(found)[: self.limit]
+
+    def edge(self, relation: str, found: Sequence[Found]) -> list[Edge]:
+        """A branch of entries that are all known; none where there are no entries."""
+        if not found:
+            return []
+        shown = self.show(found)
+        return [Edge(relation=relation, kind=found[0].ref.kind, found=shown, total=len(found))]
+
+    def episodes_edge(
+        self, relation: str, statement: Select[Any], *, share: Sequence[str] = (), hidden: bool = False
+    ) -> list[Edge]:
+        """A branch of episodes, one per row of a statement in its order. `share`: columns that say their part in it.
+
+        `hidden`: counted only.
+        """
+        among = statement.order_by(None).with_only_columns(statement.selected_columns.episode)
+        counts = self.outcomes(among)
+        total = sum(counts.values())
+        if not total:
+            return []
+        rows = [] if hidden else self.first_rows(statement)
+        found = [Found(Ref("episode", (row["episode"],)), {n: row[n] for n in share}) for row in rows]
+        return [Edge(relation=relation, kind="episode", found=found, total=total, counts=counts)]
+
+
+def in_parts(keys: Sequence[Any]) -> Iterable[Sequence[Any]]:
+    """Keys in lists that a statement may hold."""
+    return (keys[start : start + KEYS_PER_SELECT] for start in range(0, len(keys), KEYS_PER_SELECT))

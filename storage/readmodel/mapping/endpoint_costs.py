@@ -1,0 +1,32 @@
+"""Questions to models behind endpoints, which several kinds of facts rest on."""
+
+from collections.abc import Iterable
+from typing import Literal
+
+from events.catalogue.consulted import Consulted
+from events.envelope import Recorded
+from storage.readmodel.column_values import clean_text, finite, small_integer
+from storage.readmodel.row_operations import Insert
+
+Purpose = Literal["verdict", "relabel", "task", "feasibility"]
+
+
+def consultation(
+    recorded: Recorded, purpose: Purpose, about: str, consulted: Consulted | None
+) -> Iterable[Insert]:
+    """The row of what was asked for a fact; none where nobody was."""
+    if consulted is None:
+        return
+    yield Insert(
+        "consultations",
+        {
+            "purpose": purpose,
+            "about": clean_text(about),
+            "model": clean_text(consulted.model),
+            "prompt_tokens": small_integer(consulted.prompt_tokens),
+            "answer_tokens": small_integer(consulted.answer_tokens),
+            "requests": small_integer(consulted.tries),
+            "occurred_ns": recorded.envelope.occurred_ns,
+            "cost_usd": finite(consulted.cost_usd),
+        },
+    )

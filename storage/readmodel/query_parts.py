@@ -1,0 +1,203 @@
+"""Parts that the questions are made of: what holds as of a position, verdicts that count, rows as answers."""
+
+import json
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    RowMapping,
+    Select,
+    Subquery,
+    Table,
+    Text,
+    and_,
+    cast,
+    func,
+    select,
+)
+
+from core.errors import HindcastError
+from core.rl.statistics import wilson
+from storage.readmodel.fold import read_cursor
+from storage.readmodel.results import EpisodeRow, Success
+from storage.readmodel.tables import adoptions, batch_episodes, episodes, judged, notices, runs
+
+DISPUTED = "verdict.disputed"
+OUTCOMES = ("success", "failure", "undecided")
+Row = TypeVar("Row", bound=msgspec.Struct)
+
+
+class NotInReadModel(HindcastError):
+    """What was asked for by name is not there, or was not yet at that position."""
+
+
+def position_of(connection: Connection, as_of: int | None) -> int:
+    """The position to ask as of: where the read model stands, unless told otherwise.
+
+    Raises:
+        NotInReadModel: the read model has not come that far.
+
+    """
+    standing = read_cursor(connection)
+    reached = standing.position if standing else 0
+    if as_of is None:
+        return reached
+    if not 0 <= as_of <= reached:
+        raise NotInReadModel(
+            f"position {as_of} was asked for, but the read model knows positions 0 to {reached}"
+        )
+    return as_of
+
+
+def holding(table: Table, position: int) -> ColumnElement[bool]:
+    """The rows of a table that hold as of a position."""
+    if table.info["versioned"]:
+        return and_(table.c.valid_from <= position, table.c.valid_to > position)
+    return table.c.position <= position
+
+
+def also_holding(table: Table, position: int) -> ColumnElement[bool]:
+    """`holding` of a versioned table, where another condition or the order leads to the rows.
+
+    `+ 0`: by an index on `valid_to` SQLite would go through everything that holds or ended later.
+    """
+    return and_(table.c.valid_from <= position, table.c.valid_to + 0 > position)
+
+
+def by_holding(column: ColumnElement[str]) -> ColumnElement[str]:
+    """A column to group by that an index of its own must not serve: it would fetch every row that there ever was."""
+    return cast(column, Text)
+
+
+def of_this_run(statement: Select[Any], position: int) -> Select[Any]:
+    """The row of `runs` that speaks as of a position: a fork's own, or before the fork its parent's."""
+    return statement.where(holding(runs, position)).order_by(runs.c.started_position.desc()).limit(1)
+
+
+def in_order(*columns: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """To sort by: what is not known first, in every database."""
+    return [column.nulls_first() for column in columns]
+
+
+def first_verdicts(position: int, judge: str) -> Subquery:
+    """One judge's first verdict per episode, as of a position; looked up for the episodes that are asked about alone."""
+    return (
+        select(judged.c.episode, judged.c.outcome, judged.c.reward)
+        .where(judged.c.valid_from <= position, judged.c.judge == judge)
+        .subquery()
+    )
+
+
+def episode_rows(position: int, said: Subquery) -> Select[Any]:
+    """Every episode beside its verdict, if it has one."""
+    columns = [episodes.c[name] for name in EpisodeRow.__struct_fields__ if name in episodes.c]
+    return (
+        select(*columns, said.c.outcome, said.c.reward)
+        .outerjoin(said, said.c.episode == episodes.c.episode)
+        .where(also_holding(episodes, position))
+    )
+
+
+def sampling_from(connection: Connection, position: int) -> dict[str, int]:
+    """Actor -> the version it adopted last."""
+    last = (
+        select(func.max(adoptions.c.position)).where(holding(adoptions, position)).group_by(adoptions.c.actor)
+    )
+    found = select(adoptions.c.actor, adoptions.c.version).where(adoptions.c.position.in_(last))
+    return dict(connection.execute(found.order_by(adoptions.c.actor)).all())
+
+
+def pauses_in_force(connection: Connection, position: int) -> dict[str, str]:
+    """Who halted the run and why; the same fold as the roles' (`actors.curriculum.pauses`)."""
+    told = (
+        select(notices.c.about, notices.c.detail)
+        .where(
+            holding(notices, position),
+            notices.c.type == "control.requested",
+            notices.c.about.in_(("pause", "resume")),
+        )
+        .order_by(notices.c.position)
+    )
+    held: dict[str, str] = {}
+    for command, detail in connection.execute(told):
+        fact = json.loads(detail)
+        if command == "pause":
+            held[fact["author"]] = fact["reason"]
+        else:
+            held.pop(fact["arguments"].get("of", fact["author"]), None)
+    return held
+
+
+def count_disputed(connection: Connection, position: int) -> int:
+    """Episodes a verdict on which somebody disputes."""
+    own = select(func.count(notices.c.about.distinct())).where(
+        holding(notices, position), notices.c.type == DISPUTED
+    )
+    return connection.scalar(own) or 0
+
+
+def newest_ns(connection: Connection, table: Table, position: int) -> int | None:
+    """When the last row of a recorded table was recorded, by its producer's clock."""
+    last = (
+        select(table.c.occurred_ns).where(holding(table, position)).order_by(table.c.position.desc()).limit(1)
+    )
+    return connection.scalar(last)
+
+
+def count_rows(connection: Connection, table: Table, position: int) -> int:
+    """How many rows hold."""
+    return connection.scalar(select(func.count()).select_from(table).where(holding(table, position))) or 0
+
+
+def count_trained(connection: Connection, position: int) -> int:
+    """How many episodes were planned to be trained on; each once, and none that were only rehearsed."""
+    own = select(func.count(batch_episodes.c.episode.distinct())).where(
+        # `+ 0`: over the index of episodes, in whose order the same ones stand together
+        batch_episodes.c.position + 0 <= position,
+        batch_episodes.c.trained,
+    )
+    return connection.scalar(own) or 0
+
+
+def count_by(
+    connection: Connection,
+    column: ColumnElement[str],
+    table: Table,
+    position: int,
+    *where: ColumnElement[bool],
+) -> dict[str, int]:
+    """How many rows hold, by the value of a column."""
+    statement = (
+        select(column, func.count())
+        .where(holding(table, position), *where)
+        .group_by(column)
+        .order_by(*in_order(column))
+    )
+    return dict(connection.execute(statement).all())
+
+
+def success_of(outcomes: Mapping[str, int]) -> Success:
+    """Counts of outcomes as a rate with its interval."""
+    successes, failures = outcomes.get("success", 0), outcomes.get("failure", 0)
+    interval = wilson(successes, successes + failures)
+    return Success(
+        judged=successes + failures,
+        successes=successes,
+        undecided=outcomes.get("undecided", 0),
+        rate=interval.rate,
+        low=interval.low,
+        high=interval.high,
+    )
+
+
+def only(row: RowMapping, kind: type[Row], *, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """The columns of a row that an answer has fields for."""
+    return {name: row[name] for name in kind.__struct_fields__ if name in row and name not in without}
+
+
+def answers(connection: Connection, statement: Select[Any], kind: type[Row]) -> list[Row]:
+    """Rows as answers of one kind."""
+    return [kind(**only(row, kind)) for row in connection.execute(statement).mappings()]
