@@ -21,7 +21,7 @@ LOOK_BACK_EVENTS = 500
 """Events that are looked through at once, backwards."""
 
 
-class Followed(msgspec.Struct, frozen=True):
+class FollowedEvents(msgspec.Struct, frozen=True):
     """Some events of the families asked for, and how far the log has been read."""
 
     recorded: list[Recorded]
@@ -29,7 +29,7 @@ class Followed(msgspec.Struct, frozen=True):
     """Everything up to here has been seen."""
 
 
-def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> Followed:
+def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> FollowedEvents:
     recorded = []
     position = after
     for stored in batch:
@@ -43,10 +43,12 @@ def _select(batch: list[Stored], *, after: int, families: Collection[str]) -> Fo
             event = decode(stored, strict=False)
             if event is not None:
                 recorded.append(event)
-    return Followed(recorded, position)
+    return FollowedEvents(recorded, position)
 
 
-async def follow(log: EventLog, *, after: int, families: Collection[str]) -> AsyncGenerator[Followed, None]:
+async def follow(
+    log: EventLog, *, after: int, families: Collection[str]
+) -> AsyncGenerator[FollowedEvents, None]:
     """Events of `families` following `after`, then new ones as they come, for ever.
 
     Raises:
@@ -64,7 +66,7 @@ async def follow(log: EventLog, *, after: int, families: Collection[str]) -> Asy
 
 async def read_families(
     log: EventLog, *, after: int, families: Collection[str]
-) -> AsyncGenerator[Followed, None]:
+) -> AsyncGenerator[FollowedEvents, None]:
     """The same up to where the log ends now."""
     end = (await log.identity()).last
     if end <= after:

@@ -18,7 +18,7 @@ MAX_ANSWER_BYTES = 1_000_000
 """Longer answers are cut."""
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HttpResponse(msgspec.Struct, frozen=True, kw_only=True):
     """What came back."""
 
     status: int = 0
@@ -40,7 +40,7 @@ async def call(
     body: bytes | None = None,
     timeout_s: float = CALL_S,
     max_bytes: int = MAX_ANSWER_BYTES,
-) -> Answer:
+) -> HttpResponse:
     """Call an address; every status is an answer. Never raises for what happens there, or for an address that is none."""
     try:
         async with (
@@ -53,11 +53,11 @@ async def call(
                 read += part
                 if len(read) >= max_bytes:
                     break
-            return Answer(status=response.status_code, body=bytes(read[:max_bytes]))
+            return HttpResponse(status=response.status_code, body=bytes(read[:max_bytes]))
     except TimeoutError:
-        return Answer(error=f"no whole answer within {timeout_s:g} s")
+        return HttpResponse(error=f"no whole answer within {timeout_s:g} s")
     except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:
-        return Answer(error=f"{type(error).__name__}: {error}")
+        return HttpResponse(error=f"{type(error).__name__}: {error}")
 
 
 @cache

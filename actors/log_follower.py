@@ -15,7 +15,7 @@ from events.envelope import Recorded
 from events.log.port import EventLog
 
 
-class Memory(ABC):
+class LogFollower(ABC):
     """What stands in a stretch of the log that grows at its end."""
 
     def __init__(self, log: EventLog, families: Collection[str]) -> None:

@@ -23,7 +23,7 @@ Speaker = TypeVar("Speaker")
 logger = structlog.get_logger(__name__)
 
 
-class Versions(Generic[Speaker]):
+class PublishedVersions(Generic[Speaker]):
     """The published versions of one model, each as somebody who speaks from it."""
 
     def __init__(self, model: str, make: Callable[[WeightsPublished | None], Speaker]) -> None:

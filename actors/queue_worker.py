@@ -29,7 +29,7 @@ KEEP_S = ACK_WAIT_S / 3
 """How often the queue hears that a delivery is still worked on."""
 
 
-async def work_off(
+async def run_queue_worker(
     queue: WorkQueue,
     handle: Callable[[Delivery], Awaitable[None]],
     *,
@@ -78,12 +78,12 @@ def outage_pause_s(tries: int) -> float:
     return OUTAGE_PAUSES_S[min(tries, len(OUTAGE_PAUSES_S)) - 1]
 
 
-async def is_said(log: EventLog, kind: type[Fact], *, entity: str) -> bool:
+async def exists(log: EventLog, kind: type[Fact], *, entity: str) -> bool:
     """Whether a fact that is created if absent stands in the log."""
     return await log.last_under(subject_of(log.run, kind, key=entity)) is not None
 
 
-async def say_once(
+async def append_once(
     publisher: Publisher, fact: Fact, *, entity: str, delivery: Delivery, episode: str
 ) -> bool:
     """Append a fact that is created if absent; False when it stood there already."""

@@ -18,7 +18,7 @@ PAGES = ("observation", "final_observation", "image")
 """Fields that name snapshots of pages and screenshots of them."""
 
 
-class Named(NamedTuple):
+class BlobReference(NamedTuple):
     """A blob in an event."""
 
     blob: BlobRef
@@ -26,7 +26,7 @@ class Named(NamedTuple):
     """Whether it is a snapshot of a page or a screenshot: by far the most of them, and nothing is computed from them again."""
 
 
-def blobs_in(envelope: Envelope) -> list[Named]:
+def blobs_in(envelope: Envelope) -> list[BlobReference]:
     """The blobs that an event names, `blob.released` included."""
     if MARK not in memoryview(envelope.payload).tobytes():
         return []
@@ -36,10 +36,10 @@ def blobs_in(envelope: Envelope) -> list[Named]:
     return list(_walk("", payload))
 
 
-def _walk(field: str, value: Any) -> Iterator[Named]:
+def _walk(field: str, value: Any) -> Iterator[BlobReference]:
     if isinstance(value, dict):
         if value.keys() == KEYS:
-            yield Named(msgspec.convert(value, BlobRef), field in PAGES)
+            yield BlobReference(msgspec.convert(value, BlobRef), field in PAGES)
             return
         for key, item in value.items():
             yield from _walk(str(key), item)

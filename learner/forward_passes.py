@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 import torch
 
 from core.domain.arrays import unpack_ids
-from core.models.logprobs import Scored, packs, score_pack
+from core.models.logprobs import SampleToScore, packs, score_pack
 from events.catalogue.episode import ShownPicture
 from learner.buffer.records import Sample
-from learner.screenshots import Album
+from learner.screenshots import ScreenshotStore
 
 
 class ForwardPass(NamedTuple):
@@ -17,13 +17,13 @@ class ForwardPass(NamedTuple):
 
     indices: list[int]
     """Which of the samples given."""
-    scored: list[Scored]
+    scored: list[SampleToScore]
     temperature: float
     joined: bool = False
     """Whether they stand in one row without padding."""
     shown: Sequence[Sequence[ShownPicture]] = ()
     """Pictures in the prompt of each; empty: there are none anywhere."""
-    album: Album | None = None
+    album: ScreenshotStore | None = None
     """Where those are."""
 
     def log_probs(self, model: Any) -> list[torch.Tensor]:
@@ -50,7 +50,7 @@ def forward_passes(
     *,
     tokens_per_forward: int,
     joined: bool = False,
-    album: Album | None = None,
+    album: ScreenshotStore | None = None,
 ) -> list[ForwardPass]:
     """Cut samples into passes of at most so many tokens, those of one temperature together, shortest first.
 
@@ -61,7 +61,7 @@ def forward_passes(
     for temperature in sorted({sample.temperature for sample in samples}):
         indices = [index for index, sample in enumerate(samples) if sample.temperature == temperature]
         scored = [
-            Scored(
+            SampleToScore(
                 unpack_ids(samples[index].prompt_ids).tolist(),
                 unpack_ids(samples[index].action_ids).tolist(),
                 samples[index].allowed,

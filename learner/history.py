@@ -17,7 +17,7 @@ from events.log.port import EventLog
 from events.log.reader import Bookmark, read
 from learner.buffer.records import Batch
 from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.snapshots import LEARNER, FoldedLog
 from learner.buffer.state import BufferState
 from storage.blobs.store import BlobStore
 from storage.snapshots import standings
@@ -88,7 +88,7 @@ def _empty() -> History:
     return History(ReplayBuffer().initial(), ChainChecker())
 
 
-def _begun(folded: Folded) -> History:
+def _begun(folded: FoldedLog) -> History:
     """As at a snapshot, whose newest checkpoint holds every batch before it."""
     saved = folded.state.checkpoints
     return History(folded.state, folded.chains(), saved[-1] if saved else None)

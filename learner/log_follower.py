@@ -24,7 +24,7 @@ from learner.buffer.replay_buffer import ReplayBuffer
 from learner.buffer.state import BufferState
 
 
-class Following:
+class LearnerLogFollower:
     """The fold of a run's log as it stands, and the way to bring it forward by a fact of one's own."""
 
     def __init__(

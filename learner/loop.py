@@ -44,9 +44,9 @@ from events.log.publisher import Publisher
 from learner.batch_plan import minibatches_of, missing, plan, sweep
 from learner.buffer.phases import unscored
 from learner.buffer.records import Sample
-from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.snapshots import LEARNER, FoldedLog
 from learner.buffer.state import BufferState
-from learner.log_follower import Following
+from learner.log_follower import LearnerLogFollower
 from learner.mismatch_alarm import mismatch_alarm
 from learner.restore import Restored, restore
 from learner.retention import Release, is_checkpoint_due, is_snapshot_due, leftovers, releases
@@ -134,7 +134,7 @@ class Learner:
         self._blobs = blobs
         self._publisher = publisher
         self._executor = executor
-        self.following = Following(log, publisher, state=restored.state, chains=restored.chains)
+        self.following = LearnerLogFollower(log, publisher, state=restored.state, chains=restored.chains)
         self._training: Trainer = restored.training
         self._recomputed = restored.recomputed
         self._begun = restored.begun
@@ -280,7 +280,7 @@ class Learner:
     async def _save_snapshot(self) -> None:
         """Keep the fold as it is at this moment: between two awaits, state and chains stand at the same event."""
         state = self._state
-        content = LEARNER.encode(Folded(state, self.following.chains.links))
+        content = LEARNER.encode(FoldedLog(state, self.following.chains.links))
         position, latest, digest = state.position, state.latest, state.digest.value
         blob = await self._store(lambda: self._blobs.put(content))
         saved = await append_snapshot(

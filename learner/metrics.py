@@ -9,7 +9,7 @@ from core.domain.arrays import pack_floats, unpack_ids
 from core.rl.importance_weights import effective_sample_size
 from events.catalogue.training import PlannedEpisode, SampleReport
 from learner.algorithms.base import SampleLoss, SampleTerms
-from learner.buffer.records import Replay
+from learner.buffer.records import ReplayUse
 
 
 def sample_report(terms: Sequence[SampleTerms], losses: Sequence[SampleLoss]) -> SampleReport:
@@ -30,7 +30,7 @@ def update_metrics(
     losses: Sequence[SampleLoss],
     episodes: Sequence[PlannedEpisode],
     *,
-    replays: Mapping[str, Replay] | None = None,
+    replays: Mapping[str, ReplayUse] | None = None,
     version: int,
 ) -> dict[str, float]:
     """Figures of one update. Fractions and means run over action tokens unless named otherwise.
@@ -89,7 +89,7 @@ def update_metrics(
     }
 
 
-def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, Replay]) -> dict[str, float]:
+def _replay_metrics(compared: Sequence[PlannedEpisode], replays: Mapping[str, ReplayUse]) -> dict[str, float]:
     """How many of the compared are replays; mean age in versions and mean use count of those, 0 where there are none."""
     worn = [replays[episode.episode] for episode in compared if episode.replaces is not None]
     count = max(1, len(worn))

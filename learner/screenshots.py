@@ -8,21 +8,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import BlobCorrupt, BlobMissing, PictureUnreadable
-from core.models.vision import Eyes, Seen
+from core.models.vision import ImageProcessor, ProcessedImage
 from events.catalogue.episode import ShownPicture
 from storage.blobs.store import BlobStore
 
 
-class Album:
+class ScreenshotStore:
     """The pictures of a run. Reads nothing before the first one is asked for."""
 
     def __init__(self, folder: Path, blobs: BlobStore) -> None:
         """`folder`: of the policy that was shown them."""
         self._folder = folder
         self._blobs = blobs
-        self._eyes: Eyes | None = None
+        self._eyes: ImageProcessor | None = None
 
-    def seen(self, shown: Sequence[ShownPicture]) -> tuple[Seen, ...]:
+    def seen(self, shown: Sequence[ShownPicture]) -> tuple[ProcessedImage, ...]:
         """Each picture as the policy read it.
 
         Raises:
@@ -32,9 +32,9 @@ class Album:
         """
         return tuple(map(self._seen, shown))
 
-    def _seen(self, shown: ShownPicture) -> Seen:
+    def _seen(self, shown: ShownPicture) -> ProcessedImage:
         if self._eyes is None:
-            self._eyes = Eyes(self._folder)
+            self._eyes = ImageProcessor(self._folder)
         try:
             image = self._blobs.get(shown.blob)
         except (BlobMissing, BlobCorrupt) as error:

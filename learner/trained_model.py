@@ -18,7 +18,7 @@ STEPS = "step"
 """AdamW's name for how many steps a parameter has taken."""
 
 
-class Learned:
+class TrainedModel:
     """A model and its optimiser. Deterministic: equal gradients give equal states."""
 
     def __init__(self, name: str, model: Any, *, weight_decay: float, offload: bool = False) -> None:

@@ -14,7 +14,7 @@ from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
 from learner.buffer.records import Batch, Sample
 from storage.blobs.store import BlobStore
-from storage.checkpoints import Checkpoint, Saved, Takes
+from storage.checkpoints import BlobSink, Checkpoint, Saved
 
 
 class Trainer(Protocol):
@@ -36,7 +36,7 @@ class Trainer(Protocol):
         """What is published of a model."""
         ...
 
-    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+    def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
         """Store a checkpoint of the state of now. Raises DiskFull; asked again, it begins anew."""
         ...
 

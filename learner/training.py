@@ -28,26 +28,26 @@ from events.envelope import BlobRef
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import SILENT, SampleLoss, SampleTerms, Weighing
 from learner.auxiliary.critic import CriticTraining
-from learner.auxiliary.trainer import MODELS, Beside
+from learner.auxiliary.trainer import MODELS, AuxiliaryTrainer
 from learner.batch_plan import Minibatch, minibatches_of
-from learner.buffer.records import Batch, Replay, Sample
+from learner.buffer.records import Batch, ReplayUse, Sample
 from learner.clocks import NO_TIME, Clocks
-from learner.distributed.ranks import Alone, Ranks
+from learner.distributed.ranks import Ranks, SingleRank
 from learner.forward_passes import ForwardPass, forward_passes
 from learner.metrics import sample_report, update_metrics
 from learner.policy_models import Policies
 from learner.sample_terms import LogProbs, compared_of, inputs_digest, sample_terms
-from learner.screenshots import Album
+from learner.screenshots import ScreenshotStore
 from learner.step_advantages import step_advantages
-from learner.trained_model import Learned
-from learner.update import Account, step_along
+from learner.trained_model import TrainedModel
+from learner.update import MinibatchReport, step_along
 from storage.blobs.store import BlobStore
 from storage.checkpoints import (
+    BlobSink,
     Checkpoint,
     Counters,
-    Part,
     Saved,
-    Takes,
+    TensorPart,
     save_checkpoint,
     save_manifest,
     save_shard,
@@ -82,21 +82,21 @@ class Training:
         self._folder = folder
         self._base = base
         self._settings = settings
-        self._ranks = ranks or Alone()
+        self._ranks = ranks or SingleRank()
         self._policies = Policies(folder, base, blobs=blobs, settings=settings, ranks=self._ranks)
-        self._album = Album(folder, blobs)
+        self._album = ScreenshotStore(folder, blobs)
         self._stop = stop or Event()
         self._algorithm = algorithm_for(settings)
-        self._policy = Learned(
+        self._policy = TrainedModel(
             POLICY,
             self._policies.trained(),
             weight_decay=settings.weight_decay,
             offload=settings.offload_optimizer,
         )
-        self._beside: dict[str, Beside] = {}
+        self._beside: dict[str, AuxiliaryTrainer] = {}
         """Made when the first batch of each began."""
         self._plan: BatchPlanned | None = None
-        self._replays: dict[str, Replay] | None = None
+        self._replays: dict[str, ReplayUse] | None = None
         """Of the batch begun; None where success replay is off."""
         self._parts: list[Minibatch] = []
         self._terms: list[list[SampleTerms]] = []
@@ -118,7 +118,7 @@ class Training:
         if self._stop.is_set():
             raise Interrupted
 
-    def _model(self, name: str) -> Beside:
+    def _model(self, name: str) -> AuxiliaryTrainer:
         """A model beside the policy; before its first batch it is made from the base weights."""
         if name not in self._beside:
             seed = derive_seed(0, "model", name, self._base.sha256)
@@ -234,8 +234,8 @@ class Training:
             weighed = self._algorithm.weigh(terms, self._now)
         losses = self._backward(weighed)
 
-        def account() -> Account:
-            return Account(
+        def account() -> MinibatchReport:
+            return MinibatchReport(
                 inputs=inputs_digest(terms),
                 metrics=update_metrics(
                     weighed,
@@ -310,7 +310,7 @@ class Training:
         updates = {name: beside.learned.update for name, beside in self._beside.items()}
         return Counters(update=self.update, batch=batch, version=version, state=self.digest, beside=updates)
 
-    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+    def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
         """See `Trainer.save`. What several processes hold parts of stays in parts; `save_shard` is their side of it."""
         counters = self._counters(batch, version)
         shards = self.save_shard(blobs)
@@ -321,7 +321,7 @@ class Training:
         shapes = {name: tuple(value.shape) for name, value in held.items() if is_split(value)}
         return Saved(save_manifest(blobs, own, counters, shapes=shapes, shards=shards), counters, shards)
 
-    def save_shard(self, blobs: Takes) -> tuple[BlobRef, ...]:
+    def save_shard(self, blobs: BlobSink) -> tuple[BlobRef, ...]:
         """Store this process's rows of what is split up, and learn where those of all are; none, where nothing is."""
         split = {name: value for name, value in self._held().items() if is_split(value)}
         if not split:
@@ -337,14 +337,14 @@ class Training:
 
         """
         tensors, counters = checkpoint.tensors, checkpoint.counters
-        self._policy.restore(Part(tensors, "weights/", "optimizer/"), update=counters.update)
+        self._policy.restore(TensorPart(tensors, "weights/", "optimizer/"), update=counters.update)
         self._beside = {name: one for name, one in self._beside.items() if name in counters.beside}
         for name, update in counters.beside.items():
             if name not in MODELS:
                 raise CheckpointCorrupt(
                     f"the checkpoint of update {counters.update} holds a model {name!r}, which is unknown here"
                 )
-            self._model(name).learned.restore(Part(tensors, f"{name}/", within=name), update=update)
+            self._model(name).learned.restore(TensorPart(tensors, f"{name}/", within=name), update=update)
         if self.digest != counters.state:
             raise CheckpointCorrupt(
                 f"the checkpoint of update {counters.update} holds another state than it claims: sha256 {self.digest[:16]}…, "

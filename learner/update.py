@@ -10,10 +10,10 @@ from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.catalogue.training import SampleReport
 from learner.clocks import Clocks
 from learner.heap import give_back_freed
-from learner.trained_model import Learned
+from learner.trained_model import TrainedModel
 
 
-class Account(NamedTuple):
+class MinibatchReport(NamedTuple):
     """What there is to tell of a mini-batch beside the step itself; figures are those of before it."""
 
     inputs: str
@@ -23,13 +23,13 @@ class Account(NamedTuple):
 
 
 def step_along(
-    learned: Learned,
+    learned: TrainedModel,
     plan: BatchPlanned,
     index: int,
     *,
     settings: LearnerSettings,
     rate: Callable[[int], float],
-    account: Callable[[], Account],
+    account: Callable[[], MinibatchReport],
     began: Clocks,
 ) -> UpdateApplied | UpdateSkipped:
     """Go along the gradient that mini-batch `index` left in the model, or nowhere where it is not finite.

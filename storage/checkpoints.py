@@ -85,7 +85,7 @@ class Saved(NamedTuple):
     shards: tuple[BlobRef, ...] = ()
 
 
-class Takes(Protocol):
+class BlobSink(Protocol):
     """What blobs can be put into."""
 
     def put(self, content: bytes) -> BlobRef:
@@ -97,7 +97,7 @@ class Takes(Protocol):
         ...
 
 
-class Unstored:
+class DigestOnlySink:
     """Takes blobs, says what they would be called, and stores none: for who compares what was stored before."""
 
     content = b""
@@ -113,7 +113,7 @@ class Unstored:
         return False
 
 
-class Part(Mapping[str, NDArray[np.generic]]):
+class TensorPart(Mapping[str, NDArray[np.generic]]):
     """Those tensors whose names begin so; read no earlier than they are asked for."""
 
     def __init__(self, tensors: Tensors, *prefixes: str, within: str = "") -> None:
@@ -177,18 +177,18 @@ def _ordered(tensors: Tensors) -> dict[str, NDArray[np.generic]]:
     return {name: np.asarray(tensors[name], order="C") for name in sorted(tensors)}
 
 
-def save_checkpoint(blobs: Takes, tensors: Tensors, counters: Counters) -> BlobRef:
+def save_checkpoint(blobs: BlobSink, tensors: Tensors, counters: Counters) -> BlobRef:
     """Store a checkpoint in one piece; durable when this returns. Blocking."""
     return blobs.put(encode_checkpoint(tensors, counters))
 
 
-def save_shard(blobs: Takes, rows: Tensors) -> BlobRef:
+def save_shard(blobs: BlobSink, rows: Tensors) -> BlobRef:
     """Store one process's rows of every tensor that is split; durable when this returns. Blocking."""
     return blobs.put(save(_ordered(rows)))
 
 
 def save_manifest(
-    blobs: Takes,
+    blobs: BlobSink,
     tensors: Tensors,
     counters: Counters,
     *,

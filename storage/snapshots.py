@@ -36,7 +36,7 @@ LOOK_BACK = 4
 _log = structlog.get_logger(__name__)
 
 
-class Kind(Generic[S]):
+class SnapshotKind(Generic[S]):
     """How the state of one projection is kept. Encoding and decoding are pure."""
 
     def __init__(
@@ -114,7 +114,7 @@ def _is_prose(line: ast.stmt) -> bool:
     )
 
 
-class Standing(msgspec.Struct, Generic[S], frozen=True):
+class StoredSnapshot(msgspec.Struct, Generic[S], frozen=True):
     """A state read back, and the fact that names it."""
 
     saved: SnapshotSaved
@@ -131,7 +131,7 @@ class Standing(msgspec.Struct, Generic[S], frozen=True):
 async def append_snapshot(
     log: EventLog,
     publisher: Publisher,
-    kind: Kind[Any],
+    kind: SnapshotKind[Any],
     blob: BlobRef,
     *,
     position: int,
@@ -159,7 +159,9 @@ async def append_snapshot(
     return await publisher.decide(fact, entity=kind.projection, expect=expect)
 
 
-async def standings(log: EventLog, blobs: BlobStore, kind: Kind[S]) -> AsyncGenerator[Standing[S], None]:
+async def standings(
+    log: EventLog, blobs: BlobStore, kind: SnapshotKind[S]
+) -> AsyncGenerator[StoredSnapshot[S], None]:
     """The snapshots of a projection that can be gone on from, newest first. What is passed over is warned of."""
     stored = await log.last_under(subject_of(log.run, SnapshotSaved, key=kind.projection))
     for _ in range(LOOK_BACK):
@@ -173,7 +175,7 @@ async def standings(log: EventLog, blobs: BlobStore, kind: Kind[S]) -> AsyncGene
         stored = before[0] if before else None
 
 
-async def newest_standing(log: EventLog, blobs: BlobStore, kind: Kind[S]) -> Standing[S] | None:
+async def newest_standing(log: EventLog, blobs: BlobStore, kind: SnapshotKind[S]) -> StoredSnapshot[S] | None:
     """The newest snapshot that can be gone on from; None: fold from the beginning."""
     async with aclosing(standings(log, blobs, kind)) as found:
         return await anext(found, None)
@@ -189,12 +191,14 @@ def _fact(stored: Stored | None, projection: str) -> SnapshotSaved | None:
     return fact if isinstance(fact, SnapshotSaved) and fact.projection == projection else None
 
 
-async def _read(log: EventLog, blobs: BlobStore, kind: Kind[S], saved: SnapshotSaved) -> Standing[S] | None:
+async def _read(
+    log: EventLog, blobs: BlobStore, kind: SnapshotKind[S], saved: SnapshotSaved
+) -> StoredSnapshot[S] | None:
     reason = "it was written by code that folds otherwise"
     if saved.schema == kind.schema:
         try:
             content = await asyncio.to_thread(blobs.get, saved.blob)
-            standing = Standing(saved, kind.decode(content), content)
+            standing = StoredSnapshot(saved, kind.decode(content), content)
             await check_log(log, after=saved.position, bookmark=standing.bookmark)
         except (BlobMissing, BlobCorrupt, ForeignLog, ValueError, *UNDECODABLE) as error:
             reason = str(error)

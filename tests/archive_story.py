@@ -10,7 +10,7 @@ from typing import Any
 
 from core.settings.schema import LogSettings
 from events.archive.archive_log import ArchiveLog
-from events.archive.continued_log import ContinualStream
+from events.archive.continued_log import ContinuedLog
 from events.archive.reader import ArchiveReader
 from events.archive.writer import ArchiveWriter
 from events.catalogue import WaitExceeded
@@ -191,7 +191,7 @@ class MovedLog:
     def __init__(self, stream: JetStreamLog, archiver: JetStreamLog, folder: Path) -> None:
         self._archiver = archiver
         self._writer = open_writer(folder, run=stream.run, segment_bytes=20_000)
-        self._log = ContinualStream(folder, stream, first=1)
+        self._log = ContinuedLog(folder, stream, first=1)
         self._moving = asyncio.Lock()
 
     def __getattr__(self, name: str) -> Any:

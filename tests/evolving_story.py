@@ -15,7 +15,7 @@ from actors.curriculum.first_state_values import FirstState, Valuer
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.role import run_curriculum
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import Inventor
+from actors.curriculum.task_generator import TaskGenerator
 from actors.environments.store.tasks import StoreTasks
 from core.domain.evidence import Evidence, Judgment
 from core.domain.observation import Page
@@ -76,7 +76,7 @@ class Bench:
         settings: Settings | None = None,
         *,
         valuer: Valuer | None = None,
-        inventor: Inventor | None = None,
+        inventor: TaskGenerator | None = None,
     ) -> None:
         self.settings = settings or settings_of()
         self.log = MemoryLog("r", clock=clock_s)

@@ -10,7 +10,7 @@ from policy_stand_in import PolicyStandIn, standing_in
 from actors.engines.server_choice import preferred, routed_by
 from actors.engines.vllm.engine import VllmEngine
 from actors.engines.vllm.weights import ServedWeights, WholeWeights, label_of
-from actors.policy_servers.role import Keeper, Wanted, folders_for
+from actors.policy_servers.role import TargetWeights, WeightSynchronizer, folders_for
 from actors.policy_servers.weight_delivery import giving_for
 from core.domain.sampling import Sampling
 from core.settings.schema import LogSettings, Settings
@@ -87,10 +87,10 @@ class Kept:
         base = root / "base"
         base.mkdir()
         (base / "config.json").write_text("{}")
-        self.wanted = Wanted()
+        self.wanted = TargetWeights()
         settings = Settings.model_validate({"vllm": {"backoff_s": 0.01}, "learner": {"lora_rank": lora_rank}})
         self.base = base
-        self.keeper = Keeper(
+        self.keeper = WeightSynchronizer(
             publisher=publisher,
             blobs=self.blobs,
             folders=folders_for(settings, base, root, run=RUN),

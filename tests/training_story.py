@@ -20,7 +20,7 @@ from core.domain.arrays import pack_floats, pack_ids
 from core.domain.evidence import Evidence, Judgment, Outcome
 from core.domain.sampling import Sampling
 from core.domain.task import Task
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import WEIGHTS, load_policy
 from core.settings.schema import LogSettings, Settings
 from events.catalogue import (
@@ -193,7 +193,9 @@ class Story:
         prompt = [self.random.choice(TOKENS) for _ in range(self.random.randrange(5, 20))]
         action = [self.random.choice(TOKENS) for _ in range(member.tokens + self.random.randrange(3))]
         with torch.no_grad():
-            (logprobs,) = score(self.model, [Scored(prompt, action)], temperature=1.0, tokens_per_forward=64)
+            (logprobs,) = score(
+                self.model, [SampleToScore(prompt, action)], temperature=1.0, tokens_per_forward=64
+            )
         return msgspec.structs.replace(
             bare_step(episode, index, observe_ms=1.0, generate_ms=1.0, act_ms=1.0),
             prompt_ids=pack_ids(prompt),

@@ -6,7 +6,7 @@ from typing import Any
 
 from actors.environments.webarena.evaluators import evaluate
 from actors.environments.webarena.matchers import ALTERNATIVE
-from actors.environments.webarena.probes import Look, stored
+from actors.environments.webarena.probes import ProbedPage, stored
 from actors.environments.webarena.schema import Requirement
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from core.domain.evidence import Evidence, Judgment
@@ -68,7 +68,7 @@ def only_task(folder: Path, entry: dict[str, Any]) -> Task:
 
 
 def verdict(
-    task: Task, *, answer: str | None = None, ended: str = "", looks: tuple[Look, ...] = ()
+    task: Task, *, answer: str | None = None, ended: str = "", looks: tuple[ProbedPage, ...] = ()
 ) -> Judgment:
     """By the evaluator."""
     probes = stored(looks, goal_of(task).evaluation)
@@ -78,7 +78,7 @@ def verdict(
 def passing_evidence(task: Task) -> Evidence:
     """What an agent would leave that did everything a task asks for, in the references' own words."""
     wanted = goal_of(task).evaluation
-    looks = [Look(url=target.url, found=_said(target.required)) for target in wanted.targets]
+    looks = [ProbedPage(url=target.url, found=_said(target.required)) for target in wanted.targets]
     return Evidence(
         answer=" ".join(map(_said, wanted.answers)),
         final_url=wanted.address.split(ALTERNATIVE)[0],

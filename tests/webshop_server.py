@@ -13,11 +13,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import Place
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import WebshopLocation
 from actors.environments.webshop.record import record_at
 from actors.environments.webshop.reward import reward_of
-from actors.environments.webshop.shop import Shop
+from actors.environments.webshop.shop import WebshopShop
 
 
 def address(*parts: str) -> str:
@@ -31,11 +31,11 @@ def button(text: str, to: str) -> str:
 class OriginalPages:
     """Handlers; goals by their number in the test part."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: WebshopShop) -> None:
         self._shop = shop
         self._goals = shop.families["test"]
 
-    def _goal(self, session: str) -> Goal:
+    def _goal(self, session: str) -> WebshopGoal:
         return self._goals[int(session.split("_")[-1])]
 
     def _page(self, session: str, *body: str) -> Response:
@@ -85,7 +85,9 @@ class OriginalPages:
     async def done(self, request: Request) -> Response:
         given: Mapping[str, str] = request.path_params
         goal = self._goal(given["session"])
-        bought = Place(goal=goal.digest, kind="done", asin=given["asin"], options=loads(given["options"]))
+        bought = WebshopLocation(
+            goal=goal.digest, kind="done", asin=given["asin"], options=loads(given["options"])
+        )
         record = record_at(self._shop, bought, goal)
         assert record.bought is not None
         assert record.nouns is not None
@@ -96,7 +98,7 @@ class OriginalPages:
         )
 
 
-def original_app(shop: Shop) -> Starlette:
+def original_app(shop: WebshopShop) -> Starlette:
     """The server as an ASGI application."""
     pages = OriginalPages(shop)
     both = ["GET", "POST"]

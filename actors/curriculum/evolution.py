@@ -14,11 +14,11 @@ from itertools import chain, zip_longest
 import msgspec
 import structlog
 
-from actors.curriculum.feasibility import Checker
+from actors.curriculum.feasibility import FeasibilityChecker
 from actors.curriculum.first_state_values import FirstState, Valuer
 from actors.curriculum.pool import Pool, family_of
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import Inventor
+from actors.curriculum.task_generator import TaskGenerator
 from actors.curriculum.task_variation import (
     basis_of,
     embedded_candidates,
@@ -54,8 +54,8 @@ class Evolver:
         settings: Settings,
         blobs: BlobStore,
         valuer: Valuer | None,
-        inventor: Inventor | None = None,
-        checker: Checker | None = None,
+        inventor: TaskGenerator | None = None,
+        checker: FeasibilityChecker | None = None,
     ) -> None:
         """`pool`: the run's, whose families bound what is asked for. `valuer` None: nothing is valued.
 

@@ -32,7 +32,7 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 SCHEMA = schema_of(_Said, name="feasibility")
 
 
-class Checker:
+class FeasibilityChecker:
     """Checks tasks by asking."""
 
     def __init__(self, endpoint: Endpoint) -> None:

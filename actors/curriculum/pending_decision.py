@@ -12,7 +12,7 @@ from actors.curriculum.evolution import Evolver, Told
 from actors.curriculum.state import CurriculumState
 
 
-class NextFacts:
+class PendingDecision:
     """One question at a time to an evolver. As a context: a question that nobody waits for any more is dropped at its end."""
 
     def __init__(self) -> None:

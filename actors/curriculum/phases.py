@@ -22,7 +22,7 @@ FAILED_BELOW = 0.5
 """A task has failed in a phase if the mean reward of its decided episodes is less."""
 
 
-class Attempted(msgspec.Struct):
+class AttemptedTask(msgspec.Struct):
     """A task that was decided in the phase under way."""
 
     task: Task
@@ -36,7 +36,7 @@ class Attempted(msgspec.Struct):
         return self.reward < FAILED_BELOW * self.decided
 
 
-class Ground(msgspec.Struct):
+class PhaseBasis(msgspec.Struct):
     """What the tasks of a phase are made from and valued with."""
 
     pages: dict[str, BlobRef] = {}
@@ -61,15 +61,15 @@ class Phases:
     """It was full when the latest batch of the policy was planned."""
     over: bool = False
     """The next one may begin."""
-    attempted: dict[str, Attempted] = field(default_factory=dict)
+    attempted: dict[str, AttemptedTask] = field(default_factory=dict)
     """Tasks decided in it, by id."""
-    beyond: dict[str, Attempted] = field(default_factory=dict)
+    beyond: dict[str, AttemptedTask] = field(default_factory=dict)
     """Likewise of the next one: decided since this one was full."""
     seeds: list[Task] = field(default_factory=list)
     """Those that failed in the phase before."""
-    ground: Ground = field(default_factory=Ground)
+    ground: PhaseBasis = field(default_factory=PhaseBasis)
     """As it was when the phase began."""
-    latest: Ground = field(default_factory=Ground)
+    latest: PhaseBasis = field(default_factory=PhaseBasis)
     """As it is now."""
     candidates: list[str] = field(default_factory=list)
     """Ids of the tasks that were generated for it, in their order."""
@@ -92,7 +92,7 @@ class Phases:
             return
         self.decided += 1
         tried = self.attempted if self.decided <= episodes else self.beyond
-        attempted = tried.setdefault(task.id, Attempted(task))
+        attempted = tried.setdefault(task.id, AttemptedTask(task))
         attempted.decided += 1
         attempted.reward += reward
 
@@ -107,7 +107,9 @@ class Phases:
     def begin(self, *, episodes: int) -> None:
         """The next phase begins, with the episodes that the one before had no use for."""
         self.seeds = [one.task for one in self.attempted.values() if one.failed]
-        self.ground = Ground(pages=dict(self.latest.pages), critic=self.latest.critic, orm=self.latest.orm)
+        self.ground = PhaseBasis(
+            pages=dict(self.latest.pages), critic=self.latest.critic, orm=self.latest.orm
+        )
         self.decided, self.planned, self.over = max(0, self.decided - episodes), False, False
         self.attempted, self.beyond = self.beyond, {}
         self.candidates, self.values, self.checked = [], {}, {}

@@ -21,18 +21,18 @@ from contextlib import aclosing
 
 import structlog
 
-from actors.curriculum.feasibility import Checker
+from actors.curriculum.feasibility import FeasibilityChecker
 from actors.curriculum.first_state_values import Valuer
 from actors.curriculum.leases import Lease, LeaseTimer
 from actors.curriculum.pauses import PAUSE, RESUME
-from actors.curriculum.pending_decision import NextFacts
+from actors.curriculum.pending_decision import PendingDecision
 from actors.curriculum.pool import admitted_pool
 from actors.curriculum.projection import DEMONSTRATION, DRAIN, FAMILIES, CurriculumProjection
 from actors.curriculum.requests import finished, next_requests
-from actors.curriculum.snapshot_keeper import Keeper
+from actors.curriculum.snapshot_keeper import SnapshotKeeper
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import Inventor
-from actors.curriculum.task_pools import MakeMeans, Means, means_by, require_demonstrations
+from actors.curriculum.task_generator import TaskGenerator
+from actors.curriculum.task_pools import MakeMeans, TaskPools, means_by, require_demonstrations
 from actors.environments.base import TaskSource
 from actors.environments.demonstrator import DEMONSTRATORS
 from actors.family_follower import follow
@@ -83,8 +83,8 @@ async def run_curriculum(
     room_check: RoomCheck | None = None,
     demonstrators: Collection[tuple[str, str]] = DEMONSTRATORS.keys(),
     valuer: Valuer | None = None,
-    inventor: Inventor | None = None,
-    checker: Checker | None = None,
+    inventor: TaskGenerator | None = None,
+    checker: FeasibilityChecker | None = None,
 ) -> None:
     """Request episodes until `stop` is set, or `until_episodes` online ones have ended in the run and none is open.
 
@@ -101,7 +101,7 @@ async def run_curriculum(
     """
     make_means = means_by(sources, demonstrators, blobs, valuer=valuer, inventor=inventor, checker=checker)
     means = await asyncio.to_thread(make_means, settings)
-    keeper = Keeper(log, publisher, blobs, settings)
+    keeper = SnapshotKeeper(log, publisher, blobs, settings)
     curriculum = _Curriculum(log, publisher, settings, means, make_means, until_episodes, room_check, keeper)
     await curriculum.restore()
     async with asyncio.TaskGroup() as tasks, curriculum.next_facts:
@@ -125,11 +125,11 @@ class _Curriculum:
         log: EventLog,
         publisher: Publisher,
         settings: Settings,
-        means: Means,
+        means: TaskPools,
         make_means: MakeMeans,
         until_episodes: int | None,
         room_check: RoomCheck | None,
-        keeper: Keeper,
+        keeper: SnapshotKeeper,
     ) -> None:
         self._log = log
         self._publisher = publisher
@@ -146,7 +146,7 @@ class _Curriculum:
         self._room_check = room_check
         self._room_checked_at = float("-inf")
         self._pool_admitted = False
-        self.next_facts = NextFacts()
+        self.next_facts = PendingDecision()
         self._stopped = False
         self._changed = asyncio.Condition()
         self._changes = 0

@@ -20,7 +20,7 @@ from storage.snapshots import append_snapshot, newest_standing
 logger = structlog.get_logger(__name__)
 
 
-class Keeper:
+class SnapshotKeeper:
     """What the curriculum's process knows of its snapshots."""
 
     def __init__(self, log: EventLog, publisher: Publisher, blobs: BlobStore, settings: Settings) -> None:

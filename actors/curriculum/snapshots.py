@@ -9,7 +9,7 @@ from typing import Any
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.state import CurriculumState
 from core.settings.schema import Settings
-from storage.snapshots import Kind
+from storage.snapshots import SnapshotKind
 
 RULES = (
     "actors.curriculum.projection",
@@ -36,9 +36,9 @@ def _from_plain(kind: type, value: Any) -> Any:
     raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
 
 
-def curriculum_kind(settings: Settings) -> Kind[CurriculumState]:
+def curriculum_kind(settings: Settings) -> SnapshotKind[CurriculumState]:
     """How the state under these settings is kept; a fork with others folds its parent's log itself."""
-    return Kind(
+    return SnapshotKind(
         "curriculum",
         CurriculumState,
         rules=RULES,

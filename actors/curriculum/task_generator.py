@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from actors.curriculum.phases import wording
-from actors.curriculum.task_variation import Basis
+from actors.curriculum.task_variation import VariationBasis
 from actors.endpoint.client import Endpoint
 from actors.endpoint.completion import Answered
 from actors.endpoint.prompts import json_in, prompt_text, schema_of
@@ -48,7 +48,7 @@ class _Said(msgspec.Struct, forbid_unknown_fields=True):
 SCHEMA = schema_of(_Said, name="tasks")
 
 
-class Inventor:
+class TaskGenerator:
     """Invents tasks by asking."""
 
     def __init__(self, endpoint: Endpoint, *, run_seed: int) -> None:
@@ -59,7 +59,7 @@ class Inventor:
 
     async def candidates(
         self,
-        basis: Basis,
+        basis: VariationBasis,
         *,
         count: int,
         environments: Sequence[str],

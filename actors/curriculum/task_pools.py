@@ -6,11 +6,11 @@ import msgspec
 
 from actors.curriculum.choice import demonstrated_pool
 from actors.curriculum.evolution import Evolver
-from actors.curriculum.feasibility import Checker
+from actors.curriculum.feasibility import FeasibilityChecker
 from actors.curriculum.first_state_values import Valuer
 from actors.curriculum.pool import Pool, configured_pool, demonstrable_pool
 from actors.curriculum.projection import PAIRING
-from actors.curriculum.task_generator import Inventor
+from actors.curriculum.task_generator import TaskGenerator
 from actors.environments.base import TaskSource
 from actors.environments.web.tasks import ENVIRONMENT as RECORDED
 from core.errors import SettingsError
@@ -18,7 +18,7 @@ from core.settings.schema import Settings
 from storage.blobs.store import BlobStore
 
 
-class Means(msgspec.Struct, frozen=True):
+class TaskPools(msgspec.Struct, frozen=True):
     """Tasks, and who makes more of them."""
 
     pool: Pool
@@ -27,7 +27,7 @@ class Means(msgspec.Struct, frozen=True):
     evolver: Evolver
 
 
-MakeMeans = Callable[[Settings], Means]
+MakeMeans = Callable[[Settings], TaskPools]
 
 
 def pools(
@@ -82,12 +82,12 @@ def means_by(
     blobs: BlobStore,
     *,
     valuer: Valuer | None,
-    inventor: Inventor | None,
-    checker: Checker | None,
+    inventor: TaskGenerator | None,
+    checker: FeasibilityChecker | None,
 ) -> MakeMeans:
     """Makes the means for any settings, as `pools` raises."""
 
-    def make(settings: Settings) -> Means:
+    def make(settings: Settings) -> TaskPools:
         pool, shown = pools(sources, demonstrators, settings)
         evolver = Evolver(
             sources=sources,
@@ -98,6 +98,6 @@ def means_by(
             inventor=inventor,
             checker=checker,
         )
-        return Means(pool=pool, demonstrable=shown, evolver=evolver)
+        return TaskPools(pool=pool, demonstrable=shown, evolver=evolver)
 
     return make

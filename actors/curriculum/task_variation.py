@@ -51,7 +51,7 @@ def undecided(state: CurriculumState) -> list[Task]:
     return [phases.generated[name] for name, _ in zip(waiting, range(CHUNK), strict=False)]
 
 
-class Basis(NamedTuple):
+class VariationBasis(NamedTuple):
     """What candidates follow from, copied from a state that goes on changing."""
 
     phase: int
@@ -63,15 +63,15 @@ class Basis(NamedTuple):
     """What all tasks ever proposed ask for."""
 
 
-def basis_of(state: CurriculumState, *, families: Collection[str]) -> Basis:
+def basis_of(state: CurriculumState, *, families: Collection[str]) -> VariationBasis:
     """As it stands now. `families`: those that the settings name; no other's failures are varied."""
     phases = state.phases
     failed = tuple(task for task in phases.seeds if family_of(task) in families)
-    return Basis(state.phase or 0, len(phases.candidates), failed, frozenset(phases.asked))
+    return VariationBasis(state.phase or 0, len(phases.candidates), failed, frozenset(phases.asked))
 
 
 def embedded_candidates(
-    basis: Basis,
+    basis: VariationBasis,
     *,
     count: int,
     spaces: Mapping[str, GoalSpace],

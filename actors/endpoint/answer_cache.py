@@ -17,7 +17,7 @@ from events.disk import Disk
 logger = structlog.get_logger(__name__)
 
 
-class Memory:
+class AnswerCache:
     """A folder of answers. Processes may share it."""
 
     def __init__(self, folder: Path | None) -> None:

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.endpoint.answer_cache import Memory
+from actors.endpoint.answer_cache import AnswerCache
 from actors.endpoint.completion import Completion
 from events.disk import PRIVATE_FILE, PRIVATE_FOLDER, Disk
 
 
-class Kept(msgspec.Struct, kw_only=True):
+class StoredBatch(msgspec.Struct, kw_only=True):
     """A batch as it is kept in a file."""
 
     key: str
@@ -34,10 +34,10 @@ class Kept(msgspec.Struct, kw_only=True):
     """The server's name for it; empty: it may not have come to be."""
 
 
-class Claimed(NamedTuple):
+class ClaimResult(NamedTuple):
     """What became of questions that were to be sent, beside those that are."""
 
-    elsewhere: dict[str, Kept]
+    elsewhere: dict[str, StoredBatch]
     """By question: the batch of another process that holds it."""
     remembered: dict[str, Completion]
     """By question: what it was answered in the meantime."""
@@ -46,24 +46,24 @@ class Claimed(NamedTuple):
 class BatchFiles:
     """The folder. Processes may share it. All calls are synchronous."""
 
-    def __init__(self, folder: Path, *, base_url: str, memory: Memory) -> None:
+    def __init__(self, folder: Path, *, base_url: str, memory: AnswerCache) -> None:
         """Made when the first batch is kept; batches of other servers are left alone."""
         self._folder = folder
         self._base_url = base_url
         self._memory = memory
 
-    def new(self, questions: list[str]) -> Kept:
+    def new(self, questions: list[str]) -> StoredBatch:
         """A batch of these questions, kept by nobody yet."""
-        return Kept(key=secrets.token_hex(16), base_url=self._base_url, questions=questions)
+        return StoredBatch(key=secrets.token_hex(16), base_url=self._base_url, questions=questions)
 
-    def left(self) -> list[Kept]:
+    def left(self) -> list[StoredBatch]:
         """What is kept of this server's batches, less what is remembered by now. Raises OSError."""
         if not self._folder.is_dir():
             return []
         with self._alone():
             return self._left()
 
-    def _left(self) -> list[Kept]:
+    def _left(self) -> list[StoredBatch]:
         found = []
         for place in sorted(self._folder.glob("*.json")):
             kept = self.read(place.stem)
@@ -76,7 +76,7 @@ class BatchFiles:
                 place.unlink(missing_ok=True)
         return found
 
-    def claim(self, kept: Kept, *, own: Collection[str]) -> Claimed:
+    def claim(self, kept: StoredBatch, *, own: Collection[str]) -> ClaimResult:
         """Keep a batch of those of its questions that nobody else sends. `own`: keys of batches that need no look, since this
         process knows what they hold. Raises OSError."""
         with self._alone():
@@ -89,16 +89,16 @@ class BatchFiles:
             if mine.questions:
                 self._replace(mine)
             kept.questions = mine.questions
-        return Claimed({name: others[name] for name in asked & others.keys()}, remembered)
+        return ClaimResult({name: others[name] for name in asked & others.keys()}, remembered)
 
-    def read(self, key: str) -> Kept | None:
+    def read(self, key: str) -> StoredBatch | None:
         """As it is kept now; None: it is let go of, or its file was damaged, and its questions are asked again."""
         try:
-            return msgspec.json.decode(self._place(key).read_bytes(), type=Kept)
+            return msgspec.json.decode(self._place(key).read_bytes(), type=StoredBatch)
         except (OSError, msgspec.DecodeError, UnicodeDecodeError):
             return None
 
-    def write(self, kept: Kept) -> None:
+    def write(self, kept: StoredBatch) -> None:
         """Keep it as it is, unless it was let go of meanwhile. Raises OSError."""
         with self._alone():
             if self._place(kept.key).exists():
@@ -154,7 +154,7 @@ class BatchFiles:
         finally:
             os.close(folder)
 
-    def _replace(self, kept: Kept) -> None:
+    def _replace(self, kept: StoredBatch) -> None:
         Disk().replace(self._place(kept.key), msgspec.json.encode(kept))
 
     def _place(self, key: str) -> Path:

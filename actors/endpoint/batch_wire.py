@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 
-from actors.endpoint.chat_wire import Unreadable
+from actors.endpoint.chat_wire import MalformedCompletion
 from actors.endpoint.completion import Trouble
 
 COMPLETIONS = "/v1/chat/completions"
@@ -26,7 +26,7 @@ class NotAnswered(Exception):
         self.settled = settled
 
 
-class Batch(msgspec.Struct):
+class BatchStatus(msgspec.Struct):
     """One batch at the server."""
 
     id: str
@@ -40,10 +40,10 @@ class Batch(msgspec.Struct):
 class BatchList(msgspec.Struct):
     """A page of them, the newest first."""
 
-    data: list[Batch]
+    data: list[BatchStatus]
 
 
-class Named(msgspec.Struct):
+class UploadedFile(msgspec.Struct):
     """Anything of which only the name is read, such as a file."""
 
     id: str
@@ -56,18 +56,18 @@ class LineError(msgspec.Struct):
     message: str | None = None
 
 
-class Reply(msgspec.Struct):
+class BatchReply(msgspec.Struct):
     """The response to one question."""
 
     status_code: int
     body: msgspec.Raw = msgspec.Raw(b"null")
 
 
-class Line(msgspec.Struct):
+class BatchLine(msgspec.Struct):
     """What became of one question."""
 
     custom_id: str
-    response: Reply | None = None
+    response: BatchReply | None = None
     error: LineError | None = None
 
 
@@ -85,7 +85,7 @@ def question_line(question: str, body: Mapping[str, Any]) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def read_lines(content: bytes) -> dict[str, Line]:
+def read_lines(content: bytes) -> dict[str, BatchLine]:
     """The answers of a file by question; one that cannot be read is an error of its question alone.
 
     Raises:
@@ -95,15 +95,15 @@ def read_lines(content: bytes) -> dict[str, Line]:
     found, unreadable = {}, ""
     for line in filter(bytes.strip, content.splitlines()):
         try:
-            read = msgspec.json.decode(line, type=Line)
+            read = msgspec.json.decode(line, type=BatchLine)
         except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
             unreadable = str(error)
             if (name := _question_of(line)) is None:
                 continue
-            read = Line(custom_id=name, error=LineError(code="unreadable", message=unreadable))
+            read = BatchLine(custom_id=name, error=LineError(code="unreadable", message=unreadable))
         found[read.custom_id] = read
     if unreadable and not found:
-        raise Unreadable(f"a batch's file holds no line that is an answer: {unreadable}")
+        raise MalformedCompletion(f"a batch's file holds no line that is an answer: {unreadable}")
     return found
 
 

@@ -24,21 +24,21 @@ from typing import Any, NamedTuple, Self, TypeVar
 import msgspec
 import structlog
 
-from actors.endpoint.answer_cache import Memory
-from actors.endpoint.batch_files import BatchFiles, Kept
+from actors.endpoint.answer_cache import AnswerCache
+from actors.endpoint.batch_files import BatchFiles, StoredBatch
 from actors.endpoint.batch_wire import (
     COMPLETIONS,
     ENDED,
     FAILED,
-    Batch,
+    BatchLine,
     BatchList,
-    Line,
-    Named,
+    BatchStatus,
     NotAnswered,
+    UploadedFile,
     question_line,
     read_lines,
 )
-from actors.endpoint.chat_wire import Unreadable
+from actors.endpoint.chat_wire import MalformedCompletion
 from actors.endpoint.completion import Completion
 from core.settings.endpoint import EndpointSettings
 
@@ -59,7 +59,7 @@ logger = structlog.get_logger(__name__)
 
 class _Waiting(NamedTuple):
     body: Mapping[str, Any]
-    said: asyncio.Future[Line | Completion]
+    said: asyncio.Future[BatchLine | Completion]
 
 
 class Batches:
@@ -71,7 +71,7 @@ class Batches:
         settings: EndpointSettings,
         *,
         folder: Path,
-        memory: Memory,
+        memory: AnswerCache,
         call: Call,
         sleep: Callable[[float], Awaitable[None]],
     ) -> None:
@@ -83,7 +83,7 @@ class Batches:
         self._sleep = sleep
         self._tasks = asyncio.TaskGroup()
         self._running: set[asyncio.Task[None]] = set()
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, StoredBatch] = {}
         """By question."""
         self._own: set[str] = set()
         """Keys of all that this process has kept or waited for."""
@@ -97,7 +97,7 @@ class Batches:
         self._settling = asyncio.Lock()
         """Many answers of one batch are settled at once, and all of them change its file."""
         self._followed: set[str] = set()
-        self._answers: dict[str, Line] = {}
+        self._answers: dict[str, BatchLine] = {}
 
     async def __aenter__(self) -> Self:
         """With what earlier processes left."""
@@ -114,7 +114,7 @@ class Batches:
             task.cancel()
         await self._tasks.__aexit__(None, None, None)  # an error of whoever asked is theirs, and in no group
 
-    async def answer(self, question: str, body: Mapping[str, Any]) -> Line | Completion:
+    async def answer(self, question: str, body: Mapping[str, Any]) -> BatchLine | Completion:
         """What came of a question, by its digest; a completion: another process has asked it meanwhile. Raises NotAnswered."""
         if question in self._answers:
             return self._answers[question]
@@ -153,11 +153,11 @@ class Batches:
         self._first.discard(question)
         return first
 
-    def _know(self, kept: Kept, questions: Iterable[str]) -> None:
+    def _know(self, kept: StoredBatch, questions: Iterable[str]) -> None:
         self._kept |= dict.fromkeys(questions, kept)
         self._own.add(kept.key)
 
-    def _begin_following(self, kept: Kept) -> None:
+    def _begin_following(self, kept: StoredBatch) -> None:
         if kept.key not in self._followed:
             self._followed.add(kept.key)
             self._start(self._follow(kept))
@@ -211,10 +211,10 @@ class Batches:
         if kept.questions:
             await self._follow(kept)
 
-    async def _begin(self, kept: Kept, lines: bytes) -> None:
+    async def _begin(self, kept: StoredBatch, lines: bytes) -> None:
         files, batches = self._client.files.with_raw_response, self._client.batches.with_raw_response
         file = await self._asked(
-            lambda: files.create(file=(f"{kept.key[:16]}.jsonl", lines), purpose="batch"), Named
+            lambda: files.create(file=(f"{kept.key[:16]}.jsonl", lines), purpose="batch"), UploadedFile
         )
         begun = await self._asked(
             lambda: batches.create(
@@ -223,13 +223,13 @@ class Batches:
                 completion_window="24h",
                 metadata={KEY: kept.key},
             ),
-            Batch,
+            BatchStatus,
         )
         kept.batch = begun.id
         await asyncio.to_thread(self._files.write, kept)
         logger.info("batch begun", batch=kept.batch, questions=len(kept.questions))
 
-    async def _follow(self, kept: Kept) -> None:
+    async def _follow(self, kept: StoredBatch) -> None:
         """Wait for a batch, and hand out its answers."""
         asked = list(kept.questions)
         until = asyncio.get_running_loop().time() + self._settings.batch_wait_s
@@ -246,15 +246,15 @@ class Batches:
             self._followed.discard(kept.key)
         logger.info("batch ended", batch=kept.batch, answers=len(lines), questions=len(asked))
         for question in asked:
-            line = lines.get(question, Line(custom_id=question))
+            line = lines.get(question, BatchLine(custom_id=question))
             self._answers[question] = line
             self._hand_out(question, line)
 
-    def _hand_out(self, question: str, said: Line | Completion) -> None:
+    def _hand_out(self, question: str, said: BatchLine | Completion) -> None:
         if (waiting := self._waiting.pop(question, None)) is not None and not waiting.said.done():
             waiting.said.set_result(said)
 
-    async def _stands(self, kept: Kept, until: float) -> bool:
+    async def _stands(self, kept: StoredBatch, until: float) -> bool:
         """Whether a batch without a name was begun after all; it is let go of if not. Raises NotAnswered."""
         while True:
             with self._files.held(kept.key) as ours:
@@ -267,7 +267,7 @@ class Batches:
                 raise NotAnswered("outage", "another process is beginning this batch", settled=False)
             await self._sleep(HELD_LOOK_S)
 
-    async def _was_begun(self, kept: Kept, until: float) -> bool:
+    async def _was_begun(self, kept: StoredBatch, until: float) -> bool:
         """While nobody else looks: its name is in its file by now, or the server has a batch of its key."""
         standing = await asyncio.to_thread(self._files.read, kept.key)
         if standing is None:
@@ -285,13 +285,13 @@ class Batches:
             await asyncio.to_thread(self._files.write, kept)
         return bool(found)
 
-    async def _lines(self, kept: Kept, until: float) -> dict[str, Line]:
+    async def _lines(self, kept: StoredBatch, until: float) -> dict[str, BatchLine]:
         """The answers of a batch once it has ended. Raises NotAnswered."""
         settings, clock = self._settings, asyncio.get_running_loop().time
         batches = self._client.batches.with_raw_response
         while True:
             batch = await self._patiently(
-                lambda: self._asked(lambda: batches.retrieve(kept.batch), Batch), until
+                lambda: self._asked(lambda: batches.retrieve(kept.batch), BatchStatus), until
             )
             if batch.status in ENDED:
                 break
@@ -307,26 +307,26 @@ class Batches:
                     settled=False,
                 )
             await self._sleep(settings.batch_poll_s)
-        found: dict[str, Line] = {}
+        found: dict[str, BatchLine] = {}
         for name in (batch.error_file_id, batch.output_file_id):
             if name:
                 found |= await self._read_lines(name, kept, until)
         return found
 
-    async def _lines_of(self, name: str) -> dict[str, Line]:
+    async def _lines_of(self, name: str) -> dict[str, BatchLine]:
         """The lines of a file by question. Raises NotAnswered, Unreadable."""
         files = self._client.files.with_raw_response
         content = await self._call(lambda: _content(files.content(name)))
         return read_lines(content)
 
-    async def _read_lines(self, name: str, kept: Kept, until: float) -> dict[str, Line]:
+    async def _read_lines(self, name: str, kept: StoredBatch, until: float) -> dict[str, BatchLine]:
         """As `_lines_of`, through outages, and some more times where what comes is no answer. Raises NotAnswered."""
         for look in range(UNREADABLE_LOOKS):
             if look:
                 await self._sleep(self._settings.batch_poll_s * 2 ** (look - 1))
             try:
                 return await self._patiently(lambda: self._lines_of(name), until)
-            except Unreadable as error:
+            except MalformedCompletion as error:
                 reason = str(error)
                 logger.warning("a batch's answers cannot be read", batch=kept.batch, reason=reason)
         raise NotAnswered(
@@ -366,7 +366,7 @@ class Batches:
                 "outage", f"the server's Batch API sent no {kind.__name__}: {error}", settled=False
             ) from None
 
-    async def _give_up(self, kept: Kept, error: Exception) -> None:
+    async def _give_up(self, kept: StoredBatch, error: Exception) -> None:
         """Tell whoever waits. What the server does not take is let go of; after an outage, or a key that it does not
         take, the batch is looked for again."""
         self._followed.discard(kept.key)
@@ -382,7 +382,7 @@ class Batches:
                 again = NotAnswered(failure.trouble, str(failure), settled=failure.settled)
                 waiting.said.set_exception(again)
 
-    async def _forget(self, kept: Kept) -> None:
+    async def _forget(self, kept: StoredBatch) -> None:
         for question in kept.questions:
             if self._kept.get(question) is kept:
                 del self._kept[question]

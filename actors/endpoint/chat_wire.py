@@ -37,11 +37,11 @@ class _Answer(msgspec.Struct):
     usage: _Usage | None = None
 
 
-class Unreadable(Exception):
+class MalformedCompletion(Exception):
     """What the server sent is no chat completion."""
 
 
-class Refused(Exception):
+class CompletionRefused(Exception):
     """The model, or who offers it, would not answer. Carries what came."""
 
     def __init__(self, reason: str, completion: Completion) -> None:
@@ -60,9 +60,9 @@ def read_completion(content: bytes) -> Completion:
     try:
         answer = msgspec.json.decode(content, type=_Answer)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
-        raise Unreadable(f"the server sent no chat completion: {error}") from None
+        raise MalformedCompletion(f"the server sent no chat completion: {error}") from None
     if not answer.choices:
-        raise Unreadable("the server sent a chat completion without a choice")
+        raise MalformedCompletion("the server sent a chat completion without a choice")
     choice, usage = answer.choices[0], answer.usage or _Usage()
     message = choice.message
     completion = Completion(
@@ -73,9 +73,9 @@ def read_completion(content: bytes) -> Completion:
         answer_tokens=max(0, usage.completion_tokens or 0),
     )
     if message.refusal:
-        raise Refused(f"the model refused: {message.refusal}", completion)
+        raise CompletionRefused(f"the model refused: {message.refusal}", completion)
     if completion.finish == REFUSING:
-        raise Refused("the provider's filter held the answer back", completion)
+        raise CompletionRefused("the provider's filter held the answer back", completion)
     return completion
 
 

@@ -23,23 +23,29 @@ from typing import Any, Self
 import msgspec
 import structlog
 
-from actors.endpoint.answer_cache import Memory
-from actors.endpoint.batch_wire import Line, NotAnswered, said_in
+from actors.endpoint.answer_cache import AnswerCache
+from actors.endpoint.batch_wire import BatchLine, NotAnswered, said_in
 from actors.endpoint.batches import Batches
-from actors.endpoint.chat_wire import REFUSING, Refused, Unreadable, read_completion, wait_asked_for
+from actors.endpoint.chat_wire import (
+    REFUSING,
+    CompletionRefused,
+    MalformedCompletion,
+    read_completion,
+    wait_asked_for,
+)
 from actors.endpoint.completion import (
     Answered,
-    Bill,
     Completion,
     Message,
+    QuestionCost,
     Read,
     Schema,
     Unanswered,
     Value,
     request_digest,
 )
-from actors.endpoint.failures import Failed, Passing
-from actors.endpoint.rate_limit import LONGEST_HOLD_S, Pace
+from actors.endpoint.failures import QuestionFailed, TransientFailure
+from actors.endpoint.rate_limit import LONGEST_HOLD_S, RateLimit
 from actors.endpoint.spans import request_span
 from actors.episodes.time_limit import uncounted
 from core.errors import SettingsError
@@ -90,7 +96,7 @@ class Endpoint:
                 )
         self.settings = settings
         self._content = content
-        self._memory = Memory(memory if settings.remembered else None)
+        self._memory = AnswerCache(memory if settings.remembered else None)
         self._kept_in = memory / BATCHES if settings.batch and memory is not None else None
         self._batches: Batches | None = None
         self._environment = os.environ if environment is None else environment
@@ -98,7 +104,7 @@ class Endpoint:
         self._random = random or Random()
         self._key = ""
         self._client: Any = None
-        self._pace: Pace | None = None
+        self._pace: RateLimit | None = None
 
     async def __aenter__(self) -> Self:
         """Ready to ask; loads the package `openai`.
@@ -116,7 +122,7 @@ class Endpoint:
             raise SettingsError(
                 f"the key in {settings.key_variable} (endpoint.key_variable) holds characters that no header can"
             )
-        self._pace = Pace(
+        self._pace = RateLimit(
             at_once=settings.at_once,
             per_minute=settings.requests_per_minute,
             clock=asyncio.get_running_loop().time,
@@ -164,17 +170,19 @@ class Endpoint:
         body = self._body(messages, schema, temperature=temperature, max_tokens=max_tokens, seed=seed)
         digest = request_digest(self.settings.base_url, body)
         share = 1.0 if self._batches is None else self.settings.batch_share
-        bill = Bill(self.settings, request=digest, share=share)
+        bill = QuestionCost(self.settings, request=digest, share=share)
         remembered = await asyncio.to_thread(self._memory.find, digest)
         if remembered is not None:
-            with suppress(Failed):  # kept by another version that read it otherwise: it is asked again
+            with suppress(
+                QuestionFailed
+            ):  # kept by another version that read it otherwise: it is asked again
                 value = _read(remembered, read)
                 bill.add(remembered)
                 return Answered(value=value, consulted=bill.total())
             await asyncio.to_thread(self._memory.forget, digest)  # or a batch would take it for answered
         try:
             completion, value = await self._answer(body, read, bill)
-        except Failed as failed:
+        except QuestionFailed as failed:
             logger.warning("the endpoint gave no answer", trouble=failed.trouble, reason=str(failed))
             if failed.settled:
                 await self._settle(bill)
@@ -183,7 +191,7 @@ class Endpoint:
         await self._settle(bill, first=first)
         return Answered(value=value, consulted=bill.total())
 
-    async def _settle(self, bill: Bill, *, first: bool | None = None) -> None:
+    async def _settle(self, bill: QuestionCost, *, first: bool | None = None) -> None:
         """What batches said of a question is used up. `first`: whether it is remembered by this process, by another one that
         waited for it, too (False), or by none (None). One of them pays.
         """
@@ -220,7 +228,7 @@ class Endpoint:
         return body
 
     async def _answer(
-        self, body: Mapping[str, Any], read: Read[Value], bill: Bill
+        self, body: Mapping[str, Any], read: Read[Value], bill: QuestionCost
     ) -> tuple[Completion, Value]:
         """An answer in the form asked for. Raises Failed."""
         asked = dict(body)
@@ -228,7 +236,7 @@ class Endpoint:
             completion = await self._completion(asked, bill)
             try:
                 return completion, _read(completion, read)
-            except Failed as failed:
+            except QuestionFailed as failed:
                 if repair == REPAIRS:
                     raise
                 said = {"role": "assistant", "content": completion.text or "-"}
@@ -239,7 +247,7 @@ class Endpoint:
                 asked["messages"] = [*body["messages"], said, again]
         raise AssertionError("the last repair returns or raises")
 
-    async def _completion(self, body: Mapping[str, Any], bill: Bill) -> Completion:
+    async def _completion(self, body: Mapping[str, Any], bill: QuestionCost) -> Completion:
         """What the server says to one request, alone or in a batch. Raises Failed."""
 
         async def asked() -> Completion:
@@ -251,13 +259,13 @@ class Endpoint:
                 completion = await self._batched(self._batches, body, bill)
             else:
                 completion = await self._tried(asked)
-        except Refused as refused:
+        except CompletionRefused as refused:
             bill.add(refused.completion)
-            raise Failed("refusal", str(refused)) from None
+            raise QuestionFailed("refusal", str(refused)) from None
         bill.add(completion)
         return completion
 
-    async def _batched(self, batches: Batches, body: Mapping[str, Any], bill: Bill) -> Completion:
+    async def _batched(self, batches: Batches, body: Mapping[str, Any], bill: QuestionCost) -> Completion:
         """What a batch says to one request. Raises Failed, Refused."""
         question = request_digest(self.settings.base_url, body)
         bill.batched.append(question)
@@ -266,29 +274,29 @@ class Endpoint:
             with uncounted():  # a day is no slowness of whoever asks
                 said = await batches.answer(question, body)
         except NotAnswered as error:
-            raise Failed(error.trouble, str(error), settled=error.settled) from None
+            raise QuestionFailed(error.trouble, str(error), settled=error.settled) from None
         if isinstance(said, Completion):
             bill.tries -= 1  # of another process, which has paid
             return said
         return self._said_in_batch(said)
 
-    def _said_in_batch(self, line: Line) -> Completion:
+    def _said_in_batch(self, line: BatchLine) -> Completion:
         """Raises Failed, Refused."""
         if line.response is None:
             error = line.error
             why = "nothing" if error is None else f"{error.code or ''} {error.message or ''}".strip()
-            raise Failed("outage", f"the batch ended without an answer to this question ({why})")
+            raise QuestionFailed("outage", f"the batch ended without an answer to this question ({why})")
         status, content = line.response.status_code, bytes(line.response.body)
         try:
             if status == OK:
                 return read_completion(content)
             said = said_in(content)
             failed = self._status_means(status, said.code, said.message or "", wait_s=None)
-            if isinstance(failed, Failed):
+            if isinstance(failed, QuestionFailed):
                 failed.settled = True  # it is said of this question, by a batch that has ended
             raise failed
-        except (Unreadable, Passing) as error:
-            raise Failed("outage", f"in a batch: {error}") from None
+        except (MalformedCompletion, TransientFailure) as error:
+            raise QuestionFailed("outage", f"in a batch: {error}") from None
 
     async def _called(self, request: Callable[[], Awaitable[bytes]]) -> bytes:
         """A request of the Batch API. Raises NotAnswered."""
@@ -299,13 +307,13 @@ class Endpoint:
                 async with asyncio.timeout(self.settings.timeout_s):
                     return await request()
             except (TimeoutError, openai.APIConnectionError) as error:
-                raise Passing(f"no answer of its Batch API ({error.__cause__ or error})") from None
+                raise TransientFailure(f"no answer of its Batch API ({error.__cause__ or error})") from None
             except openai.APIStatusError as error:
                 raise self._said_no(error) from None
 
         try:
             return await self._tried(asked)
-        except Failed as failed:
+        except QuestionFailed as failed:
             settled = failed.settled and failed.trouble == "rejected"
             raise NotAnswered(failed.trouble, str(failed), settled=settled) from None
 
@@ -318,7 +326,7 @@ class Endpoint:
             try:
                 async with self._pace.turn():
                     return await asked()
-            except Passing as passing:
+            except TransientFailure as passing:
                 reason, wait_s = str(passing), passing.wait_s
             if further == settings.retries or (wait_s is not None and wait_s > LONGEST_HOLD_S):
                 break
@@ -326,7 +334,7 @@ class Endpoint:
                 self._pace.hold(wait_s)
             else:  # also where the server says that it may be asked at once: it was, in vain
                 await self._sleep(settings.backoff_s * 2**further * self._random.uniform(0.5, 1.0))
-        raise Failed(
+        raise QuestionFailed(
             "outage", f"{settings.base_url} was asked {further + 1} times in vain, at last: {reason}"
         )
 
@@ -343,17 +351,19 @@ class Endpoint:
                     response = await self._client.chat.completions.with_raw_response.create(**body)
                 try:
                     completion = read_completion(response.content)
-                except Refused as refused:
+                except CompletionRefused as refused:
                     answered(refused.completion)
                     raise
                 answered(completion)
                 return completion
         except (TimeoutError, openai.APITimeoutError):
-            raise Passing(f"no answer within {settings.timeout_s:g} s (endpoint.timeout_s)") from None
+            raise TransientFailure(
+                f"no answer within {settings.timeout_s:g} s (endpoint.timeout_s)"
+            ) from None
         except openai.APIConnectionError as error:
-            raise Passing(f"it is out of reach ({error.__cause__ or error})") from None
-        except Unreadable as error:
-            raise Passing(str(error)) from None
+            raise TransientFailure(f"it is out of reach ({error.__cause__ or error})") from None
+        except MalformedCompletion as error:
+            raise TransientFailure(str(error)) from None
         except openai.APIStatusError as error:
             raise self._said_no(error) from None
 
@@ -368,17 +378,19 @@ class Endpoint:
             said = said.replace(self._key, "…")
         words = f"{status}: {said[:MOST_SHOWN]}"
         if code == REFUSING:
-            return Failed("refusal", f"the provider's filter held the question back ({words})")
+            return QuestionFailed("refusal", f"the provider's filter held the question back ({words})")
         if status in (401, 403):
-            return Failed(
+            return QuestionFailed(
                 "rejected",
                 f"{self.settings.base_url} does not take the key in {self.settings.key_variable} (status {status}; "
                 "endpoint.key_variable)",
                 settled=False,  # with the right key a batch that is under way answers
             )
         if (status in PASSING and code != QUOTA) or status >= 500:
-            return Passing(words, wait_s=wait_s)
-        return Failed("outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}")
+            return TransientFailure(words, wait_s=wait_s)
+        return QuestionFailed(
+            "outage" if code == QUOTA else "rejected", f"{self.settings.base_url} says {words}"
+        )
 
 
 def _read(completion: Completion, read: Read[Value]) -> Value:
@@ -387,4 +399,4 @@ def _read(completion: Completion, read: Read[Value]) -> Value:
         return read(completion.text)
     except (ValueError, msgspec.DecodeError, RecursionError) as error:
         cut = ", cut at its greatest length (endpoint.max_tokens)" if completion.finish == "length" else ""
-        raise Failed("malformed", f"That is no answer{cut}: {error}") from None
+        raise QuestionFailed("malformed", f"That is no answer{cut}: {error}") from None

@@ -69,7 +69,7 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """JSON schema; its root is an object."""
 
 
-class Bill:
+class QuestionCost:
     """What one question comes to while it is asked."""
 
     def __init__(self, settings: EndpointSettings, *, request: str, share: float = 1.0) -> None:

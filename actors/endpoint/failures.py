@@ -3,7 +3,7 @@
 from actors.endpoint.completion import Trouble
 
 
-class Passing(Exception):
+class TransientFailure(Exception):
     """A request came to nothing, and a later one may not."""
 
     def __init__(self, reason: str, *, wait_s: float | None = None) -> None:
@@ -12,7 +12,7 @@ class Passing(Exception):
         """As the server asked; None: it did not."""
 
 
-class Failed(Exception):
+class QuestionFailed(Exception):
     """A question came to nothing."""
 
     def __init__(self, trouble: Trouble, reason: str, *, settled: bool = True) -> None:

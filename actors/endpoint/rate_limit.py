@@ -15,7 +15,7 @@ LONGEST_HOLD_S = 60.0
 SECONDS_A_MINUTE = 60.0
 
 
-class Pace:
+class RateLimit:
     """Turns of the requests of one process."""
 
     def __init__(

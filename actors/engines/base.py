@@ -10,7 +10,7 @@ from core.domain.sampling import Sampling
 from core.grammar.answer_constraints import Form
 
 if TYPE_CHECKING:
-    from core.models.vision import Seen  # loads torch
+    from core.models.vision import ProcessedImage  # loads torch
 
 Constraint = tuple[Form, ...] | bytes
 """Forms that an answer must have one of; or the sets that a recorded answer was drawn from, as `core.grammar.allowed_tokens` packs them."""
@@ -69,14 +69,14 @@ class PolicyEngine(Protocol):
 class SeeingEngine(PolicyEngine, Protocol):
     """A policy that may read pictures beside text."""
 
-    async def see(self, image: bytes) -> "Seen":
+    async def see(self, image: bytes) -> "ProcessedImage":
         """An image file as its prompts have it. Raises PictureUnreadable, and ModelFileError where this policy reads none."""
         ...
 
     async def generate_seeing(
         self,
         prompt_ids: Sequence[int],
-        pictures: "Sequence[Seen]",
+        pictures: "Sequence[ProcessedImage]",
         sampling: Sampling,
         constraint: Constraint | None = None,
     ) -> Generation:

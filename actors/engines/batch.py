@@ -19,7 +19,7 @@ from actors.engines.vocabulary import Vocabulary
 from core.domain.sampling import Sampling
 from core.grammar.allowed_tokens import Allowed, pack_allowed
 from core.models.logprobs import restrict
-from core.models.vision import Seen
+from core.models.vision import ProcessedImage
 
 KEPT_PROMPTS = 16
 """Prompts whose states are kept: the episodes of a group begin with the same page, mostly at about the same time."""
@@ -28,7 +28,7 @@ Key = TypeVar("Key")
 """Whatever the caller tells its requests apart by."""
 
 
-class Row(Generic[Key]):
+class DecodingRow(Generic[Key]):
     """One answer in the making."""
 
     def __init__(self, key: Key, sampling: Sampling, guide: Guide | None) -> None:
@@ -52,7 +52,7 @@ class Row(Generic[Key]):
         )
 
 
-class Batch(Generic[Key]):
+class DecodingBatch(Generic[Key]):
     """Answers that are decoded together."""
 
     def __init__(self, model: Any, *, tokenizer: Any, stops: Collection[int], slots: int) -> None:
@@ -63,7 +63,7 @@ class Batch(Generic[Key]):
         """Read from the tokenizer when the first constraint comes."""
         self._room = slots
         self._slots: Slots = Lfm2Slots(model, slots) if is_plain_lfm2(model) else CacheSlots(model, slots)
-        self._rows: list[Row[Key]] = []
+        self._rows: list[DecodingRow[Key]] = []
         self._read: OrderedDict[tuple[Any, ...], tuple[Any, torch.Tensor]] = OrderedDict()
         """By the tokens of the prompt, and the digests of the pictures in it."""
 
@@ -71,7 +71,7 @@ class Batch(Generic[Key]):
         return len(self._rows)
 
     @property
-    def rows(self) -> tuple[Row[Key], ...]:
+    def rows(self) -> tuple[DecodingRow[Key], ...]:
         """The answers under way."""
         return tuple(self._rows)
 
@@ -88,14 +88,14 @@ class Batch(Generic[Key]):
         sampling: Sampling,
         version: int,
         constraint: Constraint | None = None,
-        pictures: Sequence[Seen] = (),
-    ) -> Row[Key] | None:
+        pictures: Sequence[ProcessedImage] = (),
+    ) -> DecodingRow[Key] | None:
         """Read a prompt, with the pictures in it, and draw its first token; returns the row if that ended it already.
 
         Raises EngineFailed or ModelFileError when the constraint cannot be kept; nothing is admitted then.
         """
         states, logits = self._read_prompt(tuple(prompt_ids), pictures)
-        row = Row(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
+        row = DecodingRow(key, sampling, self._guide(constraint, logits.shape[-1], sampling.max_tokens))
         if self._extend([row], logits, version):
             return row
         self._slots.admit(states, len(prompt_ids))
@@ -103,7 +103,7 @@ class Batch(Generic[Key]):
         return None
 
     @torch.inference_mode()
-    def step(self, version: int) -> list[Row[Key]]:
+    def step(self, version: int) -> list[DecodingRow[Key]]:
         """Draw one more token for every row; returns those that ended, which have left the batch."""
         logits = self._slots.step(torch.tensor([row.tokens[-1] for row in self._rows]))
         ended = self._extend(self._rows, logits, version)
@@ -125,7 +125,9 @@ class Batch(Generic[Key]):
         self._read.clear()
         self._slots.refresh()
 
-    def _read_prompt(self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen]) -> tuple[Any, torch.Tensor]:
+    def _read_prompt(
+        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage]
+    ) -> tuple[Any, torch.Tensor]:
         """States after a prompt and the logits that follow. A prompt read lately is not read again."""
         key = (prompt_ids, *(picture.digest for picture in pictures))
         known = self._read.get(key)
@@ -145,13 +147,15 @@ class Batch(Generic[Key]):
             return RecordedGuide(constraint, self._vocabulary)
         return FormGuide(constraint, self._vocabulary, max_tokens=max_tokens)
 
-    def _remove(self, row: Row[Key]) -> None:
+    def _remove(self, row: DecodingRow[Key]) -> None:
         slot = self._rows.index(row)
         moved = self._slots.release(slot)
         self._rows[slot] = self._rows[moved]
         self._rows.pop()
 
-    def _extend(self, rows: list[Row[Key]], logits: torch.Tensor, version: int) -> list[Row[Key]]:
+    def _extend(
+        self, rows: list[DecodingRow[Key]], logits: torch.Tensor, version: int
+    ) -> list[DecodingRow[Key]]:
         """Draw a token for each row from its logits  # [rows, vocabulary]; returns the rows that ended."""
         allowed = [None if row.guide is None else row.guide.allowed() for row in rows]
         tokens, logprobs = draw(

@@ -12,7 +12,7 @@ import numpy as np
 from actors.engines.vocabulary import Branch, Vocabulary, is_plain
 from core.errors import EngineFailed
 from core.grammar.allowed_tokens import Allowed, unpack_allowed
-from core.grammar.answer_constraints import Form, Free
+from core.grammar.answer_constraints import Form, FreeText
 
 NEVER = 1 << 30
 """Tokens to the end from where no token leads on."""
@@ -40,7 +40,7 @@ class _Place:
     def __init__(self) -> None:
         self.next: dict[int, _Place] = {}
         """By the byte that follows."""
-        self.free: Free | None = None
+        self.free: FreeText | None = None
         """Kind of free text that may go on here."""
         self.escape: _Place | None = None
         """Behind a backslash in this free text, where it has escapes."""
@@ -184,7 +184,7 @@ def _tree(forms: Sequence[Form]) -> list[_Place]:
     for form in forms:
         place = places[0]
         for piece in form:
-            place = _free(place, piece) if isinstance(piece, Free) else _text(place, piece, places)
+            place = _free(place, piece) if isinstance(piece, FreeText) else _text(place, piece, places)
         place.is_end = True
     for place in places:
         if place.free is not None and any(is_plain(byte, place.free) for byte in place.next):
@@ -202,9 +202,9 @@ def _text(place: _Place, text: str, places: list[_Place]) -> _Place:
     return place
 
 
-def _free(place: _Place, free: Free) -> _Place:
+def _free(place: _Place, free: FreeText) -> _Place:
     place.free = free
-    if free is Free.QUOTED and place.escape is None:
+    if free is FreeText.QUOTED and place.escape is None:
         place.escape = place.next[ord("\\")] = _Place()
         place.escape.next = dict.fromkeys(ESCAPED, place)
     return place

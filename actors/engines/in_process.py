@@ -18,12 +18,12 @@ import structlog
 import torch
 
 from actors.engines.base import Constraint, Generation
-from actors.engines.batch import Batch
+from actors.engines.batch import DecodingBatch
 from core.domain.sampling import Sampling
 from core.errors import EngineFailed, HindcastError
 from core.models.generation_config import context_length
 from core.models.policy import load_policy, load_weights
-from core.models.vision import Eyes, Seen
+from core.models.vision import ImageProcessor, ProcessedImage
 from core.settings.schema import PolicySettings
 
 CLOSE_TIMEOUT_S = 30.0
@@ -59,7 +59,7 @@ class _Ask(_Request):
         prompt_ids: list[int],
         sampling: Sampling,
         constraint: Constraint | None,
-        pictures: tuple[Seen, ...],
+        pictures: tuple[ProcessedImage, ...],
     ) -> None:
         super().__init__()
         self.prompt_ids = prompt_ids
@@ -81,7 +81,7 @@ class InProcessEngine:
     def __init__(self, folder: Path, settings: PolicySettings, *, version: int = 0) -> None:
         torch.set_num_threads(settings.threads)
         self._folder = folder
-        self._eyes: Eyes | None = None
+        self._eyes: ImageProcessor | None = None
         """Of a model that reads pictures, from the first one on."""
         policy = load_policy(folder)
         self.tokenizer: Any = policy.tokenizer
@@ -89,7 +89,7 @@ class InProcessEngine:
         self._threads = settings.threads
         self._version = version
         self._longest = context_length(policy.model.config)
-        self._batch: Batch[_Ask] = Batch(
+        self._batch: DecodingBatch[_Ask] = DecodingBatch(
             policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=settings.max_batch
         )
         self._inbox: SimpleQueue[_Request | None] = SimpleQueue()
@@ -110,16 +110,16 @@ class InProcessEngine:
         """Sample one answer; see `PolicyEngine.generate`."""
         return await self.generate_seeing(prompt_ids, (), sampling, constraint)
 
-    async def see(self, image: bytes) -> Seen:
+    async def see(self, image: bytes) -> ProcessedImage:
         """See `SeeingEngine.see`."""
         if self._eyes is None:
-            self._eyes = await asyncio.to_thread(Eyes, self._folder)
+            self._eyes = await asyncio.to_thread(ImageProcessor, self._folder)
         return await asyncio.to_thread(self._eyes.look, image)
 
     async def generate_seeing(
         self,
         prompt_ids: Sequence[int],
-        pictures: Sequence[Seen],
+        pictures: Sequence[ProcessedImage],
         sampling: Sampling,
         constraint: Constraint | None = None,
     ) -> Generation:

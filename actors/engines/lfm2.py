@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from actors.engines.slots import GROWTH, SlotCounter
-from core.models.vision import Seen
+from core.models.vision import ProcessedImage
 
 
 class Lfm2States(NamedTuple):
@@ -71,7 +71,7 @@ class Lfm2Slots:
         self._layers = [_layer_of(layer) for layer in self._model.model.layers]
 
     def read(
-        self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen] = ()
+        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
     ) -> tuple[Lfm2States, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         assert not pictures, "its tokenizer has none that stand for them"

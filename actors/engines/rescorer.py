@@ -15,9 +15,9 @@ import numpy as np
 import torch
 
 from core.domain.sampling import Sampling
-from core.models.logprobs import Scored, distributions, packs
+from core.models.logprobs import SampleToScore, distributions, packs
 from core.models.policy import load_policy, load_weights
-from core.models.vision import Seen
+from core.models.vision import ProcessedImage
 
 
 class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class GivenAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sampling: Sampling
     allowed: bytes = b""
     """As `core.grammar.allowed_tokens` packs it."""
-    pictures: tuple[Seen, ...] = ()
+    pictures: tuple[ProcessedImage, ...] = ()
     """Those in its prompt, in order."""
 
 
@@ -62,7 +62,7 @@ class Rescorer:
         for temperature in sorted({answer.sampling.temperature for answer in answers}):
             own = [i for i, answer in enumerate(answers) if answer.sampling.temperature == temperature]
             samples = [
-                Scored(one.prompt_ids, one.action_ids, one.allowed, one.pictures)
+                SampleToScore(one.prompt_ids, one.action_ids, one.allowed, one.pictures)
                 for one in (answers[i] for i in own)
             ]
             for pack in packs(samples, tokens_per_forward=self._tokens_per_forward):

@@ -10,11 +10,11 @@ from typing import NamedTuple
 import msgspec
 import torch
 
-from actors.engines.batch import Batch, Row
+from actors.engines.batch import DecodingBatch, DecodingRow
 from core.domain.sampling import Sampling
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import LoadedPolicy
-from core.models.vision import Seen
+from core.models.vision import ProcessedImage
 
 TOLERANCE = 1e-4
 """Between sampling and scoring, in float32: rounding differs by about 1e-6."""
@@ -22,11 +22,11 @@ TOKENS = 12
 SEED = 1
 
 
-class Asked(NamedTuple):
+class RoundTripPrompt(NamedTuple):
     """A prompt to answer."""
 
     prompt_ids: Sequence[int]
-    pictures: Sequence[Seen] = ()
+    pictures: Sequence[ProcessedImage] = ()
     """Those that stand in it, in order."""
 
 
@@ -44,7 +44,7 @@ class RoundTrip(msgspec.Struct, frozen=True, kw_only=True):
         return self.difference <= TOLERANCE
 
 
-def round_trip(policy: LoadedPolicy, prompts: Sequence[Asked]) -> RoundTrip:
+def round_trip(policy: LoadedPolicy, prompts: Sequence[RoundTripPrompt]) -> RoundTrip:
     """Answer each prompt greedily and by a seed, all in one batch, and score what came.
 
     Prompts are best short: on a CPU a model of half a billion parameters scores a few dozen tokens a second.
@@ -53,15 +53,17 @@ def round_trip(policy: LoadedPolicy, prompts: Sequence[Asked]) -> RoundTrip:
     """
     samplings = [Sampling(temperature=each, max_tokens=TOKENS, seed=SEED) for each in (0.0, 1.0)]
     asked = [(prompt, sampling) for prompt in prompts for sampling in samplings]
-    batch: Batch[int] = Batch(policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(asked))
-    ended: list[Row[int]] = []
+    batch: DecodingBatch[int] = DecodingBatch(
+        policy.model, tokenizer=policy.tokenizer, stops=policy.stops, slots=len(asked)
+    )
+    ended: list[DecodingRow[int]] = []
     for number, (prompt, sampling) in enumerate(asked):
         row = batch.admit(number, list(prompt.prompt_ids), sampling, 0, pictures=prompt.pictures)
         ended += [] if row is None else [row]
     while batch:
         ended += batch.step(0)
     samples = [
-        Scored(prompt.prompt_ids, row.tokens, pictures=prompt.pictures)
+        SampleToScore(prompt.prompt_ids, row.tokens, pictures=prompt.pictures)
         for row, (prompt, _) in ((row, asked[row.key]) for row in ended)
     ]
     with torch.inference_mode():

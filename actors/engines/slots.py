@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer, LinearAttentionLayer
 
 from core.errors import ModelFileError
-from core.models.vision import Seen, picture_inputs
+from core.models.vision import ProcessedImage, picture_inputs
 
 GROWTH = 256
 """Positions by which buffers grow."""
@@ -22,7 +22,9 @@ GROWTH = 256
 class Slots(Protocol):
     """A model with the states of several sequences. To be used in inference mode."""
 
-    def read(self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen] = ()) -> tuple[Any, torch.Tensor]:
+    def read(
+        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
+    ) -> tuple[Any, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]. Changes nothing; states may be admitted twice.
 
         `pictures`: those that stand in it, in order.
@@ -98,7 +100,7 @@ class CacheSlots:
         """Nothing is derived from the weights."""
 
     def read(
-        self, prompt_ids: tuple[int, ...], pictures: Sequence[Seen] = ()
+        self, prompt_ids: tuple[int, ...], pictures: Sequence[ProcessedImage] = ()
     ) -> tuple[ReadPrompt, torch.Tensor]:
         """States after a prompt and the logits that follow  # [1, vocabulary]."""
         cache = DynamicCache(config=self._model.config)

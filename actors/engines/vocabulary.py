@@ -12,13 +12,13 @@ import numpy as np
 
 from core.errors import ModelFileError
 from core.grammar.allowed_tokens import Allowed
-from core.grammar.answer_constraints import Free
+from core.grammar.answer_constraints import FreeText
 
-STRUCTURE = {Free.QUOTED: frozenset(b'"\\'), Free.LINE: frozenset(b"\n")}
+STRUCTURE = {FreeText.QUOTED: frozenset(b'"\\'), FreeText.LINE: frozenset(b"\n")}
 """Bytes that end free text, or mean something in it."""
 
 
-def is_plain(byte: int, free: Free) -> bool:
+def is_plain(byte: int, free: FreeText) -> bool:
     """Whether a byte of free text stands for itself: all but control characters and `STRUCTURE`."""
     return byte >= 0x20 and byte != 0x7F and byte not in STRUCTURE[free]
 
@@ -45,11 +45,11 @@ class Vocabulary:
         self.ends = list(ends)
         texts = {token: text for token, text in texts_of(tokenizer).items() if token not in self.ends}
         self.root = _tree(texts)
-        self.plain: dict[Free, Allowed] = {}
+        self.plain: dict[FreeText, Allowed] = {}
         """Tokens that are free text from end to end, by its kind."""
-        self.structured: dict[Free, Branch] = {}
+        self.structured: dict[FreeText, Branch] = {}
         """All others, by the kind of free text that they are met in."""
-        for free in Free:
+        for free in FreeText:
             plain = {token for token, text in texts.items() if all(is_plain(byte, free) for byte in text)}
             self.plain[free] = np.zeros(size, dtype=np.bool_)
             self.plain[free][sorted(plain)] = True

@@ -25,7 +25,7 @@ SCROLL_HEARD_S = 5.0
 SCROLL_JS = script("scroll.js")
 
 
-class Refused(Exception):
+class ActionRefused(Exception):
     """An action that cannot be carried out as asked: a step result with its reason."""
 
     def __init__(self, result: StepResult, detail: str) -> None:
@@ -57,7 +57,7 @@ async def _ask(window: Window, action: Action, way: str, option: str = "") -> di
     state = found.get("state")
     if state != "ready":
         result, words = _REFUSALS.get(str(state), ("not_actionable", "element {id} cannot be acted upon"))
-        raise Refused(
+        raise ActionRefused(
             result, words.format(id=action.element, option=option, offered=found.get("offered", ""))
         )
     return found
@@ -142,7 +142,7 @@ async def _press(window: Window, action: Action) -> None:
         await window.tab.page.keyboard.press("+".join(keys))
     except PlaywrightError as error:
         if "Unknown key" in str(error):
-            raise Refused(
+            raise ActionRefused(
                 "not_actionable", f"there is no key {asked!r}; keys are named as Enter, Tab, Control+a"
             ) from error
         raise
@@ -152,7 +152,7 @@ def _scroll(direction: int) -> "Executor":
     async def scroll(window: Window, action: Action) -> None:
         asked = {"share": direction * window.scroll_share, "heard_s": SCROLL_HEARD_S}
         if not await window.tab.page.evaluate(SCROLL_JS, asked):
-            raise Refused(
+            raise ActionRefused(
                 "not_actionable", f"the page does not scroll further {'down' if direction > 0 else 'up'}"
             )
 
@@ -169,7 +169,7 @@ async def _wait(window: Window, action: Action) -> None:
 
 async def _new_tab(window: Window, action: Action) -> None:
     if len(window.tabs) >= MAX_TABS:
-        raise Refused("not_actionable", f"{MAX_TABS} tabs are open already")
+        raise ActionRefused("not_actionable", f"{MAX_TABS} tabs are open already")
     if action.argument:
         url = _address(window, action.argument)
         tab = await window.open_tab()
@@ -182,7 +182,7 @@ async def _focus_tab(window: Window, action: Action) -> None:
     asked = (action.argument or "").strip()
     index = int(asked) if asked.isdecimal() else -1
     if not 0 <= index < len(window.tabs):
-        raise Refused(
+        raise ActionRefused(
             "not_actionable", f"there is no tab {asked!r}; tabs are numbered 0 to {len(window.tabs) - 1}"
         )
     window.focus(index)
@@ -191,14 +191,14 @@ async def _focus_tab(window: Window, action: Action) -> None:
 
 async def _close_tab(window: Window, action: Action) -> None:
     if len(window.tabs) == 1:
-        raise Refused("not_actionable", "the only tab cannot be closed")
+        raise ActionRefused("not_actionable", "the only tab cannot be closed")
     await window.tab.page.close()
 
 
 def _address(window: Window, address: str) -> str:
     url = resolve(address, current=window.tab.page.url)
     if not is_allowed(url, window.origins):
-        raise Refused("navigation_blocked", f"{url[:200]} is outside {', '.join(window.origins)}")
+        raise ActionRefused("navigation_blocked", f"{url[:200]} is outside {', '.join(window.origins)}")
     return url
 
 
@@ -209,13 +209,13 @@ async def _goto(window: Window, action: Action) -> None:
 async def _back(window: Window, action: Action) -> None:
     before = window.tab.navigations
     if await window.tab.page.go_back(wait_until="commit") is None and window.tab.navigations == before:
-        raise Refused("not_actionable", "there is no page to go back to")
+        raise ActionRefused("not_actionable", "there is no page to go back to")
 
 
 async def _forward(window: Window, action: Action) -> None:
     before = window.tab.navigations
     if await window.tab.page.go_forward(wait_until="commit") is None and window.tab.navigations == before:
-        raise Refused("not_actionable", "there is no page to go forward to")
+        raise ActionRefused("not_actionable", "there is no page to go forward to")
 
 
 Executor = Callable[[Window, Action], Awaitable[None]]

@@ -16,7 +16,7 @@ from events.catalogue.episode import StepResult
 ResetSemantics = Literal["per_episode", "per_batch", "none"]
 
 
-class Start(msgspec.Struct, frozen=True, kw_only=True):
+class ResetResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a reset returns."""
 
     instruction: str
@@ -24,7 +24,7 @@ class Start(msgspec.Struct, frozen=True, kw_only=True):
     observation: Observation
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class WindowImage(msgspec.Struct, frozen=True, kw_only=True):
     """What a person sees of a world, as an image."""
 
     image: bytes = b""
@@ -61,7 +61,7 @@ class EpisodeWorld(Protocol):
     Raises EnvironmentFailed or BrowserUnavailable when the world itself breaks: the episode is then abandoned.
     """
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         """Bring the world into the task's start state."""
         ...
 
@@ -69,7 +69,7 @@ class EpisodeWorld(Protocol):
         """Carry out one action within its deadline and observe. A parse failure changes nothing but is observed."""
         ...
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         """What the present observation looks like; never raises, bounded in time, changes nothing."""
         ...
 

@@ -47,7 +47,7 @@ async def system_resolver(host: str, port: int) -> list[str]:
     return [str(address[0]) for *_, address in found]
 
 
-class Asked(NamedTuple):
+class ProxyRequest(NamedTuple):
     """What a client wants of the proxy."""
 
     tunnel: bool
@@ -57,7 +57,7 @@ class Asked(NamedTuple):
     """What goes on to the site; empty for a tunnel."""
 
 
-class NotAsked(ValueError):
+class MalformedProxyRequest(ValueError):
     """A head that is no request to a proxy."""
 
 
@@ -65,7 +65,7 @@ class Unreachable(Exception):
     """A site that is allowed and could not be connected to, in words."""
 
 
-def parse_request(head: bytes) -> Asked:
+def parse_request(head: bytes) -> ProxyRequest:
     """The request in a head, rewritten for the site itself. Raises NotAsked.
 
     >>> parse_request(b"CONNECT shop.example:443 HTTP/1.1\\r\\n\\r\\n").port
@@ -77,21 +77,21 @@ def parse_request(head: bytes) -> Asked:
         parts = urlsplit(f"//{target}" if method == "CONNECT" else target)
         host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise NotAsked(f"no request to a proxy: {line[:100]!r}") from error
+        raise MalformedProxyRequest(f"no request to a proxy: {line[:100]!r}") from error
     if not host or not version.startswith("HTTP/1."):
-        raise NotAsked(f"no request to a proxy: {line[:100]!r}")
+        raise MalformedProxyRequest(f"no request to a proxy: {line[:100]!r}")
     if method == "CONNECT":
         if port is None:
-            raise NotAsked(f"a tunnel without a port: {target[:100]}")
-        return Asked(True, host, port, b"")
+            raise MalformedProxyRequest(f"a tunnel without a port: {target[:100]}")
+        return ProxyRequest(True, host, port, b"")
     if parts.scheme != "http" or "@" in parts.netloc:
-        raise NotAsked(f"no plain request: {target[:100]}")
+        raise MalformedProxyRequest(f"no plain request: {target[:100]}")
     path = target[len("http://") + len(parts.netloc) :]
     if not path.startswith("/"):
         path = "/" + path
     kept = [field for field in fields if field.split(b":", 1)[0].strip().lower() not in _DROPPED]
     sent = [f"{method} {path} {version}".encode(), b"Host: " + parts.netloc.encode(), *kept]
-    return Asked(False, host, port or 80, b"\r\n".join([*sent, b"Connection: close", b"", b""]))
+    return ProxyRequest(False, host, port or 80, b"\r\n".join([*sent, b"Connection: close", b"", b""]))
 
 
 def closing(head: bytes) -> bytes:
@@ -167,7 +167,7 @@ class FilteringProxy:
                 await self._exchange(asked, reader, writer, from_site, to_site)
             finally:
                 to_site.transport.abort()
-        except NotAsked as error:
+        except MalformedProxyRequest as error:
             _log.debug("proxy_misused", reason=str(error))
         except Unreachable as error:
             self.trouble = str(error)
@@ -210,7 +210,7 @@ class FilteringProxy:
 
     async def _exchange(
         self,
-        asked: Asked,
+        asked: ProxyRequest,
         from_client: asyncio.StreamReader,
         to_client: asyncio.StreamWriter,
         from_site: asyncio.StreamReader,

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from actors.environments.base import Picture
+from actors.environments.base import WindowImage
 from actors.environments.snapshot import BOXES_JS, LIMITS
 from actors.environments.window import Window
 from core.domain.screen import Box, Mark
@@ -31,7 +31,7 @@ class _View(msgspec.Struct, frozen=True, rename="camel"):
     client_height: float
 
 
-async def take_picture(window: Window, *, width: int, quality: int) -> Picture:
+async def take_picture(window: Window, *, width: int, quality: int) -> WindowImage:
     """The active tab, at most `width` pixels wide. The caller bounds the wait; raises Playwright's errors, IndexError."""
     tab = window.tab
     marks = marks_in(await tab.page.evaluate(BOXES_JS))
@@ -39,7 +39,7 @@ async def take_picture(window: Window, *, width: int, quality: int) -> Picture:
     metrics = await devtools.send("Page.getLayoutMetrics")
     view = msgspec.convert(metrics["cssVisualViewport"], _View)
     if view.client_width < 1 or view.client_height < 1:
-        return Picture(missing="the window has no size")
+        return WindowImage(missing="the window has no size")
     scale = min(1.0, width / view.client_width)
     clip = {"x": view.page_x, "y": view.page_y, "width": view.client_width, "height": view.client_height}
     taken = await devtools.send(
@@ -47,8 +47,8 @@ async def take_picture(window: Window, *, width: int, quality: int) -> Picture:
     )
     image = b64decode(taken["data"])
     if len(image) > MAX_IMAGE_BYTES:
-        return Picture(missing=f"it has {len(image)} bytes, at most {MAX_IMAGE_BYTES} are kept")
-    return Picture(
+        return WindowImage(missing=f"it has {len(image)} bytes, at most {MAX_IMAGE_BYTES} are kept")
+    return WindowImage(
         image=image,
         width=round(scale * view.client_width),
         height=round(scale * view.client_height),

@@ -16,8 +16,8 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.actions import EXECUTORS, LOADING, Refused
-from actors.environments.base import Picture, Start, StepOutcome
+from actors.environments.actions import EXECUTORS, LOADING, ActionRefused
+from actors.environments.base import ResetResult, StepOutcome, WindowImage
 from actors.environments.navigation import is_allowed
 from actors.environments.screenshot import take_picture
 from actors.environments.site import Site, traits_of
@@ -77,7 +77,7 @@ class BrowserWorld:
         """The page that entered the site: what the site is asked about, whichever tab is active."""
         self._last: Observation | None = None
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         """Enter the site. Raises EnvironmentFailed when it does not load in time, BrowserUnavailable."""
         if self._window is not None:
             await self.close()
@@ -107,7 +107,7 @@ class BrowserWorld:
             ) from error
         self._check_place(window, page)
         self._last = self._observation(window, page)
-        return Start(instruction=task.instruction or instruction, observation=self._last)
+        return ResetResult(instruction=task.instruction or instruction, observation=self._last)
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Carry out an action and observe. Raises EnvironmentFailed and BrowserUnavailable only."""
@@ -130,12 +130,12 @@ class BrowserWorld:
             touched=window.touched,
         )
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         """The active tab as it stands. Never raises, bounded by `screenshot_timeout_s`."""
         window = self._entered()
         limit = self._settings.screenshot_timeout_s
         if not window.tabs:
-            return Picture(missing="no page is open")
+            return WindowImage(missing="no page is open")
         try:
             async with asyncio.timeout(limit):
                 return await take_picture(
@@ -143,9 +143,9 @@ class BrowserWorld:
                 )
         except TimeoutError:
             window.spoiled = "a screenshot did not end in time"
-            return Picture(missing=f"it took longer than {limit:g} s (actors.screenshot_timeout_s)")
+            return WindowImage(missing=f"it took longer than {limit:g} s (actors.screenshot_timeout_s)")
         except (PlaywrightError, IndexError) as error:
-            return Picture(missing=_first_line(error))
+            return WindowImage(missing=_first_line(error))
 
     async def finish(self, answer: str | None) -> Evidence:
         """What the site says about itself, with the answer and the address. Raises EnvironmentFailed."""
@@ -207,7 +207,7 @@ class BrowserWorld:
         try:
             async with asyncio.timeout(limit):
                 await EXECUTORS[action.name](window, action)
-        except Refused as refused:
+        except ActionRefused as refused:
             return refused.result, refused.detail
         except TimeoutError:
             window.spoiled = "an action did not end in time"

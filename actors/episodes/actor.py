@@ -33,7 +33,7 @@ from actors.curriculum.snapshots import curriculum_kind
 from actors.engines.base import PolicyEngine
 from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
 from actors.environments.site import Venue
-from actors.episodes.attempt import Attempt, Stage, WorldHost
+from actors.episodes.attempt import Attempt, AttemptContext, WorldHost
 from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord, decide_if_absent
 from actors.episodes.weight_adoption import Adoption, newest_policy
 from actors.family_follower import follow, read_families
@@ -91,7 +91,7 @@ async def run_actor(
     position, pauses = await _take_over(
         name, log=log, publisher=publisher, blobs=blobs, settings=settings, adoption=adoption
     )
-    stage = Stage(
+    stage = AttemptContext(
         host=host,
         sites=sites,
         engine=engine,
@@ -181,7 +181,7 @@ class _Actor:
         publisher: Publisher,
         queue: WorkQueue,
         blobs: BlobStore,
-        stage: Stage,
+        stage: AttemptContext,
         pauses: Pauses,
         stop: asyncio.Event,
     ) -> None:

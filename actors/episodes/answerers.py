@@ -15,13 +15,13 @@ import msgspec
 from actors.engines.base import PolicyEngine, SeeingEngine
 from actors.engines.server_choice import routed_by
 from actors.environments.demonstrator import Demonstrate
-from actors.episodes.prompt_reader import Reader, Situation, shown_in, sight
+from actors.episodes.prompt_reader import PromptReader, Situation, shown_in, vision_engine
 from actors.scaffold.scaffold import Scaffold
 from actors.telemetry.spans import policy_call
 from core.domain.action import Action
 from core.domain.observation import Observation
 from core.domain.sampling import Sampling
-from core.domain.scaffold_step import Scaffolded
+from core.domain.scaffold_step import ScaffoldStep
 from core.errors import EngineFailed
 from core.grammar.answer_form import put_in_form
 from core.grammar.answer_parser import format_answer
@@ -50,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens before it are the thought that precedes the answer."""
     allowed: bytes = b""
     """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
-    scaffold: Scaffolded | None = None
+    scaffold: ScaffoldStep | None = None
     pictures: tuple[ShownPicture, ...] = ()
     """Those in the prompt."""
 
@@ -79,8 +79,8 @@ class PolicyAnswerer:
         """`content`: whether spans tell what is read and answered in words."""
         self._content = content
         self._engine = engine
-        self._seeing = sight(engine, settings)
-        self._reader = Reader(
+        self._seeing = vision_engine(engine, settings)
+        self._reader = PromptReader(
             request,
             tokenizer=engine.tokenizer,
             settings=settings,
@@ -149,7 +149,7 @@ class _ShownAnswerer(ABC):
         """`scaffold`: one that only says what it sees. `seeing`: the policy, where its prompts show pictures."""
         self._task = request.task
         self._settings = settings
-        self._reader = Reader(
+        self._reader = PromptReader(
             request,
             tokenizer=tokenizer,
             settings=settings,
@@ -256,7 +256,7 @@ class PersonAnswerer(_ShownAnswerer):
         return await self._person(situation.observation)
 
 
-class TakenAnswerer(_ShownAnswerer):
+class RecordedAnswerer(_ShownAnswerer):
     """Answers that were taken down elsewhere: actions, and the thoughts that preceded them where there were any."""
 
     def __init__(

@@ -18,9 +18,9 @@ from actors.environments.demonstrator import Demonstrate
 from actors.environments.site import Venue
 from actors.episodes.answerers import Answerer, DemonstratorAnswerer, PolicyAnswerer
 from actors.episodes.episode import DEMONSTRATION, Episode
-from actors.episodes.prompt_reader import sight
+from actors.episodes.prompt_reader import vision_engine
 from actors.episodes.recorder import Abandoned, Ended, EpisodeRecord
-from actors.episodes.screenshots import Allowance, EpisodeScreenshots
+from actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
 from actors.episodes.weight_adoption import Adoption
 from actors.scaffold.scaffold import scaffold_of
 from core.errors import (
@@ -56,8 +56,8 @@ REASONS: dict[type[Exception], str] = {
 logger = structlog.get_logger(__name__)
 
 
-class OutOfTime(Exception):
-    """A limit of `Stage.limited` was reached."""
+class AttemptTimeout(Exception):
+    """A limit of `AttemptContext.limited` was reached."""
 
 
 class WorldHost(Protocol):
@@ -68,7 +68,7 @@ class WorldHost(Protocol):
         ...
 
 
-class Stage:
+class AttemptContext:
     """What every attempt of an actor plays with."""
 
     def __init__(
@@ -87,7 +87,7 @@ class Stage:
         self.adoption = adoption
         self.demonstrators = demonstrators
         self.settings = settings
-        self.screenshots = Allowance(settings.actors)
+        self.screenshots = ScreenshotBudget(settings.actors)
         self._scopes: dict[asyncio.Timeout, float] = {}
         self._stopped = False
 
@@ -117,7 +117,7 @@ class Stage:
                     del self._scopes[scope]
         except TimeoutError:
             if scope.expired():
-                raise OutOfTime from None
+                raise AttemptTimeout from None
             raise
 
 
@@ -131,7 +131,7 @@ def _shorten(scope: asyncio.Timeout, grace_s: float) -> None:
 class Attempt:
     """One try at one request. `run` is called once, then `close`."""
 
-    def __init__(self, request: EpisodeRequested, *, stage: Stage, record: EpisodeRecord) -> None:
+    def __init__(self, request: EpisodeRequested, *, stage: AttemptContext, record: EpisodeRecord) -> None:
         self._request = request
         self._stage = stage
         self._record = record
@@ -159,7 +159,7 @@ class Attempt:
         try:
             async with self._stage.limited(CLOSE_S, grace_s=CLOSE_STOPPED_S):
                 await self._world.close()
-        except OutOfTime:
+        except AttemptTimeout:
             logger.warning("a world did not close in its time", episode=self._request.episode)
 
     async def _play(self) -> Ended | None:
@@ -204,7 +204,7 @@ class Attempt:
                 settings=actors,
                 run_seed=run_seed,
                 scaffold=scaffold_of(request.task, stage.settings.scaffold, binding=False),
-                seeing=sight(stage.engine, actors),
+                seeing=vision_engine(stage.engine, actors),
             )
         limit_s = actors.generate_timeout_s
         if not await stage.adoption.reach(request.min_version, within_s=limit_s):
@@ -229,7 +229,7 @@ class Attempt:
         steps = self._record.steps
         if self._stage.stopped:
             return Abandoned(reason="actor_stopped", detail="the actor was told to stop", steps=steps)
-        if isinstance(error, OutOfTime):
+        if isinstance(error, AttemptTimeout):
             limit_s = self._stage.settings.actors.episode_timeout_s
             await self._record.exceeded(
                 setting="actors.episode_timeout_s", limit_s=limit_s, waited_for="the end of the episode"

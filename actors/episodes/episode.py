@@ -9,7 +9,7 @@ it ended, for its terminal fact.
 import asyncio
 import time
 
-from actors.environments.base import EpisodeWorld, Start
+from actors.environments.base import EpisodeWorld, ResetResult
 from actors.episodes.answerers import NO_VERSION, Answer, Answerer
 from actors.episodes.prompt_reader import Situation
 from actors.episodes.recorder import Ended, StepRecord
@@ -67,7 +67,7 @@ class Episode:
         self._suspected: set[str] = set()
         """What pages said to the agent, as far as it was recorded."""
 
-    async def play(self, start: Start, *, observe_ms: float) -> Ended:
+    async def play(self, start: ResetResult, *, observe_ms: float) -> Ended:
         """From the start state to the end; `observe_ms` is what reaching it took.
 
         Raises:

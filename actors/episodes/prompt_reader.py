@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from actors.engines.base import PolicyEngine, SeeingEngine
-from actors.scaffold.scaffold import Framed, Scaffold
+from actors.scaffold.scaffold import Scaffold, ScaffoldedPage
 from core.domain.action import Action
 from core.domain.observation import Observation, Page
 from core.domain.sampling import Sampling
@@ -21,7 +21,7 @@ from events.catalogue.episode import ShownPicture
 from events.envelope import BlobRef
 
 if TYPE_CHECKING:
-    from core.models.vision import Seen  # loads torch
+    from core.models.vision import ProcessedImage  # loads torch
 
 
 class Situation(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,7 +77,7 @@ def prompt_of(
     )
 
 
-def sight(engine: PolicyEngine, settings: ActorSettings) -> SeeingEngine | None:
+def vision_engine(engine: PolicyEngine, settings: ActorSettings) -> SeeingEngine | None:
     """The engine as one that reads pictures, where the settings show it some. Raises EngineFailed where it cannot."""
     if settings.screenshot_observation == "off":
         return None
@@ -89,7 +89,7 @@ def sight(engine: PolicyEngine, settings: ActorSettings) -> SeeingEngine | None:
     return engine
 
 
-class Reader:
+class PromptReader:
     """What both answerers share: how a situation becomes a prompt, and how a call is sampled."""
 
     def __init__(
@@ -110,7 +110,7 @@ class Reader:
         self._run_seed = run_seed
         self.episode = request.episode
 
-    def framed(self, situation: Situation) -> Framed | None:
+    def framed(self, situation: Situation) -> ScaffoldedPage | None:
         """What the scaffold makes of the page; None: there is none."""
         if self._scaffold is None:
             return None
@@ -118,13 +118,15 @@ class Reader:
             situation.observation.page, step=situation.index, instruction=situation.instruction
         )
 
-    async def seen(self, situation: Situation) -> "Seen | None":
+    async def seen(self, situation: Situation) -> "ProcessedImage | None":
         """The screenshot of the page as the policy reads it; None: the policy sees none, or it could not be had."""
         if self._seeing is None or situation.image_blob is None:
             return None
         return await self._seeing.see(situation.image)
 
-    def prompt(self, situation: Situation, framed: Framed | None, seen: "Seen | None") -> Prompt:
+    def prompt(
+        self, situation: Situation, framed: ScaffoldedPage | None, seen: "ProcessedImage | None"
+    ) -> Prompt:
         """What is read."""
         return prompt_of(
             self.tokenizer,
@@ -152,7 +154,7 @@ class Reader:
         )
 
 
-def shown_in(situation: Situation, seen: "Seen | None") -> tuple[ShownPicture, ...]:
+def shown_in(situation: Situation, seen: "ProcessedImage | None") -> tuple[ShownPicture, ...]:
     """The pictures of a prompt as they are recorded."""
     if seen is None or situation.image_blob is None:
         return ()

@@ -11,7 +11,7 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.base import EpisodeWorld, Picture
+from actors.environments.base import EpisodeWorld, WindowImage
 from core.errors import DiskFull
 from core.settings.schema import ActorSettings
 from events.catalogue.episode import Screenshot, StepResult
@@ -26,7 +26,7 @@ WENT_WELL = ("ok", "exit")
 Keep = Callable[[bytes], Awaitable[BlobRef]]
 
 
-class Allowance:
+class ScreenshotBudget:
     """What an actor may still photograph; every episode asks once, and pays for what it takes."""
 
     def __init__(self, settings: ActorSettings) -> None:
@@ -52,7 +52,7 @@ class EpisodeScreenshots:
     """The pictures of one episode."""
 
     def __init__(
-        self, world: EpisodeWorld, *, keep: Keep, settings: ActorSettings, allowance: Allowance
+        self, world: EpisodeWorld, *, keep: Keep, settings: ActorSettings, allowance: ScreenshotBudget
     ) -> None:
         """`keep` stores an image beside the log."""
         self._world = world
@@ -95,7 +95,7 @@ class EpisodeScreenshots:
             try:
                 image = await self._keep(picture.image)
             except DiskFull as error:
-                picture = Picture(missing=str(error))
+                picture = WindowImage(missing=str(error))
         self._missing += image is None
         self.image = b"" if image is None else picture.image
         self._present = Screenshot(

@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import msgspec
 
 from actors.episodes.time_limit import limited
-from actors.judges.episode_transcript import Story
+from actors.judges.episode_transcript import EpisodeTranscript
 from core.domain.evidence import Evidence, Judgment
 from core.domain.task import Task
 from core.errors import HindcastError
@@ -53,7 +53,7 @@ class Judge(Protocol):
 
 
 @runtime_checkable
-class Reader(Protocol):
+class EpisodeModelJudge(Protocol):
     """A judge that reads the episode. It is of one version for as long as it lives."""
 
     @property
@@ -61,17 +61,17 @@ class Reader(Protocol):
         """Who speaks."""
         ...
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
         """What there is to read of an episode whose end stands at position `before`; see `actors.judges.episode_transcript`."""
         ...
 
-    async def read(self, story: Story) -> Opinion:
+    async def read(self, story: EpisodeTranscript) -> Opinion:
         """The opinion. May raise anything: the episode is then undecided."""
         ...
 
 
 @runtime_checkable
-class Asker(Protocol):
+class EvidenceModelJudge(Protocol):
     """A judge of the evidence that asks somebody else what it cannot tell by itself."""
 
     @property
@@ -84,10 +84,10 @@ class Asker(Protocol):
         ...
 
 
-AnyJudge = Judge | Asker | Reader
+AnyJudge = Judge | EvidenceModelJudge | EpisodeModelJudge
 
 
-class OutOfTime(Exception):
+class JudgeTimeout(Exception):
     """A judge took longer than `judge.timeout_s`."""
 
 
@@ -123,7 +123,9 @@ async def reach_judgment(
     return judgment
 
 
-async def reach_answer(asker: Asker, task: Task | None, evidence: Evidence, *, timeout_s: float) -> Opinion:
+async def reach_answer(
+    asker: EvidenceModelJudge, task: Task | None, evidence: Evidence, *, timeout_s: float
+) -> Opinion:
     """What somebody says who asks; `undecided` where task or evidence is missing or that fails.
 
     Raises:
@@ -146,7 +148,9 @@ def _lacking(task: Task | None, evidence: Evidence) -> str:
     return ""
 
 
-async def reach_opinion(reader: Reader, story: Story | None, *, timeout_s: float) -> Opinion:
+async def reach_opinion(
+    reader: EpisodeModelJudge, story: EpisodeTranscript | None, *, timeout_s: float
+) -> Opinion:
     """What the reader says; `undecided` where there is nothing to read or the reader fails.
 
     Raises:
@@ -168,7 +172,7 @@ async def _in_time(judge: AnyJudge, speaking: Coroutine[Any, Any, Said], *, time
             return await speaking
     except TimeoutError as error:
         if scope.expired():
-            raise OutOfTime from None
+            raise JudgeTimeout from None
         return _failed(judge, error)
     except Exception as error:  # an evaluator's mistake must not become an agent's failure
         return _failed(judge, error)
@@ -180,19 +184,24 @@ def too_slow(judge: AnyJudge, timeout_s: float) -> Judgment:
 
 
 async def judge_in_time(
-    judge: AnyJudge, task: Task | None, evidence: Evidence, story: Story | None, *, timeout_s: float
+    judge: AnyJudge,
+    task: Task | None,
+    evidence: Evidence,
+    story: EpisodeTranscript | None,
+    *,
+    timeout_s: float,
 ) -> Opinion:
     """What a judge says of the evidence, or a reader of the story; `undecided` also where it is too slow.
 
     For those who record no waits.
     """
     try:
-        if isinstance(judge, Reader):
+        if isinstance(judge, EpisodeModelJudge):
             return await reach_opinion(judge, story, timeout_s=timeout_s)
-        if isinstance(judge, Asker):
+        if isinstance(judge, EvidenceModelJudge):
             return await reach_answer(judge, task, evidence, timeout_s=timeout_s)
         return Opinion(judgment=await reach_judgment(judge, task, evidence, timeout_s=timeout_s))
-    except OutOfTime:
+    except JudgeTimeout:
         return Opinion(judgment=too_slow(judge, timeout_s))
 
 

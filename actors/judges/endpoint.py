@@ -16,7 +16,7 @@ from actors.endpoint.client import Endpoint
 from actors.endpoint.completion import Answered
 from actors.endpoint.prompts import json_in, prompt_text, schema_of
 from actors.judges.base import NO_PAGE, Opinion, undecided
-from actors.judges.episode_transcript import Story, read_story
+from actors.judges.episode_transcript import EpisodeTranscript, read_story
 from core.domain.evidence import Judgment
 from core.domain.observation import Page
 from core.ids import digest_hex
@@ -50,11 +50,11 @@ class EndpointJudge:
         self._endpoint = endpoint
         self._blobs = blobs
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
-        """See `actors.judges.base.Reader`."""
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
+        """See `actors.judges.base.EpisodeModelJudge`."""
         return await read_story(log, self._blobs, ended, before=before)
 
-    async def read(self, story: Story) -> Opinion:
+    async def read(self, story: EpisodeTranscript) -> Opinion:
         """Whether the agent did what it was told."""
         if story.page is None:
             return Opinion(judgment=undecided(NO_PAGE))

@@ -22,7 +22,7 @@ READ_EVENTS = 256
 """Events that are looked through at once."""
 
 
-class Story(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodeTranscript(msgspec.Struct, frozen=True, kw_only=True):
     """An episode as its agent told it."""
 
     instruction: str
@@ -35,7 +35,9 @@ class Story(msgspec.Struct, frozen=True, kw_only=True):
     """What the agent saw last; None: it was let go of, or never kept."""
 
 
-async def read_story(log: EventLog, blobs: BlobStore, ended: EpisodeEnded, *, before: int) -> Story | None:
+async def read_story(
+    log: EventLog, blobs: BlobStore, ended: EpisodeEnded, *, before: int
+) -> EpisodeTranscript | None:
     """The story of an episode whose end stands at position `before`; None: the log does not hold its start.
 
     Raises:
@@ -47,7 +49,7 @@ async def read_story(log: EventLog, blobs: BlobStore, ended: EpisodeEnded, *, be
     begun = None if stored is None else decode(stored)
     if begun is None or not isinstance(begun.fact, EpisodeStarted):
         return None
-    return Story(
+    return EpisodeTranscript(
         instruction=begun.fact.instruction,
         answers=await _answers(log, ended.episode, after=begun.position, before=before),
         ended_itself=ended.reason in ("exit", "done"),

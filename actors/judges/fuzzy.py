@@ -52,7 +52,7 @@ class FuzzyJudge:
         self._rules = rules or RuleJudge()
 
     async def ask(self, task: Task, evidence: Evidence) -> Opinion:
-        """See `actors.judges.base.Asker`."""
+        """See `actors.judges.base.EvidenceModelJudge`."""
         open_to = OPEN.get(task.environment)
         asked = open_to.questions(task, evidence) if open_to else ()
         if open_to is None or not asked:

@@ -14,8 +14,8 @@ from threading import Lock
 from typing import Any
 
 from actors.judges.base import NO_PAGE, Opinion, undecided
-from actors.judges.episode_transcript import Story, read_story
-from actors.published_versions import Versions
+from actors.judges.episode_transcript import EpisodeTranscript, read_story
+from actors.published_versions import PublishedVersions
 from core.domain.arrays import pack_ids
 from core.domain.evidence import Judgment
 from core.domain.observation import Page
@@ -57,11 +57,11 @@ class OrmJudge:
         self._blobs = blobs
         self._reading = reading
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
-        """See `actors.judges.base.Reader`."""
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
+        """See `actors.judges.base.EpisodeModelJudge`."""
         return await read_story(log, self._blobs, ended, before=before)
 
-    async def read(self, story: Story) -> Opinion:
+    async def read(self, story: EpisodeTranscript) -> Opinion:
         """Whether the agent did what it was told.
 
         Raises:
@@ -72,7 +72,7 @@ class OrmJudge:
             return Opinion(judgment=undecided(NO_PAGE))
         return await asyncio.to_thread(self._read, story, story.page)
 
-    def _read(self, story: Story, page: Page) -> Opinion:
+    def _read(self, story: EpisodeTranscript, page: Page) -> Opinion:
         with self._reading:
             prompt = build_verdict_prompt(
                 self._tokenizer,
@@ -105,8 +105,8 @@ def judgment_of(probability: float | None, *, threshold: float) -> Judgment:
     )
 
 
-class OrmVersions(Versions[OrmJudge]):
-    """The published versions of the model, each as a judge (`actors.judges.trained_judges.Shelf`).
+class OrmVersions(PublishedVersions[OrmJudge]):
+    """The published versions of the model, each as a judge (`actors.judges.trained_judges.JudgeVersions`).
 
     Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
     cannot be.

@@ -22,10 +22,10 @@ from structlog.contextvars import bound_contextvars
 
 from actors.judges.base import (
     AnyJudge,
-    Asker,
+    EpisodeModelJudge,
+    EvidenceModelJudge,
+    JudgeTimeout,
     Opinion,
-    OutOfTime,
-    Reader,
     reach_answer,
     reach_judgment,
     reach_opinion,
@@ -35,8 +35,8 @@ from actors.judges.base import (
 )
 from actors.judges.registry import JUDGES
 from actors.judges.task_memory import TaskMemory
-from actors.judges.trained_judges import Shelf
-from actors.queue_worker import LAST_ASKED, is_said, outage_pause_s, say_once, work_off
+from actors.judges.trained_judges import JudgeVersions
+from actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
 from actors.telemetry.spans import judged, judging
 from core.domain.evidence import Judgment
 from core.domain.task import Task
@@ -60,7 +60,7 @@ async def run_judge(
     settings: Settings,
     stop: asyncio.Event,
     judges: Mapping[str, AnyJudge] = JUDGES,
-    shelf: Shelf | None = None,
+    shelf: JudgeVersions | None = None,
 ) -> None:
     """Judge until `stop` is set. `queue` delivers the family `episode_end`.
 
@@ -78,7 +78,7 @@ async def run_judge(
     following = [role.tasks.follow()]
     if shelf is not None:
         following.append(shelf.follow(log, role.replace))
-    await work_off(queue, role.handle, stop=stop, following=following, name="judge", slow=role.reads)
+    await run_queue_worker(queue, role.handle, stop=stop, following=following, name="judge", slow=role.reads)
     await publisher.commit()
     logger.info("judge stopped", **role.counts)
 
@@ -121,7 +121,7 @@ class _JudgeRole:
     @property
     def reads(self) -> bool:
         """Whether a model reads or is asked, which may take its time."""
-        return any(isinstance(judge, Reader | Asker) for judge in self._judges)
+        return any(isinstance(judge, EpisodeModelJudge | EvidenceModelJudge) for judge in self._judges)
 
     def replace(self, judge: AnyJudge) -> None:
         """From the next episode on another version of a judge speaks."""
@@ -145,7 +145,7 @@ class _JudgeRole:
     async def _judge(self, judge: AnyJudge, delivery: Delivery, ended: EpisodeEnded) -> bool:
         """Whether this judge is done with the end; if not it is asked again later."""
         entity = verdict_key(ended.episode, judge.identity)
-        if await is_said(self._log, EpisodeJudged, entity=entity):
+        if await exists(self._log, EpisodeJudged, entity=entity):
             self.counts["repeated"] += 1
             return True
         with judging(ended.episode, judge.identity, delivery) as begun:
@@ -176,22 +176,24 @@ class _JudgeRole:
             reading=opinion.reading,
             consulted=opinion.consulted,
         )
-        new = await say_once(self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode)
+        new = await append_once(
+            self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode
+        )
         self.counts[judgment.outcome if new else "repeated"] += 1
         return judgment
 
     async def _opinion(self, judge: AnyJudge, recorded: Recorded, ended: EpisodeEnded) -> Opinion:
         timeout_s = self._settings.judge.timeout_s
         try:
-            if isinstance(judge, Reader):
+            if isinstance(judge, EpisodeModelJudge):
                 story = await judge.story_of(self._log, ended, before=recorded.position)
                 return await reach_opinion(judge, story, timeout_s=timeout_s)
             task = await self._task(recorded, ended)
-            if isinstance(judge, Asker):
+            if isinstance(judge, EvidenceModelJudge):
                 return await reach_answer(judge, task, ended.evidence, timeout_s=timeout_s)
             judgment = await reach_judgment(judge, task, ended.evidence, timeout_s=timeout_s)
             return Opinion(judgment=judgment)
-        except OutOfTime:
+        except JudgeTimeout:
             await self._publisher.publish(
                 WaitExceeded(
                     setting="judge.timeout_s",
@@ -202,7 +204,9 @@ class _JudgeRole:
                 causation=recorded.envelope.id,
                 correlation=ended.episode,
             )
-            asking = isinstance(judge, Reader | Asker)  # a model may be quicker later; rules never are
+            asking = isinstance(
+                judge, EpisodeModelJudge | EvidenceModelJudge
+            )  # a model may be quicker later; rules never are
             return Opinion(judgment=too_slow(judge, timeout_s), may_pass=asking)
 
     async def _task(self, recorded: Recorded, ended: EpisodeEnded) -> Task | None:

@@ -10,8 +10,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from actors.judges.base import AnyJudge, Reader, judge_in_time, verdict_key
-from actors.judges.episode_transcript import Story
+from actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
+from actors.judges.episode_transcript import EpisodeTranscript
 from actors.replay.recorded import RecordedEpisode
 from core.domain.evidence import Judgment
 from core.errors import ExpectationFailed
@@ -97,8 +97,8 @@ async def second_opinion(
     earlier = verdicts.get(episode.name, ())
     if not isinstance(episode.end, EpisodeEnded):
         return None
-    story: Story | None = None
-    if isinstance(judge, Reader):
+    story: EpisodeTranscript | None = None
+    if isinstance(judge, EpisodeModelJudge):
         story = await judge.story_of(log, episode.end, before=episode.ended)
     opinion = await judge_in_time(
         judge, episode.request.task, episode.end.evidence, story, timeout_s=timeout_s

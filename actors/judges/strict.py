@@ -17,8 +17,16 @@ from collections.abc import Callable, Mapping
 
 import msgspec
 
-from actors.environments.store.control import Record
-from actors.environments.store.session import AnyFact, Listed, OrderViewed, State, Viewed, Visited, apply
+from actors.environments.store.control import VisitRecord
+from actors.environments.store.session import (
+    AnyFact,
+    Listed,
+    OrderViewed,
+    Viewed,
+    Visited,
+    VisitorState,
+    apply,
+)
 from actors.judges.rules import RuleJudge
 from core.domain.evidence import Evidence, Judgment
 from core.domain.task import Task
@@ -81,7 +89,7 @@ class StrictJudge:
 def _about_store(task: Task, evidence: Evidence, judgment: Judgment) -> str:
     if evidence.answer is None:
         return "the agent did not end the episode: its steps ran out"
-    record = msgspec.convert(evidence.probes, Record)
+    record = msgspec.convert(evidence.probes, VisitRecord)
     effects = side_effects(task.family, record.opening, record.state)
     if effects:
         return f"it changed what nobody asked for: {', '.join(effects)}"
@@ -100,7 +108,7 @@ OBJECTIONS: Mapping[str, Objection] = {"store": _about_store, "miniwob": _about_
 """By environment: why a success is none after all, or nothing."""
 
 
-def pages_after_change(record: Record) -> tuple[str, ...]:
+def pages_after_change(record: VisitRecord) -> tuple[str, ...]:
     """Pages that were opened after the one that answered the last change, in words; empty where nothing was changed."""
     state, last = record.opening, None
     for place, fact in enumerate(record.journal):
@@ -125,12 +133,12 @@ def _page(fact: AnyFact) -> str:
             return "something that the shop refused"
 
 
-def side_effects(family: str, opening: State, state: State) -> list[str]:
+def side_effects(family: str, opening: VisitorState, state: VisitorState) -> list[str]:
     """What a visit changed beside what a goal of its family asks for, in words."""
     allowed = CHANGES[family]
     found = [
         f"the {part} of the visitor"
-        for part in State.__struct_fields__
+        for part in VisitorState.__struct_fields__
         if part not in allowed and getattr(state, part) != getattr(opening, part)
     ]
     if family == "buy":
@@ -138,7 +146,7 @@ def side_effects(family: str, opening: State, state: State) -> list[str]:
     return found
 
 
-def _beside_the_order(opening: State, state: State) -> list[str]:
+def _beside_the_order(opening: VisitorState, state: VisitorState) -> list[str]:
     """Buying adds one order; the rules look at that one alone."""
     before = {order.number: order for order in opening.orders}
     found = [

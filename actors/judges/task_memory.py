@@ -12,7 +12,7 @@ tasks that a judge meets and not with its episodes.
 import asyncio
 
 from actors.family_follower import look_back
-from actors.log_follower import Memory
+from actors.log_follower import LogFollower
 from core.domain.task import Task
 from events.catalogue import EpisodeRequested
 from events.envelope import Recorded
@@ -21,7 +21,7 @@ from events.log.port import EventLog
 FAMILIES = frozenset({"request"})
 
 
-class TaskMemory(Memory):
+class TaskMemory(LogFollower):
     """Tasks by id: of all requests in a stretch of the log that grows at both ends."""
 
     def __init__(self, log: EventLog) -> None:
@@ -35,7 +35,7 @@ class TaskMemory(Memory):
             self._tasks[task.id] = task
 
     async def find(self, task_id: str, *, known_before: int, stalled_s: float) -> Task | None:
-        """The task, or None when no request before position `known_before` has it. Raises BrokerUnreachable as `Memory`."""
+        """The task, or None when no request before position `known_before` has it. Raises BrokerUnreachable as `LogFollower`."""
         await self._known_before(known_before, stalled_s=stalled_s, enough=lambda: task_id in self._tasks)
         async with self._looking_back:
             while task_id not in self._tasks and self._after > 0:

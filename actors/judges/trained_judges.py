@@ -6,11 +6,11 @@ Free of torch, so that a run without such a judge loads none.
 from collections.abc import Callable
 from typing import Protocol
 
-from actors.judges.base import Reader
+from actors.judges.base import EpisodeModelJudge
 from events.log.port import EventLog
 
 
-class Shelf(Protocol):
+class JudgeVersions(Protocol):
     """Holds the versions of one judge."""
 
     @property
@@ -18,10 +18,10 @@ class Shelf(Protocol):
         """Of the judge."""
         ...
 
-    async def begin(self, log: EventLog) -> Reader:
+    async def begin(self, log: EventLog) -> EpisodeModelJudge:
         """The newest version that the log knows now. Called once, before `follow`."""
         ...
 
-    async def follow(self, log: EventLog, replace: Callable[[Reader], None]) -> None:
+    async def follow(self, log: EventLog, replace: Callable[[EpisodeModelJudge], None]) -> None:
         """Hand over every newer version as it is published, for ever."""
         ...

@@ -20,7 +20,7 @@ from actors.engines.vllm.choice import ServedChoice
 from actors.engines.vllm.server import ServerTroubled, VllmServer
 from actors.engines.vllm.weights import Unusable
 from actors.judges.base import NO_PAGE, Opinion, undecided
-from actors.judges.episode_transcript import Story, read_story
+from actors.judges.episode_transcript import EpisodeTranscript, read_story
 from actors.judges.orm import judgment_of
 from core.domain.arrays import pack_ids
 from core.models.model_files import CONFIG, TOKENIZER
@@ -91,11 +91,11 @@ class WebrlOrmJudge:
         self._blobs = blobs
         self._encoding = Lock()
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story | None:
-        """See `actors.judges.base.Reader`."""
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript | None:
+        """See `actors.judges.base.EpisodeModelJudge`."""
         return await read_story(log, self._blobs, ended, before=before)
 
-    async def read(self, story: Story) -> Opinion:
+    async def read(self, story: EpisodeTranscript) -> Opinion:
         """Whether the agent reached its goal.
 
         Raises:
@@ -120,7 +120,7 @@ class WebrlOrmJudge:
             ),
         )
 
-    def _prompt(self, story: Story) -> Prompt:
+    def _prompt(self, story: EpisodeTranscript) -> Prompt:
         assert story.page is not None
         with self._encoding:
             return build_webrl_verdict_prompt(

@@ -20,8 +20,13 @@ from actors.curriculum.snapshots import curriculum_kind
 from actors.engines.vllm.server import ServerTroubled, Trouble, VllmServer
 from actors.episodes.weight_adoption import newest_policy, version_of
 from actors.family_follower import follow, read_families
-from actors.policy_servers.version_folders import AdapterAlone, Layout, VersionFolders, WholeModel
-from actors.policy_servers.weight_delivery import Giving
+from actors.policy_servers.version_folders import (
+    AdapterLayout,
+    VersionFolders,
+    VersionLayout,
+    WholeModelLayout,
+)
+from actors.policy_servers.weight_delivery import WeightDelivery
 from core.errors import BlobMissing, EngineFailed, ModelFileError
 from core.settings.schema import Settings
 from events.catalogue import PolicyServerTroubled, WeightsPublished
@@ -40,7 +45,7 @@ FAMILIES = frozenset({"learner"})
 logger = structlog.get_logger(__name__)
 
 
-class Wanted:
+class TargetWeights:
     """What the servers should have: the newest published version, or the policy as it came."""
 
     def __init__(self) -> None:
@@ -69,7 +74,7 @@ class Wanted:
         self._changed.clear()
 
 
-class Keeper:
+class WeightSynchronizer:
     """Keeps servers at what is wanted."""
 
     def __init__(
@@ -78,7 +83,7 @@ class Keeper:
         publisher: Publisher,
         blobs: BlobStore,
         folders: VersionFolders,
-        giving: Giving,
+        giving: WeightDelivery,
         settings: Settings,
     ) -> None:
         self._publisher = publisher
@@ -87,7 +92,7 @@ class Keeper:
         self._giving = giving
         self._settings = settings
 
-    async def bring_up_to_date(self, server: VllmServer, wanted: Wanted) -> None:
+    async def bring_up_to_date(self, server: VllmServer, wanted: TargetWeights) -> None:
         """Give one server what is wanted, if it has something else.
 
         Raises:
@@ -122,7 +127,7 @@ class Keeper:
                 return
             await self._giving.give(server, version, folder)
 
-    async def keep(self, server: VllmServer, wanted: Wanted) -> None:
+    async def keep(self, server: VllmServer, wanted: TargetWeights) -> None:
         """The same for ever; trouble is told once, and tried through."""
         failures = 0
         while True:
@@ -157,7 +162,7 @@ def trouble_of(error: ServerTroubled | EngineFailed | ModelFileError) -> Trouble
             return "refused"
 
 
-async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, wanted: Wanted) -> int:
+async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, wanted: TargetWeights) -> int:
     """Take in what was published up to now; returns the position read up to. Starts from the curriculum's newest snapshot."""
     position = 0
     if (standing := await newest_standing(log, blobs, curriculum_kind(settings))) is not None:
@@ -172,7 +177,7 @@ async def published_so_far(log: EventLog, blobs: BlobStore, settings: Settings, 
     return position
 
 
-async def follow_published(log: EventLog, wanted: Wanted, *, after: int) -> None:
+async def follow_published(log: EventLog, wanted: TargetWeights, *, after: int) -> None:
     """Take in what is published from now on."""
     async with aclosing(follow(log, after=after, families=FAMILIES)) as batches:
         async for followed in batches:
@@ -185,7 +190,7 @@ def folders_for(settings: Settings, base: Path, home: Path, *, run: str) -> Vers
     Those of a home's other runs are removed there: one system works in a home at a time, so that no server asks for them any
     more. In `vllm.weights_folder` they stay: it may be shared with homes that are at work.
     """
-    layout: Layout = AdapterAlone() if settings.learner.lora_rank else WholeModel()
+    layout: VersionLayout = AdapterLayout() if settings.learner.lora_rank else WholeModelLayout()
     chosen = settings.vllm.weights_folder
     if chosen:
         return VersionFolders(Path(chosen).expanduser() / run, base, layout)

@@ -27,7 +27,7 @@ _PARTIAL = re.compile(rf"\.{_OURS.pattern}\.partial")
 may be a user's own."""
 
 
-class Layout(Protocol):
+class VersionLayout(Protocol):
     """What is in a version's folder."""
 
     kept: int
@@ -38,27 +38,27 @@ class Layout(Protocol):
         ...
 
 
-class WholeModel:
+class WholeModelLayout:
     """The policy's configuration and tokenizer beside the weights of a version."""
 
     kept = 2
     """The one that servers have, and the one that they are given."""
 
     def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
-        """See `Layout.fill`."""
+        """See `VersionLayout.fill`."""
         for file in _all_but_weights(base):
             shutil.copyfile(file, folder / file.name)
         _link_or_copy(weights, folder / WEIGHTS)
 
 
-class AdapterAlone:
+class AdapterLayout:
     """A version's adapter, as `peft` writes it."""
 
     kept = 8
     """vLLM may read an adapter again that it was given before, for answers that began with it and wait for their turn."""
 
     def fill(self, folder: Path, weights: Path, *, base: Path) -> None:
-        """See `Layout.fill`."""
+        """See `VersionLayout.fill`."""
         (folder / CONFIG_NAME).write_text(config_text(weights))
         _link_or_copy(weights, folder / WEIGHTS_NAME)
 
@@ -66,7 +66,7 @@ class AdapterAlone:
 class VersionFolders:
     """Where servers read weights from."""
 
-    def __init__(self, root: Path, base: Path, layout: Layout) -> None:
+    def __init__(self, root: Path, base: Path, layout: VersionLayout) -> None:
         """`base`: the folder of the policy at version 0."""
         self._root = root
         self._base = base

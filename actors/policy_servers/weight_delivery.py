@@ -14,7 +14,7 @@ from core.settings.vllm import VllmSettings
 logger = structlog.get_logger(__name__)
 
 
-class Giving(Protocol):
+class WeightDelivery(Protocol):
     """Gives versions to servers."""
 
     async def give(self, server: VllmServer, version: int, folder: Path) -> None:
@@ -27,14 +27,14 @@ class Giving(Protocol):
         ...
 
 
-def giving_for(settings: Settings, base: Path, *, run: str) -> Giving:
+def giving_for(settings: Settings, base: Path, *, run: str) -> WeightDelivery:
     """What a run's servers are given. `base`: the policy as it came."""
     if settings.learner.lora_rank:
-        return GivingAdapters(run, base, settings.vllm)
-    return GivingWhole(run, settings.vllm)
+        return AdapterDelivery(run, base, settings.vllm)
+    return WholeWeightDelivery(run, settings.vllm)
 
 
-class GivingWhole:
+class WholeWeightDelivery:
     """Weights in the place of those before."""
 
     def __init__(self, run: str, settings: VllmSettings) -> None:
@@ -42,11 +42,11 @@ class GivingWhole:
         self._settings = settings
 
     async def give(self, server: VllmServer, version: int, folder: Path) -> None:
-        """See `Giving.give`."""
+        """See `WeightDelivery.give`."""
         await synchronise(server, str(folder.absolute()), label_of(self._run, version), self._settings)
 
 
-class GivingAdapters:
+class AdapterDelivery:
     """Adapters on the policy as it came, each under a name that stands for one version for ever.
 
         base reloaded and named log:0, once ──> log:5 loaded ──> log:3 and older unloaded
@@ -62,7 +62,7 @@ class GivingAdapters:
         self._settings = settings
 
     async def give(self, server: VllmServer, version: int, folder: Path) -> None:
-        """See `Giving.give`."""
+        """See `WeightDelivery.give`."""
         timeout_s = self._settings.sync_timeout_s
         await synchronise(server, str(self._base.absolute()), label_of(self._run, 0), self._settings)
         had = versions_in(await server.models(timeout_s=timeout_s), self._run)

@@ -40,7 +40,7 @@ class AchievedGoal(NamedTuple):
     goal: dict[str, Any] | None = None
 
 
-class Finding(NamedTuple):
+class RelabelResult(NamedTuple):
     """What a relabeler comes to about one episode."""
 
     goals: tuple[AchievedGoal, ...]
@@ -60,7 +60,7 @@ class Relabeler(Protocol):
         """Who speaks."""
         ...
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
         """The goals achieved; `pages` is what each step saw.
 
         Raises:

@@ -15,7 +15,7 @@ from actors.endpoint.completion import Answered
 from actors.endpoint.prompts import json_in, prompt_text, schema_of
 from actors.judges.endpoint import identity_of, page_text
 from actors.judges.episode_transcript import read_page
-from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, why_not_goal
+from actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult, why_not_goal
 from core.domain.observation import Page
 from core.errors import RelabelerUnavailable
 from core.settings.endpoint import ENDPOINT
@@ -47,7 +47,7 @@ class EndpointRelabeler:
         self._blobs = blobs
         self._most = most
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`."""
         final = await asyncio.to_thread(read_page, self._blobs, episode.ended.final_observation)
         room = self._endpoint.settings.prompt_characters // (len(pages) + 1)
@@ -67,10 +67,10 @@ class EndpointRelabeler:
             messages, lambda text: goals_of(text, steps=len(pages)), schema=SCHEMA
         )
         if isinstance(said, Answered):
-            return Finding(tuple(said.value), consulted=said.consulted)
+            return RelabelResult(tuple(said.value), consulted=said.consulted)
         if said.may_pass:
             raise RelabelerUnavailable(said.reason)
-        return Finding((), consulted=said.consulted, failure=f"{said.trouble}: {said.reason}")
+        return RelabelResult((), consulted=said.consulted, failure=f"{said.trouble}: {said.reason}")
 
 
 def goals_of(text: str, *, steps: int) -> list[AchievedGoal]:

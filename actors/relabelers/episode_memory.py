@@ -6,7 +6,7 @@ what was not, since another relabeler takes it, the latest are kept (`ENDED_KEPT
 """
 
 from actors.family_follower import look_back
-from actors.log_follower import Memory
+from actors.log_follower import LogFollower
 from actors.relabelers.base import PlayedEpisode
 from events.catalogue import (
     EpisodeAbandoned,
@@ -59,7 +59,7 @@ class _Gathered:
         )
 
 
-class EpisodeMemory(Memory):
+class EpisodeMemory(LogFollower):
     """Episodes by name: those requested since the start that have not been taken."""
 
     def __init__(self, log: EventLog) -> None:
@@ -92,7 +92,7 @@ class EpisodeMemory(Memory):
 
     async def find(self, ended: EpisodeEnded, *, position: int, stalled_s: float) -> PlayedEpisode | None:
         """The episode that ended at `position`, or None where the log lacks part of it. Raises BrokerUnreachable as
-        `Memory`."""
+        `LogFollower`."""
         await self._known_before(position, stalled_s=stalled_s)
         gathered = self._gathered.get(ended.episode)
         if gathered is None:

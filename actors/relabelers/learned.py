@@ -18,16 +18,16 @@ from typing import Any
 
 from actors.environments.store.evaluators import ending_of
 from actors.environments.store.goals.instruction_parser import goal_said
-from actors.environments.store.goals.visits import Place
+from actors.environments.store.goals.visits import StartPage
 from actors.environments.store.hindsight import meaning
 from actors.environments.store.tasks import ENVIRONMENT
 from actors.judges.episode_transcript import read_page
-from actors.published_versions import Versions
-from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, Relabeler
+from actors.published_versions import PublishedVersions
+from actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
 from core.domain.arrays import pack_ids
 from core.domain.observation import Page
 from core.errors import RelabelerFailed, SettingsError
-from core.models.text_generation import WritingModel
+from core.models.text_generation import TextGenerator
 from core.models.tokenizer import load_tokenizer
 from core.prompts.achievement_prompt import (
     PROMPT_DIGEST,
@@ -57,7 +57,7 @@ class LearnedRelabeler:
     def __init__(
         self,
         tokenizer: Any,
-        model: WritingModel | None,
+        model: TextGenerator | None,
         *,
         version: int | None,
         settings: RelabelerSettings,
@@ -78,11 +78,11 @@ class LearnedRelabeler:
         self._teacher = teacher
         self._reading = reading
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`. Raises RelabelerFailed where the answers leave no room for the page."""
         final = await asyncio.to_thread(read_page, self._pages, episode.ended.final_observation)
         if final is None:
-            return Finding((), failure=NO_PAGE)
+            return RelabelResult((), failure=NO_PAGE)
         lesson, needs_success = await self._lesson(episode, pages)
         given_up = Event()
         try:
@@ -98,7 +98,7 @@ class LearnedRelabeler:
             try:
                 found = await self._teacher.goals(episode, pages)
             except RelabelerFailed:
-                found = Finding((), failure="the teacher cannot tell")
+                found = RelabelResult((), failure="the teacher cannot tell")
             if not found.failure:
                 return [_as_written(goal) for goal in found.goals], False
         last = len(episode.steps)
@@ -112,7 +112,7 @@ class LearnedRelabeler:
         lesson: Sequence[Achievement],
         needs_success: bool,
         given_up: Event,
-    ) -> Finding:
+    ) -> RelabelResult:
         failure = ONLY_LEARNED_FROM if episode.origin == DEMONSTRATION else ""
         if self._model is None and not failure:
             failure = NO_VERSION
@@ -126,7 +126,7 @@ class LearnedRelabeler:
             lesson_ids = self._encoded(lesson)
         said = read_achievements(text, steps=len(episode.steps))
         goals = goals_of(episode, said.achievements)
-        return Finding(
+        return RelabelResult(
             tuple(goals),
             failure=failure,
             reading=BackwardReading(
@@ -165,7 +165,7 @@ def goals_of(episode: PlayedEpisode, achievements: Sequence[Achievement]) -> lis
     ending = ending_of(episode.ended.evidence) if episode.task.environment == ENVIRONMENT else ""
     if isinstance(ending, str):
         return []
-    place = Place(ending.catalogue, ending.opening)
+    place = StartPage(ending.catalogue, ending.opening)
     found: dict[tuple[str, bytes], AchievedGoal] = {}
     for one in achievements:
         said = goal_said(one.instruction, place)
@@ -184,7 +184,7 @@ def _as_written(goal: AchievedGoal) -> Achievement:
     return Achievement(goal.instruction, goal.until_step, tuple(sorted(relevant | {goal.until_step})))
 
 
-class LearnedVersions(Versions[LearnedRelabeler]):
+class LearnedVersions(PublishedVersions[LearnedRelabeler]):
     """The published versions of the model, each as a relabeler.
 
     Raises ModelFileError when the policy's folder cannot be loaded; its methods ModelFileError or BlobCorrupt when a version
@@ -216,7 +216,7 @@ class LearnedVersions(Versions[LearnedRelabeler]):
         model = None
         if published is not None:
             weights = self._blobs.path(published.weights)
-            model = WritingModel(self._folder, weights, threads=self._settings.policy.threads)
+            model = TextGenerator(self._folder, weights, threads=self._settings.policy.threads)
         return LearnedRelabeler(
             self._tokenizer,
             model,

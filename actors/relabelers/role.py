@@ -26,9 +26,9 @@ import structlog
 from structlog.contextvars import bound_contextvars
 
 from actors.episodes.time_limit import limited
-from actors.published_versions import Versions
-from actors.queue_worker import LAST_ASKED, is_said, outage_pause_s, say_once, work_off
-from actors.relabelers.base import Finding, PlayedEpisode, Relabeler, relabel_key, why_not_goal
+from actors.published_versions import PublishedVersions
+from actors.queue_worker import LAST_ASKED, append_once, exists, outage_pause_s, run_queue_worker
+from actors.relabelers.base import PlayedEpisode, Relabeler, RelabelResult, relabel_key, why_not_goal
 from actors.relabelers.episode_memory import EpisodeMemory
 from actors.relabelers.rewritten_prompts import PromptWriter
 from actors.telemetry.spans import relabeled, relabeling
@@ -62,7 +62,7 @@ async def run_relabeler(
     queue: WorkQueue,
     blobs: BlobStore,
     settings: Settings,
-    relabeler: Relabeler | Versions[Any],
+    relabeler: Relabeler | PublishedVersions[Any],
     tokenizer: Any,
     stop: asyncio.Event,
 ) -> None:
@@ -74,14 +74,14 @@ async def run_relabeler(
         HindcastError: the log cannot be used any more; wrapped in an exception group.
 
     """
-    versions = relabeler if isinstance(relabeler, Versions) else None
+    versions = relabeler if isinstance(relabeler, PublishedVersions) else None
     speaks: Relabeler = await versions.begin(log) if versions else relabeler  # type: ignore[assignment]
     shown = {"online", "demonstration"} if versions else {"online"}
     role = _RelabelerRole(log, publisher, blobs, settings, speaks, tokenizer, shown=shown)
     following = [role.episodes.follow()]
     if versions is not None:
         following.append(versions.follow(log, role.replace))
-    await work_off(queue, role.handle, stop=stop, following=following, name="relabeler", slow=True)
+    await run_queue_worker(queue, role.handle, stop=stop, following=following, name="relabeler", slow=True)
     await publisher.commit()
     logger.info("relabeler stopped", **role.counts)
 
@@ -127,7 +127,7 @@ class _RelabelerRole:
             relabeler = self._relabeler
             entity = relabel_key(ended.episode, relabeler.identity)
             with bound_contextvars(episode=ended.episode, position=delivery.recorded.position):
-                if await is_said(self._log, EpisodeRelabeled, entity=entity):
+                if await exists(self._log, EpisodeRelabeled, entity=entity):
                     self.counts["repeated"] += 1
                 elif not await self._relabel(delivery, ended, relabeler, entity=entity):
                     return
@@ -143,7 +143,7 @@ class _RelabelerRole:
             if not isinstance(fact, EpisodeRelabeled):
                 return fact
             relabeled(begun, goals=len(fact.relabels), failed=bool(fact.failure))
-            new = await say_once(
+            new = await append_once(
                 self._publisher, fact, entity=entity, delivery=delivery, episode=ended.episode
             )
         self.counts[("failed" if fact.failure else "relabeled") if new else "repeated"] += 1
@@ -154,7 +154,7 @@ class _RelabelerRole:
     ) -> EpisodeRelabeled | bool:
         """What to record of an episode; True: nothing, it is none of ours; False: nothing yet, and it was given back."""
         relabels: tuple[Relabel, ...] = ()
-        finding = Finding(())
+        finding = RelabelResult(())
         try:
             episode = await self._episode(delivery, ended)
             if episode.origin not in self._shown:
@@ -193,9 +193,9 @@ class _RelabelerRole:
 
     async def _found(
         self, delivery: Delivery, episode: PlayedEpisode, relabeler: Relabeler
-    ) -> tuple[tuple[Relabel, ...], Finding]:
+    ) -> tuple[tuple[Relabel, ...], RelabelResult]:
         if not episode.steps:
-            return (), Finding(())
+            return (), RelabelResult(())
         name, limit_s = episode.ended.episode, self._settings.relabeler.timeout_s
         try:
             async with limited(limit_s) as scope:
@@ -221,7 +221,7 @@ class _RelabelerRole:
             ) from error
 
     def _rewritten(
-        self, episode: PlayedEpisode, pages: Sequence[Page], finding: Finding
+        self, episode: PlayedEpisode, pages: Sequence[Page], finding: RelabelResult
     ) -> tuple[Relabel, ...]:
         """The goals and what the steps would have read. Blocks."""
         goals = finding.goals[: self._settings.relabeler.goals]
@@ -267,7 +267,7 @@ def pages_of(blobs: BlobStore, episode: PlayedEpisode) -> list[Page]:
     return pages
 
 
-async def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+async def goals_found(relabeler: Relabeler, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
     """What a relabeler finds, checked: a wrong relabel is never recorded.
 
     Raises:

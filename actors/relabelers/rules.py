@@ -7,7 +7,7 @@ from actors.environments.store.evaluators import ending_of
 from actors.environments.store.hindsight import hindsight_of
 from actors.environments.store.relevance import Walk
 from actors.environments.store.tasks import ENVIRONMENT
-from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode
+from actors.relabelers.base import AchievedGoal, PlayedEpisode, RelabelResult
 from core.domain.observation import Page
 from core.errors import RelabelerFailed
 from events.catalogue.verdict import JudgeIdentity
@@ -25,9 +25,9 @@ class RuleRelabeler:
         """`most`: goals of one episode (`relabeler.goals`)."""
         self._most = most
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
         """See `Relabeler.goals`."""
-        return Finding(await asyncio.to_thread(self._goals, episode, pages))
+        return RelabelResult(await asyncio.to_thread(self._goals, episode, pages))
 
     def _goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> tuple[AchievedGoal, ...]:
         if episode.task.environment != ENVIRONMENT:

@@ -35,7 +35,7 @@ class NoSuchEpisode(HindcastError):
     """An episode was asked for that the log does not hold, or that was never begun."""
 
 
-class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodeSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Which of a run's episodes are asked for; every condition narrows."""
 
     episodes: frozenset[str] = frozenset()
@@ -100,7 +100,7 @@ def family_of(task: Task) -> str:
 
 
 async def recorded_episodes(
-    log: EventLog, wanted: Wanted, *, steps: bool = True
+    log: EventLog, wanted: EpisodeSelection, *, steps: bool = True
 ) -> AsyncGenerator[RecordedEpisode, None]:
     """The episodes asked for that were begun: each once its end was read, those of a sample after all of the log.
 
@@ -135,7 +135,7 @@ async def recorded_episodes(
 class _Gathering:
     """Episodes under construction."""
 
-    def __init__(self, wanted: Wanted, *, steps: bool) -> None:
+    def __init__(self, wanted: EpisodeSelection, *, steps: bool) -> None:
         self._wanted = wanted
         self._steps = steps
         self._requests: dict[str, EpisodeRequested] = {}

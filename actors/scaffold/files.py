@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from actors.scaffold.states import ActionRule, SiteStates, State
+from actors.scaffold.states import ActionRule, SiteState, SiteStates
 from core.domain.action import ACTIONS
 from core.errors import SettingsError
 from core.text.plain_values import parse_toml
@@ -89,7 +89,7 @@ def _problems(site: SiteStates) -> Iterator[str]:
         yield from _backup_problems(site)
 
 
-def _state_problems(site: SiteStates, state: State) -> Iterator[str]:
+def _state_problems(site: SiteStates, state: SiteState) -> Iterator[str]:
     where = f"state {state.name!r}"
     if not state.path and not state.shows:
         yield f"{where} has neither path nor shows: it would be every page. Say how to recognise it"

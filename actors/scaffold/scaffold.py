@@ -8,24 +8,24 @@ import msgspec
 
 from actors.scaffold.candidates import Candidate, Memory, best, remember
 from actors.scaffold.files import site_states
-from actors.scaffold.states import Backup, SiteStates, State, path_of
+from actors.scaffold.states import Backup, SiteState, SiteStates, path_of
 from core.domain.action import Action
 from core.domain.observation import Page
-from core.domain.scaffold_step import Scaffolded
+from core.domain.scaffold_step import ScaffoldStep
 from core.domain.task import Task
-from core.grammar.answer_constraints import Choice, Form, forms_of
+from core.grammar.answer_constraints import ActionChoice, Form, forms_of
 from core.grammar.answer_parser import Dialect
 from core.settings.schema import ScaffoldSettings
 
 
-class Framed(msgspec.Struct, frozen=True, kw_only=True):
+class ScaffoldedPage(msgspec.Struct, frozen=True, kw_only=True):
     """What the scaffold makes of one page."""
 
     heading: str
     """Shown before the page; empty: nothing."""
     forms: tuple[Form, ...] | None
     """An answer has one of these; None: any answer goes."""
-    record: Scaffolded
+    record: ScaffoldStep
 
 
 class Scaffold:
@@ -41,19 +41,19 @@ class Scaffold:
         self._memory: Memory = ()
         self._chosen = ""
 
-    def frame(self, page: Page, *, step: int, instruction: str) -> Framed:
+    def frame(self, page: Page, *, step: int, instruction: str) -> ScaffoldedPage:
         """What the policy reads beside a page, and what it may answer; `step` counts from 0."""
         settings, state = self._settings, self._site.recognise(page)
-        choices: tuple[Choice, ...] = ()
+        choices: tuple[ActionChoice, ...] = ()
         if state is not None:
             if settings.memory and state.candidate is not None:
                 self._memory = remember(self._memory, page, state.candidate)
             if settings.constrained:
                 choices = self._choices(state, page, step=step, instruction=instruction)
-        return Framed(
+        return ScaffoldedPage(
             heading=self._heading(state),
             forms=self._forms(choices, page),
-            record=Scaffolded(
+            record=ScaffoldStep(
                 rules=self._site.rules,
                 state=state.name if state else "",
                 choices=len(choices),
@@ -62,12 +62,14 @@ class Scaffold:
             ),
         )
 
-    def _forms(self, choices: tuple[Choice, ...], page: Page) -> tuple[Form, ...] | None:
+    def _forms(self, choices: tuple[ActionChoice, ...], page: Page) -> tuple[Form, ...] | None:
         if not choices:
             return None
         return forms_of(choices, page, rationale=self._settings.stages == 2, dialect=self._dialect)
 
-    def _choices(self, state: State, page: Page, *, step: int, instruction: str) -> tuple[Choice, ...]:
+    def _choices(
+        self, state: SiteState, page: Page, *, step: int, instruction: str
+    ) -> tuple[ActionChoice, ...]:
         backup = self._site.backup
         due = self._max_steps - step <= self._settings.backup_at
         if backup is not None and due and state.searching and not self._chosen:
@@ -79,7 +81,7 @@ class Scaffold:
                     return (choice,)
         return self._site.choices(state, page, closing=bool(self._chosen))
 
-    def _heading(self, state: State | None) -> str:
+    def _heading(self, state: SiteState | None) -> str:
         shown = self._settings.shown
         if state is None or shown == "nothing":
             return ""
@@ -89,13 +91,13 @@ class Scaffold:
         return "\n".join(lines) + "\n"
 
 
-def _chosen(backup: Backup, candidate: Candidate, page: Page) -> Choice | None:
+def _chosen(backup: Backup, candidate: Candidate, page: Page) -> ActionChoice | None:
     """The one action that chooses a candidate; None where its page is open already."""
     if backup.argument == "text":
-        return Choice(action=Action(name=backup.action, argument=candidate.text))
+        return ActionChoice(action=Action(name=backup.action, argument=candidate.text))
     if candidate.address == path_of(page):
         return None
-    return Choice(action=Action(name=backup.action, argument=candidate.address))
+    return ActionChoice(action=Action(name=backup.action, argument=candidate.address))
 
 
 def scaffold_of(

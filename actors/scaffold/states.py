@@ -12,7 +12,7 @@ import msgspec
 
 from core.domain.action import ACTIONS, Action
 from core.domain.observation import Node, Page
-from core.grammar.answer_constraints import Choice
+from core.grammar.answer_constraints import ActionChoice
 
 Kinds = str | tuple[str, ...]
 
@@ -59,7 +59,7 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         takes = ACTIONS[self.action].element
         return takes == "required" or (takes == "optional" and bool(self.kind or self.text))
 
-    def choices(self, page: Page) -> Iterator[Choice]:
+    def choices(self, page: Page) -> Iterator[ActionChoice]:
         """What it allows on a page, in the page's order."""
         if not self.needs_element:
             yield from self._with_arguments(None, page)
@@ -69,15 +69,15 @@ class ActionRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             if node.id is not None and not node.disabled and about.match(node) is not None:
                 yield from self._with_arguments(node, page)
 
-    def _with_arguments(self, node: Node | None, page: Page) -> Iterator[Choice]:
+    def _with_arguments(self, node: Node | None, page: Page) -> Iterator[ActionChoice]:
         element = None if node is None else node.id
         if ACTIONS[self.action].argument == "none":
-            yield Choice(action=Action(name=self.action, element=element))
+            yield ActionChoice(action=Action(name=self.action, element=element))
         elif not self.is_fixed:
-            yield Choice(action=Action(name=self.action, element=element), free=True)
+            yield ActionChoice(action=Action(name=self.action, element=element), free=True)
         else:
             for argument in self._arguments(node, page):
-                yield Choice(action=Action(name=self.action, element=element, argument=argument))
+                yield ActionChoice(action=Action(name=self.action, element=element, argument=argument))
 
     def _arguments(self, node: Node | None, page: Page) -> Iterator[str]:
         yield from self.arguments
@@ -97,7 +97,7 @@ class CandidateRule(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What on the page describes it."""
 
 
-class State(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SiteState(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """One state of a site."""
 
     name: str
@@ -138,7 +138,7 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The states of one environment, as its file has them."""
 
     environment: str
-    state: tuple[State, ...]
+    state: tuple[SiteState, ...]
     """The first that covers a page is the page's."""
     groups: dict[str, tuple[ActionRule, ...]] = {}
     """Actions that several states allow."""
@@ -146,15 +146,15 @@ class SiteStates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rules: str = ""
     """Name and digest of the file; filled in by whoever reads it."""
 
-    def recognise(self, page: Page) -> State | None:
+    def recognise(self, page: Page) -> SiteState | None:
         """The state of a page; None when it has none."""
         return next((state for state in self.state if state.covers(page)), None)
 
-    def rules_of(self, state: State) -> tuple[ActionRule, ...]:
+    def rules_of(self, state: SiteState) -> tuple[ActionRule, ...]:
         """Every action rule of a state, those of its groups first."""
         return (*(rule for name in state.uses for rule in self.groups[name]), *state.actions)
 
-    def choices(self, state: State, page: Page, *, closing: bool = False) -> tuple[Choice, ...]:
+    def choices(self, state: SiteState, page: Page, *, closing: bool = False) -> tuple[ActionChoice, ...]:
         """What may be done on a page of a state, never nothing; with `closing` no more than that, where there is any."""
         rules = self.rules_of(state)
         if closing:
@@ -169,5 +169,5 @@ def path_of(page: Page) -> str:
     return urlsplit(page.url).path or "/"
 
 
-def _distinct(choices: Iterator[Choice]) -> tuple[Choice, ...]:
+def _distinct(choices: Iterator[ActionChoice]) -> tuple[ActionChoice, ...]:
     return tuple(dict.fromkeys(choices))

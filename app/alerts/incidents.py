@@ -11,7 +11,7 @@ import msgspec
 from sqlalchemy import BigInteger, Boolean, Column, MetaData, Table, Text, insert, select, update
 
 from app.alerts.rules import Incident
-from app.attach.store import Store
+from app.attach.store import ConsumerStore
 
 NOTED = ("id", "kind", "position", "text", "over")
 
@@ -47,7 +47,7 @@ passed_over = Table(
 """Up to where beginnings and ends of incidents are noted, but told to nobody."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True):
+class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
     """What is told about an incident."""
 
     run: str
@@ -67,7 +67,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 class Incidents:
     """Of one run. Blocking."""
 
-    def __init__(self, store: Store, run: str) -> None:
+    def __init__(self, store: ConsumerStore, run: str) -> None:
         self._store = store
         self._run = run
 
@@ -116,7 +116,7 @@ class Incidents:
             rows = db.execute(select(*(incidents.c[name] for name in NOTED)).where(*mine)).mappings()
             return [Incident(**row) for row in rows]
 
-    def untold(self) -> list[Message]:
+    def untold(self) -> list[AlertMessage]:
         """What nobody was told yet, in the order of the log; of an incident its beginning first."""
         with self._store.asking() as db:
             rows = db.execute(
@@ -132,19 +132,19 @@ class Incidents:
                 found.append(_message(row.run, row.id, row.kind, row.position, row.over, over=True))
         return found
 
-    def unshown(self) -> list[Message]:
+    def unshown(self) -> list[AlertMessage]:
         """Of what is untold, what the terminal has not shown either; in the same order."""
         mine = select(shown.c.id, shown.c.over).where(shown.c.run == self._run)
         with self._store.asking() as db:
             known = {(row.id, row.over) for row in db.execute(mine)}
         return [one for one in self.untold() if (one.id, one.over) not in known]
 
-    def mark_shown(self, message: Message) -> None:
+    def mark_shown(self, message: AlertMessage) -> None:
         """The terminal has shown it."""
         with self._store.asking() as db:
             db.execute(insert(shown).values(run=self._run, id=message.id, over=message.over))
 
-    def mark(self, message: Message) -> None:
+    def mark(self, message: AlertMessage) -> None:
         """It was told."""
         mine = (incidents.c.run == self._run, incidents.c.id == message.id)
         told = {"over_told": True} if message.over else {"told": True}
@@ -152,5 +152,5 @@ class Incidents:
             db.execute(update(incidents).where(*mine).values(**told))
 
 
-def _message(run: str, name: str, kind: str, position: int, text: str, *, over: bool) -> Message:
-    return Message(run=run, id=name, kind=kind, position=position, over=over, text=text)
+def _message(run: str, name: str, kind: str, position: int, text: str, *, over: bool) -> AlertMessage:
+    return AlertMessage(run=run, id=name, kind=kind, position=position, over=over, text=text)

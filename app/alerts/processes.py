@@ -10,7 +10,7 @@ from app.system.broker_disk import ENOUGH_BYTES, free_bytes
 from app.system.processes import ProcessState
 
 
-class Alerts:
+class ProcessAlerts:
     """Compares what the processes say with what they said before."""
 
     def __init__(self, home: Path, *, free: Callable[[Path], int] = free_bytes) -> None:

@@ -68,7 +68,7 @@ class Incident(msgspec.Struct, frozen=True, kw_only=True):
     """Position at which it ended, where a fold tells it."""
 
 
-class Watched(msgspec.Struct, kw_only=True):
+class AlertState(msgspec.Struct, kw_only=True):
     """The fold's state."""
 
     run: str = ""
@@ -100,11 +100,11 @@ class AlertFold:
         self._limits = thresholds
         self._judge = judge
 
-    def initial(self) -> Watched:
+    def initial(self) -> AlertState:
         """Nothing has happened."""
-        return Watched()
+        return AlertState()
 
-    def apply(self, state: Watched, recorded: Recorded) -> Watched:
+    def apply(self, state: AlertState, recorded: Recorded) -> AlertState:
         """The state after one more event; changes and returns the same object."""
         state.run = recorded.envelope.run
         family, producer = BY_CLASS[type(recorded.fact)].family, recorded.envelope.producer
@@ -139,7 +139,7 @@ class AlertFold:
                 pass
         return state
 
-    def _judged(self, state: Watched, success: bool, position: int) -> None:
+    def _judged(self, state: AlertState, success: bool, position: int) -> None:
         stretch = self._limits.stretch
         state.recent.append(success)
         if len(state.recent) > stretch:
@@ -160,7 +160,7 @@ class AlertFold:
         elif not fell:
             _end(state, "success", position, f"success is back: {told}")
 
-    def _updated(self, state: Watched, value: float, position: int) -> None:
+    def _updated(self, state: AlertState, value: float, position: int) -> None:
         state.mismatches = [*state.mismatches, value][-(UPDATES + EARLIER) :]
         earlier, newest = state.mismatches[:-UPDATES], state.mismatches[-UPDATES:]
         if len(earlier) < UPDATES:
@@ -177,7 +177,7 @@ class AlertFold:
             _end(state, "mismatch", position, f"mismatch is down again: {told}")
 
 
-def _begin(state: Watched, kind: str, position: int, text: str, *, over: str = "") -> None:
+def _begin(state: AlertState, kind: str, position: int, text: str, *, over: str = "") -> None:
     """Note an incident. `over`: how it has ended already."""
     incident = Incident(
         id=f"{kind}.{position}",
@@ -190,7 +190,7 @@ def _begin(state: Watched, kind: str, position: int, text: str, *, over: str = "
     state.incidents = [*state.incidents, incident][-KEPT:]
 
 
-def _end(state: Watched, kind: str, position: int, text: str) -> None:
+def _end(state: AlertState, kind: str, position: int, text: str) -> None:
     state.incidents = [
         msgspec.structs.replace(one, over=text, over_at=position)
         if one.kind == kind and not one.over

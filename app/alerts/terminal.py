@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager, suppress
 
 from app.alerts.rules import Thresholds
 from app.alerts.watcher import watch_alerts
-from app.attach.attachment import Session
+from app.attach.attachment import AttachmentSession
 from app.runs.runs import RunHandle
 from core.errors import HindcastError
 
@@ -28,7 +28,7 @@ async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> Async
 
     What the block raises comes through as it is, and nothing of ours is added to it.
     """
-    session = Session()
+    session = AttachmentSession()
     tasks = asyncio.TaskGroup()
     await tasks.__aenter__()
     watching = tasks.create_task(_tell(handle, say, session, time.time_ns()))
@@ -43,7 +43,9 @@ async def telling_alerts(handle: RunHandle, say: Callable[[str], None]) -> Async
             await tasks.__aexit__(None, None, None)  # an error of the block is no error of a group
 
 
-async def _tell(handle: RunHandle, say: Callable[[str], None], session: Session, since_ns: int) -> None:
+async def _tell(
+    handle: RunHandle, say: Callable[[str], None], session: AttachmentSession, since_ns: int
+) -> None:
     loop = asyncio.get_running_loop()
 
     def told(line: str) -> None:

@@ -14,15 +14,15 @@ from typing import NamedTuple
 import msgspec
 import structlog
 
-from app.alerts.incidents import Incidents, Message
-from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
+from app.alerts.incidents import AlertMessage, Incidents
+from app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
 from app.alerts.webhook import WebhookFailed, post
-from app.attach.attachment import Attachment, Session, attach, store_url
+from app.attach.attachment import Attachment, AttachmentSession, attach, store_url
 from app.attach.consumers import ConsumerRow, list_consumers
-from app.attach.store import Standing, Store
+from app.attach.store import ConsumerPosition, ConsumerStore
 from app.attach.target import Attached
 from app.runs.runs import RunHandle
-from app.system.system_state import works_on
+from app.system.system_state import is_running
 from core.errors import BrokerUnreachable
 from events.codec import decode_envelope
 from events.log.port import EventLog
@@ -36,7 +36,7 @@ LONGEST_RETRY_S = 300.0
 
 _log = structlog.get_logger(__name__)
 
-Said = Callable[[Message], None]
+Said = Callable[[AlertMessage], None]
 
 
 Lags = Mapping[str, tuple[float | None, int]]
@@ -52,7 +52,7 @@ class _LagSeen(NamedTuple):
     """Its lag when its position moved last."""
 
 
-class Clock:
+class StandstillClock:
     """Since when what stands still has stood still, and how far behind each consumer was."""
 
     def __init__(self, thresholds: Thresholds) -> None:
@@ -101,7 +101,7 @@ class Clock:
         return found
 
 
-class Teller:
+class AlertSender:
     """Says a message once on the terminal, and to the webhook until it is taken."""
 
     def __init__(self, incidents: Incidents, said: Said, *, webhook: str) -> None:
@@ -134,7 +134,7 @@ class Teller:
 async def watch_alerts(
     handle: RunHandle,
     thresholds: Thresholds,
-    session: Session,
+    session: AttachmentSession,
     said: Said,
     *,
     name: str = NAME,
@@ -154,11 +154,13 @@ async def watch_alerts(
 
     """
     fold = AlertFold(thresholds, judge=handle.settings.judge.judges[0])
-    store = Store(store_url(handle, name))
+    store = ConsumerStore(store_url(handle, name))
     incidents = Incidents(store, handle.name)
     await asyncio.to_thread(incidents.prepare)
-    teller = Teller(incidents, said, webhook=webhook)
-    looking = _Looking(handle, Clock(thresholds), teller, incidents, lambda: _state(store, handle.name, name))
+    teller = AlertSender(incidents, said, webhook=webhook)
+    looking = _Looking(
+        handle, StandstillClock(thresholds), teller, incidents, lambda: _state(store, handle.name, name)
+    )
     attachment = Attachment(target=TARGET, name=name, begin=begin)
     over = asyncio.Event()
     try:
@@ -213,10 +215,10 @@ class _Looking:
     def __init__(
         self,
         handle: RunHandle,
-        clock: Clock,
-        teller: Teller,
+        clock: StandstillClock,
+        teller: AlertSender,
         incidents: Incidents,
-        state: Callable[[], Watched],
+        state: Callable[[], AlertState],
     ) -> None:
         """`state`: what the fold has come to. Blocking."""
         self._handle = handle
@@ -238,7 +240,7 @@ class _Looking:
         """One look: note what is new, tell it."""
         state = await asyncio.to_thread(self._state)
         found: list[Incident] = []
-        up = works_on(self._handle)
+        up = is_running(self._handle)
         last, lags = await self._reached(up=up)
         expected = up and not state.pauses and not state.finished
         still = await asyncio.to_thread(self._incidents.unfinished, "still")
@@ -262,17 +264,17 @@ class _Looking:
             return self._last, None
 
 
-def _state(store: Store, run: str, name: str) -> Watched:
+def _state(store: ConsumerStore, run: str, name: str) -> AlertState:
     mine = _standings(store, run, name)
     with suppress(msgspec.MsgspecError):
         if mine and mine[0].state is not None:
-            return msgspec.msgpack.decode(mine[0].state, type=Watched)
-    return Watched()
+            return msgspec.msgpack.decode(mine[0].state, type=AlertState)
+    return AlertState()
 
 
-def _standings(store: Store, run: str, name: str) -> list[Standing]:
+def _standings(store: ConsumerStore, run: str, name: str) -> list[ConsumerPosition]:
     return [one for one in store.standings(run) if one.name == name]
 
 
-def _watched_before(store: Store, incidents: Incidents, run: str, name: str) -> bool:
+def _watched_before(store: ConsumerStore, incidents: Incidents, run: str, name: str) -> bool:
     return incidents.has_passed_over() or bool(_standings(store, run, name))

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from app.alerts.incidents import Message
+from app.alerts.incidents import AlertMessage
 from core.errors import HindcastError, SettingsError
 
 TIMEOUT_S = 10.0
@@ -42,7 +42,7 @@ def require_webhook(url: str) -> None:
         )
 
 
-def post(url: str, message: Message) -> None:
+def post(url: str, message: AlertMessage) -> None:
     """Send it and wait for the answer. Raises WebhookFailed."""
     key = f"{message.run}/{message.id}/{'over' if message.over else 'begun'}"
     request = urllib.request.Request(

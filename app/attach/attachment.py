@@ -21,7 +21,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from app.attach.effect import AttachedEffect, LiveAttachedEffect
-from app.attach.store import Standing, Store, this_host
+from app.attach.store import ConsumerPosition, ConsumerStore, this_host
 from app.attach.target import Attached, load
 from app.runs.runs import RunHandle
 from app.system.processes import process_began, read_json, write_json
@@ -66,7 +66,7 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     """Go on without an event that is refused for good, rather than stop."""
 
 
-class Word(msgspec.Struct, frozen=True, kw_only=True):
+class AttachmentStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What an attached consumer's process last said about itself: `consumers/NAME.json`."""
 
     name: str
@@ -83,7 +83,7 @@ class Word(msgspec.Struct, frozen=True, kw_only=True):
     working_since: float = 0.0
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class AttachmentReport(msgspec.Struct, frozen=True, kw_only=True):
     """How an attachment ended."""
 
     name: str
@@ -97,12 +97,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """It was stopped in the midst of an event and did not come back from it; the transaction is undone."""
 
 
-class Session:
+class AttachmentSession:
     """What a caller may watch and stop."""
 
     def __init__(self) -> None:
         self.stop = asyncio.Event()
-        self.on_start: Callable[[Attached, Standing, int, bool], None] = lambda *_: None
+        self.on_start: Callable[[Attached, ConsumerPosition, int, bool], None] = lambda *_: None
         """Called with the consumer, where it stands, the log's last position, whether it was here before."""
         self.on_progress: Callable[[int], None] = lambda _: None
 
@@ -120,10 +120,10 @@ def store_url(handle: RunHandle, name: str) -> str:
 async def attach(
     handle: RunHandle,
     attachment: Attachment,
-    session: Session,
+    session: AttachmentSession,
     *,
     loading: Callable[[str], Attached] = load,
-) -> Report:
+) -> AttachmentReport:
     """Run a consumer until it is stopped, has reached `until`, or fails. `loading`: what the target's name stands for.
 
     Raises:
@@ -140,7 +140,7 @@ async def attach(
         async with teller.telling(), handle.connect_log("reader") as log:
             found = asyncio.get_running_loop().run_in_executor(thread, loading, attachment.target)
             attached = await _unless_stopped(found, attachment, session)
-            store = Store(attachment.store or store_url(handle, attachment.name))
+            store = ConsumerStore(attachment.store or store_url(handle, attachment.name))
             identity = await log.identity()
             kind = LiveAttachedEffect if attachment.set_aside else AttachedEffect
             new = await _beginning(log, identity, attachment)
@@ -163,7 +163,7 @@ async def attach(
                 if not stuck:
                     store.close()
             letters = 0 if stuck else store.dead_letters(handle.name, attachment.name, limit=0)[0]
-            return Report(
+            return AttachmentReport(
                 name=attachment.name,
                 run=handle.name,
                 position=effect.standing.position,
@@ -174,7 +174,7 @@ async def attach(
             )
 
 
-async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: Session) -> T:
+async def _unless_stopped(work: Awaitable[T], attachment: Attachment, session: AttachmentSession) -> T:
     """What the consumer's own code comes to before it begins. Raises NeverBegun."""
     done = await _until_stopped(work, session.stop)
     if done is None:
@@ -205,7 +205,7 @@ async def _leave(effect: AttachedEffect, thread: ThreadPoolExecutor) -> bool:
     return bool(done)
 
 
-async def _beginning(log: EventLog, identity: LogIdentity, attachment: Attachment) -> Standing:
+async def _beginning(log: EventLog, identity: LogIdentity, attachment: Attachment) -> ConsumerPosition:
     """Where a consumer begins that has no position yet."""
     begin = attachment.begin
     named = {"start": 0, "live": identity.last}
@@ -217,7 +217,7 @@ async def _beginning(log: EventLog, identity: LogIdentity, attachment: Attachmen
             f"--from {position}: the log of run {log.run} ends at position {identity.last}. Give `live` to begin there."
         )
     before = await log.read(after=position - 1, limit=1) if position else []
-    return Standing(
+    return ConsumerPosition(
         run=log.run,
         name=attachment.name,
         target=attachment.target,
@@ -247,8 +247,8 @@ class _Teller:
     def __init__(self, folder: Path, attachment: Attachment, handle: RunHandle) -> None:
         self.effect: AttachedEffect | None = None
         self._path = folder / f"{attachment.name}.json"
-        shown = Store(attachment.store or store_url(handle, attachment.name)).shown_url
-        self._word = Word(
+        shown = ConsumerStore(attachment.store or store_url(handle, attachment.name)).shown_url
+        self._word = AttachmentStatus(
             name=attachment.name,
             target=attachment.target,
             store=shown,
@@ -257,7 +257,7 @@ class _Teller:
             state="running",
             began=process_began(os.getpid()) or 0.0,
         )
-        self._last: Word | None = None
+        self._last: AttachmentStatus | None = None
 
     @asynccontextmanager
     async def telling(self) -> AsyncIterator[None]:
@@ -287,7 +287,7 @@ class _Teller:
                 on, since = None, 0.0  # not worth telling: it will be another one
             self._tell(msgspec.structs.replace(self._word, working_on=on, working_since=since))
 
-    def _tell(self, word: Word) -> None:
+    def _tell(self, word: AttachmentStatus) -> None:
         if word != self._last:
             write_json(self._path, msgspec.to_builtins(word))
             self._last = word

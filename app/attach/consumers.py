@@ -21,14 +21,14 @@ import msgspec
 import psutil
 from sqlalchemy import func, select
 
-from app.attach.attachment import Word, consumers_folder
-from app.attach.store import Standing, Store, this_host
+from app.attach.attachment import AttachmentStatus, consumers_folder
+from app.attach.store import ConsumerPosition, ConsumerStore, this_host
 from app.runs.runs import RunHandle
 from app.system.processes import ProcessState, list_processes, process_began, read_json
 from core.errors import HindcastError
 from events.codec import decode_envelope
 from events.jetstream.accounts import QUEUES
-from events.jetstream.consumers import Served
+from events.jetstream.consumers import BrokerConsumer
 from events.log.port import EventLog
 from storage.readmodel.database import ReadModelUnavailable
 from storage.readmodel.fold import read_cursor
@@ -129,7 +129,7 @@ async def _projector(told: _Told, lag: Lag, processes: Sequence[ProcessState]) -
 
 
 async def _tail(
-    role: str, served: Sequence[Served], told: _Told, lag: Lag, processes: Sequence[ProcessState]
+    role: str, served: Sequence[BrokerConsumer], told: _Told, lag: Lag, processes: Sequence[ProcessState]
 ) -> ConsumerRow:
     state, detail = _state_of_role(role, processes)
     known = [reader.handed for reader in served if reader.role == role and state != "stopped"]
@@ -149,7 +149,9 @@ async def _tail(
     )
 
 
-async def _queue(queue: Served, told: _Told, lag: Lag, processes: Sequence[ProcessState]) -> ConsumerRow:
+async def _queue(
+    queue: BrokerConsumer, told: _Told, lag: Lag, processes: Sequence[ProcessState]
+) -> ConsumerRow:
     state, detail = _state_of_role(QUEUES[queue.name].role, processes)
     return ConsumerRow(
         name=queue.name,
@@ -171,7 +173,7 @@ async def _attached(handle: RunHandle, lag: Lag, stores: Sequence[str]) -> list[
         content = read_json(path)
         if content is None:
             continue
-        word = msgspec.convert(content, Word)
+        word = msgspec.convert(content, AttachmentStatus)
         standing, letters = await asyncio.to_thread(_standing, word.store, handle.name, word.name)
         state, detail = state_of(word)
         rows[word.name] = await _attached_row(word.name, word.target, state, detail, standing, letters, lag)
@@ -187,7 +189,13 @@ async def _attached(handle: RunHandle, lag: Lag, stores: Sequence[str]) -> list[
 
 
 async def _attached_row(
-    name: str, target: str, state: State, detail: str, standing: Standing | None, letters: int, lag: Lag
+    name: str,
+    target: str,
+    state: State,
+    detail: str,
+    standing: ConsumerPosition | None,
+    letters: int,
+    lag: Lag,
 ) -> ConsumerRow:
     position = standing.position if standing else None
     lag_s, lag_events = await lag.of(position)
@@ -204,7 +212,7 @@ async def _attached_row(
     )
 
 
-def state_of(word: Word) -> tuple[State, str]:
+def state_of(word: AttachmentStatus) -> tuple[State, str]:
     """What an attached consumer is doing, from what its process said last and from the process itself."""
     if word.state != "running":
         return word.state, word.detail
@@ -266,7 +274,7 @@ def _told(handle: RunHandle) -> _Told:
         model.close()
 
 
-def _standing(url: str, run: str, name: str) -> tuple[Standing | None, int]:
+def _standing(url: str, run: str, name: str) -> tuple[ConsumerPosition | None, int]:
     """From its store; nothing where that does not answer, as when its address needs a password."""
     try:
         found = next((one for one in _standings(url, run) if one.name == name), None)
@@ -275,8 +283,8 @@ def _standing(url: str, run: str, name: str) -> tuple[Standing | None, int]:
         return None, 0
 
 
-def _standings(url: str, run: str) -> list[Standing]:
-    store = Store(url)
+def _standings(url: str, run: str) -> list[ConsumerPosition]:
+    store = ConsumerStore(url)
     try:
         return store.standings(run)
     finally:
@@ -284,7 +292,7 @@ def _standings(url: str, run: str) -> list[Standing]:
 
 
 def _letters(url: str, run: str, name: str) -> int:
-    store = Store(url)
+    store = ConsumerStore(url)
     try:
         return store.dead_letters(run, name, limit=0)[0]
     finally:

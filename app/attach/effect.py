@@ -15,9 +15,9 @@ import msgspec
 from sqlalchemy import Connection
 
 from app.attach.store import (
+    ConsumerPosition,
+    ConsumerStore,
     DeadLetter,
-    Standing,
-    Store,
     begin_standing,
     find_standing,
     held_back,
@@ -43,7 +43,9 @@ class Refused(Exception):
 class AttachedEffect:
     """The effect (`events.log.consumer.Effect`, `Bookmarked`). `open` first."""
 
-    def __init__(self, attached: Attached, store: Store, *, new: Standing, thread: Executor) -> None:
+    def __init__(
+        self, attached: Attached, store: ConsumerStore, *, new: ConsumerPosition, thread: Executor
+    ) -> None:
         """`new`: where the consumer begins when the store does not know it."""
         self.standing = new
         self.taken = 0
@@ -130,7 +132,7 @@ class AttachedEffect:
         except HindcastError as error:
             raise Refused(f"{type(error).__name__}: {error}") from error
 
-    def _moved(self, taken: Sequence[Recorded], position: int) -> Standing:
+    def _moved(self, taken: Sequence[Recorded], position: int) -> ConsumerPosition:
         after = self.standing
         if taken:
             last = taken[-1]

@@ -71,7 +71,7 @@ class ConsumerMoved(HindcastError):
     """Somebody else moved this consumer's position."""
 
 
-class Standing(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumerPosition(msgspec.Struct, frozen=True, kw_only=True):
     """Where a consumer stands: a row of `hindcast_consumers`."""
 
     run: str
@@ -102,7 +102,7 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     error: str
 
 
-class Store:
+class ConsumerStore:
     """The database of attached consumers. Blocking."""
 
     def __init__(self, url: str) -> None:
@@ -161,7 +161,7 @@ class Store:
         """Let go of the connections."""
         self._engine.dispose()
 
-    def standings(self, run: str) -> list[Standing]:
+    def standings(self, run: str) -> list[ConsumerPosition]:
         """Every consumer of a run that keeps its position here; none where nothing was ever attached."""
         if self.file is not None and not self.file.exists():
             return []
@@ -169,7 +169,7 @@ class Store:
             if not inspect(db).has_table(consumers.name):
                 return []
             rows = db.execute(select(consumers).where(consumers.c.run == run).order_by(consumers.c.name))
-            return [Standing(**row) for row in rows.mappings()]
+            return [ConsumerPosition(**row) for row in rows.mappings()]
 
     def dead_letters(self, run: str, name: str, *, limit: int) -> tuple[int, list[DeadLetter]]:
         """How many there are, and the newest."""
@@ -192,22 +192,22 @@ class Store:
         return StoreUnavailable(f"the consumer's database {self.shown_url} does not answer: {error.orig}")
 
 
-def begin_standing(db: Connection, standing: Standing) -> None:
+def begin_standing(db: Connection, standing: ConsumerPosition) -> None:
     """Note a consumer that has none yet."""
     db.execute(insert(consumers).values(**_values(standing)))
 
 
-def find_standing(db: Connection, run: str, name: str) -> Standing | None:
+def find_standing(db: Connection, run: str, name: str) -> ConsumerPosition | None:
     """Where a consumer stands; None for a new one."""
     row = (
         db.execute(select(consumers).where(consumers.c.run == run, consumers.c.name == name))
         .mappings()
         .one_or_none()
     )
-    return None if row is None else Standing(**row)
+    return None if row is None else ConsumerPosition(**row)
 
 
-def move(db: Connection, before: Standing, after: Standing) -> None:
+def move(db: Connection, before: ConsumerPosition, after: ConsumerPosition) -> None:
     """From one position to the next.
 
     Raises:
@@ -247,5 +247,5 @@ def this_host() -> str:
     return socket.gethostname()
 
 
-def _values(standing: Standing) -> dict[str, Any]:
-    return {name: getattr(standing, name) for name in Standing.__struct_fields__}
+def _values(standing: ConsumerPosition) -> dict[str, Any]:
+    return {name: getattr(standing, name) for name in ConsumerPosition.__struct_fields__}

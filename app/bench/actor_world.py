@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actors.environments.base import Start
+from actors.environments.base import ResetResult
 from actors.environments.browser import BrowserHost
 from actors.environments.miniwob.site import MiniwobSite
 from app.bench.actor_plays import Play, Tally
@@ -23,7 +23,7 @@ async def play_worlds(host: BrowserHost, plays: Sequence[Play], *, contexts: int
     site = MiniwobSite()
     waiting = deque(plays)
     won: list[bool] = []
-    last: list[Start] = []
+    last: list[ResetResult] = []
 
     async def drive() -> None:
         while waiting:
@@ -54,7 +54,7 @@ async def play_worlds(host: BrowserHost, plays: Sequence[Play], *, contexts: int
     )
 
 
-def contents(start: Start) -> dict[str, str]:
+def contents(start: ResetResult) -> dict[str, str]:
     """What an observation of ours holds, part by part."""
     page = start.observation.page
     return {

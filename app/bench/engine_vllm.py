@@ -34,7 +34,7 @@ from app.system.policy_servers import free_port
 from app.system.supervisor import die_with_parent
 from app.system.vllm_python import require_policy_servers, server_python
 from core.errors import EngineFailed
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import load_policy
 from core.settings.schema import PolicySettings, Settings
 from core.settings.vllm import VLLM
@@ -174,7 +174,7 @@ async def serving(
 @torch.inference_mode()
 def mismatch_of(folder: Path, engine: str, asked: Sequence[Asked]) -> Mismatch:
     """What the learner's pass over the policy in `folder` says of answers that were sampled from the same weights."""
-    samples = [Scored(one.call.prompt_ids, one.answer.token_ids) for one in asked]
+    samples = [SampleToScore(one.call.prompt_ids, one.answer.token_ids) for one in asked]
     found = score(
         load_policy(folder).model, samples, temperature=TEMPERATURE, tokens_per_forward=TOKENS_PER_FORWARD
     )

@@ -19,8 +19,8 @@ from actors.environments.chromium import find_browser
 from app.bench.comparison import interval_of_mean
 from app.bench.long_run import RUN, fill_with_long_run
 from app.bench.replay import Figure
-from app.page.application import VIEWS, View
-from app.page.page_query import Ask
+from app.page.application import VIEWS, PageView
+from app.page.page_query import PageQuery
 from app.page.runs import OpenRuns
 from app.page.server import serve_page, spare_what_is_loaded
 from app.runs.runs import create_run, list_runs, open_run
@@ -54,14 +54,14 @@ def make_run(home: Path, *, events: int) -> None:
     model.close()
 
 
-def addresses(home: Path) -> dict[str, tuple[View, str, dict[str, str], dict[str, str]]]:
+def addresses(home: Path) -> dict[str, tuple[PageView, str, dict[str, str], dict[str, str]]]:
     """Page by name: its view, its address below the run, what that names, and what stands behind the question mark."""
     model = open_run(RUN, home=home).read_model()
     with model.reading() as connection:
         middle = position_of(connection, None) // 2
         episode = list_episodes(connection, as_of=middle, state="ended", limit=1)[0].episode
     model.close()
-    found: dict[str, tuple[View, str, dict[str, str], dict[str, str]]] = {}
+    found: dict[str, tuple[PageView, str, dict[str, str], dict[str, str]]] = {}
     for view in VIEWS:
         if view.name in LEFT_OUT:
             continue
@@ -95,7 +95,7 @@ def queries(home: Path, *, repeats: int) -> list[Figure]:
 def _query(
     runs: OpenRuns,
     name: str,
-    view: View,
+    view: PageView,
     parts: dict[str, str],
     query: dict[str, str],
     as_of: str,
@@ -107,7 +107,7 @@ def _query(
         with runs.asking(RUN, None) as (run, connection, place):
             position = place.position if as_of == "now" else place.position // 2
             view.answer(
-                Ask(
+                PageQuery(
                     runs=runs,
                     run=run.handle,
                     connection=connection,

@@ -48,7 +48,7 @@ from events.registry import BY_CLASS
 from events.subjects import PER_ENTITY, subject_of
 from learner.batch_plan import plan, sweep
 from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.snapshots import LEARNER, FoldedLog
 from learner.retention import is_checkpoint_due, is_snapshot_due, releases
 from storage.blobs.store import BlobStore
 from storage.checkpoints import Counters
@@ -274,7 +274,7 @@ class LongLog:
         )
 
     def _keep_learner(self) -> Said:
-        content = LEARNER.encode(Folded(self._state, self._chains.links))
+        content = LEARNER.encode(FoldedLog(self._state, self._chains.links))
         log_digest = self._state.digest.value
         return self._snapshot(LEARNER.projection, LEARNER.schema, content, log_digest)
 

@@ -6,11 +6,11 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.alerts.incidents import Message
+from app.alerts.incidents import AlertMessage
 from app.alerts.rules import Thresholds
 from app.alerts.watcher import Said, watch_alerts
 from app.alerts.webhook import require_webhook
-from app.attach.attachment import Session
+from app.attach.attachment import AttachmentSession
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs.runs import open_run
@@ -57,7 +57,7 @@ def alerts(
         still_s=still,
     )
 
-    def said(message: Message) -> None:
+    def said(message: AlertMessage) -> None:
         if as_json:
             print_json(msgspec.to_builtins(message))
         else:
@@ -67,6 +67,6 @@ def alerts(
 
 
 async def _watch(run: str | None, limits: Thresholds, said: Said, *, begin: str, webhook: str) -> None:
-    session = Session()
+    session = AttachmentSession()
     heed_interrupts(session.stop)
     await watch_alerts(open_run(run), limits, session, said, begin=begin, webhook=webhook)

@@ -12,8 +12,8 @@ from typing import Annotated, NoReturn
 import msgspec
 import typer
 
-from app.attach.attachment import Attachment, NeverBegun, Report, Session, attach
-from app.attach.store import Standing
+from app.attach.attachment import Attachment, AttachmentReport, AttachmentSession, NeverBegun, attach
+from app.attach.store import ConsumerPosition
 from app.attach.target import Attached, TargetFailed
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
@@ -107,17 +107,17 @@ def _checked(name: str) -> str:
     return name
 
 
-def _letters(report: Report) -> str:
+def _letters(report: AttachmentReport) -> str:
     return f", {report.dead_letters} set aside" if report.dead_letters else ""
 
 
-async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -> Report:
-    session = Session()
+async def _attach(handle: RunHandle, attachment: Attachment, *, as_json: bool) -> AttachmentReport:
+    session = AttachmentSession()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, session.stop.set)
     with progress_bar(as_json=as_json) as bar:
 
-        def on_start(attached: Attached, standing: Standing, last: int, resumed: bool) -> None:
+        def on_start(attached: Attached, standing: ConsumerPosition, last: int, resumed: bool) -> None:
             if not as_json:
                 word = "goes on" if resumed else "begins"
                 sys.stderr.write(

@@ -33,7 +33,7 @@ def progress_bar(*, as_json: bool = False) -> Progress:
     )
 
 
-class Watched:
+class MeteredLog:
     """A log that tells a bar how far it is read; everything else passes through."""
 
     def __init__(self, log: EventLog, bar: Progress, description: str) -> None:
@@ -56,4 +56,4 @@ class Watched:
 
 def watched(log: EventLog, bar: Progress, description: str) -> EventLog:
     """The log, with a bar for each time that somebody reads it through."""
-    return cast(EventLog, Watched(log, bar, description))
+    return cast(EventLog, MeteredLog(log, bar, description))

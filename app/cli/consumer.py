@@ -8,7 +8,7 @@ import typer
 
 from app.attach.attachment import consumers_folder, detached, store_url
 from app.attach.consumers import list_consumers
-from app.attach.store import Store
+from app.attach.store import ConsumerStore
 from app.cli.options import Json, Limit, RunName
 from app.cli.output import print_fields, print_json, print_table, print_text, shorten
 from app.runs.runs import RunHandle, open_run
@@ -147,13 +147,13 @@ def forget(name: Name, run: RunName = None, store: StoreUrl = "", as_json: Json 
         print_text(f"{name} is forgotten; attached again, it begins anew")
 
 
-def _store(handle: RunHandle, name: str, url: str) -> Store:
+def _store(handle: RunHandle, name: str, url: str) -> ConsumerStore:
     """The store given, else the one the consumer said it uses."""
     told = read_json(consumers_folder(handle.folder) / f"{name}.json") or {}
-    return Store(url or told.get("store") or store_url(handle, name))
+    return ConsumerStore(url or told.get("store") or store_url(handle, name))
 
 
-def _unknown(handle: RunHandle, name: str, store: Store) -> NoSuchConsumer:
+def _unknown(handle: RunHandle, name: str, store: ConsumerStore) -> NoSuchConsumer:
     names = sorted(path.stem for path in consumers_folder(handle.folder).glob("*.json"))
     return NoSuchConsumer(
         f"no consumer called {name!r} keeps its position for run {handle.name} in {store.shown_url}; of those attached "

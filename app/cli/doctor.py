@@ -8,7 +8,7 @@ from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.settings.configuration import resolve
-from app.system.doctor import Finding, examine, parts
+from app.system.doctor import DoctorFinding, examine, parts
 from app.system.supervisor import home_folder
 
 app = typer.Typer()
@@ -32,7 +32,7 @@ def doctor(as_json: Json = False) -> None:
         raise typer.Exit(1)
 
 
-async def _examine(*, as_json: bool) -> list[Finding]:
+async def _examine(*, as_json: bool) -> list[DoctorFinding]:
     findings = []
     wanted = parts(home_folder(), resolve().settings)
     with progress_bar(as_json=as_json) as bar:
@@ -47,7 +47,7 @@ async def _examine(*, as_json: bool) -> list[Finding]:
     return findings
 
 
-def _print(finding: Finding) -> None:
+def _print(finding: DoctorFinding) -> None:
     print_text(f"{MARKS[finding.verdict]}  {finding.part:<9} {finding.result}")
     if finding.fix:
         print_text(f"        {'':<9} -> {finding.fix}")

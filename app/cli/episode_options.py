@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from actors.replay.recorded import Wanted
+from actors.replay.recorded import EpisodeSelection
 from core.errors import SettingsError
 from core.text.nearest import advice
 
@@ -32,7 +32,7 @@ def wanted_of(
     origin: str | None,
     seed: int,
     usual: int | None,
-) -> Wanted:
+) -> EpisodeSelection:
     """The episodes that the options ask for. `usual`: size of the sample where none of them says how many; None: all.
 
     Raises:
@@ -44,7 +44,7 @@ def wanted_of(
     if origin is not None and origin not in ORIGINS:
         raise SettingsError(f"--origin {origin!r} is unknown; {advice(origin, ORIGINS)}")
     named = frozenset(episode or ())
-    return Wanted(
+    return EpisodeSelection(
         episodes=named,
         families=frozenset(family or ()),
         origin=origin,

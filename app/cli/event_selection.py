@@ -23,7 +23,7 @@ from events.log.reader import skim
 from events.registry import BY_CLASS, BY_NAME
 
 
-class Selection(msgspec.Struct, kw_only=True):
+class EventSelection(msgspec.Struct, kw_only=True):
     """Which events are wanted. Of a task are also the events of its episodes, once their requests went by."""
 
     types: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ def select(
     *,
     task: str | None = None,
     policy: int | None = None,
-) -> Selection:
+) -> EventSelection:
     """A selection of known types.
 
     Raises:
@@ -92,10 +92,12 @@ def select(
     for pattern in types or ():
         if not any(fnmatchcase(name, pattern) for name in BY_NAME):
             raise SettingsError(f"--type {pattern}: no event has this type; {advice(pattern, BY_NAME)}")
-    return Selection(types=tuple(types or ()), episode=episode, task=task, policy=policy, producer=producer)
+    return EventSelection(
+        types=tuple(types or ()), episode=episode, task=task, policy=policy, producer=producer
+    )
 
 
-async def learn_tasks(log: EventLog, selection: Selection, *, until: int) -> None:
+async def learn_tasks(log: EventLog, selection: EventSelection, *, until: int) -> None:
     """What a selection by task has to know of the events that are not read because they lie before the beginning."""
     if selection.task is None:
         return

@@ -14,7 +14,7 @@ from core.fast_import import loading
 from events.log.places import OpenBatch, find_open_batch, parse_place, position_of
 
 if TYPE_CHECKING:
-    from app.runs.fork import Forked
+    from app.runs.fork import ForkResult
 
 app = typer.Typer()
 
@@ -61,7 +61,7 @@ def fork(
     with loading():
         from app.runs.fork import fork_run  # loads torch: only once it is needed
 
-    async def work() -> "Forked":
+    async def work() -> "ForkResult":
         async with parent.connect_log() as log:
             position = await position_of(log, place)
             batch = await find_open_batch(log, at=position)

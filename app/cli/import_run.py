@@ -11,7 +11,7 @@ from app.cli.archive import Bars
 from app.cli.bars import progress_bar
 from app.cli.options import Json
 from app.cli.output import print_json, print_text
-from app.runs.import_archive import Imported, carry_out
+from app.runs.import_archive import ImportedRun, carry_out
 from app.runs.import_plan import plan_import
 
 app = typer.Typer()
@@ -39,7 +39,7 @@ def import_run(
         _print(done)
 
 
-def _print(done: Imported) -> None:
+def _print(done: ImportedRun) -> None:
     beside = f", and {', '.join(done.ancestors)}, which it is a fork of" if done.ancestors else ""
     print_text(
         f"run {done.run}{beside}: {done.events} events and {done.blobs} blobs imported into {done.home}; positions "

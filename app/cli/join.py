@@ -11,7 +11,7 @@ from app.cli.options import Json
 from app.cli.output import print_json, print_text
 from app.settings.checks.webarena import require_accounts, require_one_resetter
 from app.settings.web_tasks import require_actors, require_task_secrets
-from app.system.join import Asked, parse_machine, parse_roles, plan_join
+from app.system.join import JoinRequest, parse_machine, parse_roles, plan_join
 from app.system.joined_system import run_joined
 from app.system.supervisor import home_folder
 from app.system.system import holding
@@ -54,7 +54,7 @@ def join(
     Example: hindcast join tls://nats-1:4222,tls://nats-2:4222 --roles actor,actor
     """
     home = home_folder()
-    asked = Asked(
+    asked = JoinRequest(
         url=url,
         run=run,
         counts=parse_roles(roles),

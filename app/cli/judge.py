@@ -8,7 +8,7 @@ import msgspec
 import typer
 
 from actors.judges.registry import judge_names
-from actors.replay.recorded import Wanted
+from actors.replay.recorded import EpisodeSelection
 from app.cli.accuracy import print_accuracy
 from app.cli.bars import progress_bar
 from app.cli.episode_options import Episodes, Families, Origin, Seed, wanted_of
@@ -69,7 +69,13 @@ def accuracy(
 
 
 async def _measure(
-    name: str, source: Source, wanted: Wanted, settings: Settings, *, truth: str, said: Callable[[], None]
+    name: str,
+    source: Source,
+    wanted: EpisodeSelection,
+    settings: Settings,
+    *,
+    truth: str,
+    said: Callable[[], None],
 ) -> AccuracyReport:
     async with open_judge(name, source, settings) as judge:
         return await measure_accuracy(

@@ -13,7 +13,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from app.cli.event_selection import Selection, learn_tasks, select
+from app.cli.event_selection import EventSelection, learn_tasks, select
 from app.cli.events import Chains, Stats, describe, describe_stored, fields_of
 from app.cli.log_cursor import (
     After,
@@ -81,7 +81,7 @@ def tail_log(
 
 
 async def print_last(
-    log: EventLog, cursor: Cursor, selection: Selection, limit: int, *, as_json: bool
+    log: EventLog, cursor: Cursor, selection: EventSelection, limit: int, *, as_json: bool
 ) -> None:
     """The newest events; where some are left out the whole log is looked through for them."""
     if selection.everything:
@@ -95,7 +95,7 @@ async def print_last(
 
 
 async def print_next(
-    log: EventLog, cursor: Cursor, selection: Selection, limit: int | None, *, as_json: bool
+    log: EventLog, cursor: Cursor, selection: EventSelection, limit: int | None, *, as_json: bool
 ) -> None:
     """The events that follow the cursor, at most `limit`."""
     printed = 0

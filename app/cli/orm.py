@@ -7,7 +7,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from actors.replay.recorded import Wanted
+from actors.replay.recorded import EpisodeSelection
 from app.cli.accuracy import print_accuracy
 from app.cli.bars import progress_bar
 from app.cli.episode_options import Families, Origin, wanted_of
@@ -66,7 +66,9 @@ def accuracy(
         print_accuracy(report)
 
 
-async def _measure(source: Source, on: Source, wanted: Wanted, said: Callable[[], None]) -> AccuracyReport:
+async def _measure(
+    source: Source, on: Source, wanted: EpisodeSelection, said: Callable[[], None]
+) -> AccuracyReport:
     """The newest published version of `source`'s model, on the episodes of `on` that are of held-out tasks.
 
     Raises:

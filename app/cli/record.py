@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import typer
 
-from actors.environments.web.definition import UNCHECKED, WebTask, Wrong, task_of, tasks_of
+from actors.environments.web.definition import UNCHECKED, DefinitionError, WebTask, task_of, tasks_of
 from actors.environments.web.files import filled, read_defaults, read_tasks
 from actors.environments.web.person import Person
 from actors.environments.web.scripted import act_out, read_script
@@ -177,7 +177,7 @@ def _new_task(
     }
     try:
         return task_of(filled(defaults, entry))
-    except Wrong as wrong:
+    except DefinitionError as wrong:
         raise SettingsError(f"the new task: {wrong}") from wrong
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from actors.published_versions import Versions
-from actors.replay.recorded import Wanted
+from actors.published_versions import PublishedVersions
+from actors.replay.recorded import EpisodeSelection
 from app.cli.accuracy import band
 from app.cli.bars import progress_bar
 from app.cli.episode_options import Families, Origin, wanted_of
@@ -83,7 +83,7 @@ def accuracy(
 
 
 async def _measure(
-    source: Source, on: Source, settings: Settings, wanted: Wanted, said: Callable[[], None]
+    source: Source, on: Source, settings: Settings, wanted: EpisodeSelection, said: Callable[[], None]
 ) -> RelabelReport:
     """The relabeler that the settings name, the newest version of it where the run trains it.
 
@@ -94,7 +94,7 @@ async def _measure(
     held_out, chosen = settings.learner.relabeler_held_out, settings.relabeler
     async with open_relabeler(settings, source.blobs, pages=on.blobs) as opened:
         speaker: Any = opened
-        if isinstance(opened, Versions):
+        if isinstance(opened, PublishedVersions):
             if not held_out:
                 raise SettingsError(
                     f"run {source.name} holds no task out (learner.relabeler_held_out = 0): whatever is measured was learned "

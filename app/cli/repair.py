@@ -11,7 +11,7 @@ from app.cli.archive import Bars
 from app.cli.bars import progress_bar
 from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
-from app.runs.repair import Repaired, repair_log
+from app.runs.repair import RepairResult, repair_log
 from app.runs.runs import open_run
 from app.runs.stream_repair import Reloaded, repair_in_place
 
@@ -64,7 +64,7 @@ def _print_reloaded(done: Reloaded) -> None:
     print_text(f"Now: hindcast audit {done.run}")
 
 
-def _print(done: Repaired) -> None:
+def _print(done: RepairResult) -> None:
     print_text(
         f"run {done.run}: positions {done.first} to {done.last} stand in a new stream, read back as archived; "
         f"{done.restored} were damaged or gone, {done.saved} stood in the stream alone"

@@ -17,7 +17,7 @@ from app.system.supervisor import home_folder
 app = typer.Typer(name="train", help="Offline training.", no_args_is_help=True)
 
 
-class Trained(msgspec.Struct, frozen=True, kw_only=True):
+class TrainedPolicy(msgspec.Struct, frozen=True, kw_only=True):
     """What a training left."""
 
     folder: str
@@ -60,6 +60,6 @@ def base(
         with users_umask(folder, home_folder()):
             train_base(folder, minutes=minutes, seed=seed)
     if as_json:
-        print_json(Trained(folder=str(folder), demonstrations=recorded))
+        print_json(TrainedPolicy(folder=str(folder), demonstrations=recorded))
     else:
         print_text(f"the policy lies in {folder}. Try it: hindcast eval --policy {folder} --suite store")

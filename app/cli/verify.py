@@ -27,7 +27,7 @@ LISTED = 10
 """Updates that lie furthest from the recorded ones."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyOptions(msgspec.Struct, frozen=True, kw_only=True):
     """What of a run is to be verified, and how."""
 
     run: str
@@ -79,7 +79,7 @@ def verify_run(
     Example: hindcast verify run-1 --from checkpoint=40 --parallel 2 --json
     """
     source = open_source(run)
-    asked = Asked(
+    asked = VerifyOptions(
         run=run or source.name,
         since=None if since is None else parse_place(since),
         until=parse_place(until),
@@ -95,7 +95,7 @@ def verify_run(
         raise typer.Exit(ReplayDiverged.exit_code)
 
 
-async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyReport":
+async def _verify(source: Source, asked: VerifyOptions, *, as_json: bool) -> "VerifyReport":
     with loading():
         from app.replay.recomputers import (  # loads torch: only once it is needed
             Assignment,
@@ -124,7 +124,7 @@ async def _verify(source: Source, asked: Asked, *, as_json: bool) -> "VerifyRepo
         )
 
 
-async def _places(log: EventLog, asked: Asked) -> tuple[int, int | None]:
+async def _places(log: EventLog, asked: VerifyOptions) -> tuple[int, int | None]:
     """Positions to begin and to end at; an end of None: wherever the log ends."""
     end = None if asked.until == END else await position_of(log, asked.until)
     begin = 0 if asked.since is None else await position_of(log, asked.since)

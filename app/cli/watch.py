@@ -15,9 +15,9 @@ from app.cli.options import Json, RunName
 from app.cli.output import print_json, print_text
 from app.runs.runs import RunHandle, open_run
 from app.watch.follower import look
-from app.watch.read_model import Counts, Model
+from app.watch.read_model import Counts, WatchReadModel
 from app.watch.rendering import as_line, as_screen
-from app.watch.view import View
+from app.watch.view import RunView
 from storage.readmodel.database import ReadModelUnavailable
 
 app = typer.Typer()
@@ -69,7 +69,7 @@ def _watch_in_lines(handle: RunHandle, every_s: float, *, once: bool, as_json: b
     with progress_bar(as_json=as_json) as bar:
         reading = bar.add_task("reading the log", total=None)
 
-        def show(view: View) -> bool:
+        def show(view: RunView) -> bool:
             bar.stop()
             _print(view, curve, once=once, as_json=as_json)
             return not once
@@ -82,7 +82,7 @@ def _watch_in_lines(handle: RunHandle, every_s: float, *, once: bool, as_json: b
 
 def _curve(handle: RunHandle) -> list[Counts]:
     """Success over the whole run; none where there is no read model yet."""
-    model = Model(handle)
+    model = WatchReadModel(handle)
     try:
         return asyncio.run(model.curve())
     except ReadModelUnavailable:
@@ -91,7 +91,7 @@ def _curve(handle: RunHandle) -> list[Counts]:
         model.close()
 
 
-def _print(view: View, curve: list[Counts], *, once: bool, as_json: bool) -> None:
+def _print(view: RunView, curve: list[Counts], *, once: bool, as_json: bool) -> None:
     """One look as JSON, as tables when it is the only one, else as a line."""
     if as_json:
         print_json(view)

@@ -12,7 +12,15 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 
 from actors.environments.browser import BrowserHost
-from actors.environments.web.definition import UNCHECKED, Login, Step, WebTask, Wrong, plain, task_of
+from actors.environments.web.definition import (
+    UNCHECKED,
+    DefinitionError,
+    Login,
+    Step,
+    WebTask,
+    plain,
+    task_of,
+)
 from actors.environments.web.entry import first_line, log_in, state_path
 from actors.environments.web.secrets import Secrets
 from actors.environments.web.site import WebSite
@@ -51,7 +59,7 @@ async def save_login(
     )
     try:
         definition = task_of(plain(definition))
-    except Wrong as wrong:
+    except DefinitionError as wrong:
         raise SettingsError(str(wrong)) from wrong
     async with BrowserHost(settings, headed=headed) as host:
         window = await host.acquire(WebSite(states), as_task(definition, 0))

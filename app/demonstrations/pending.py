@@ -41,7 +41,7 @@ from events.registry import BY_CLASS
 from events.subjects import family_wildcard
 
 
-class Demonstrated(msgspec.Struct, frozen=True, kw_only=True):
+class DemonstratedEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody did, as the facts of an episode."""
 
     request: EpisodeRequested
@@ -55,7 +55,7 @@ class Demonstrated(msgspec.Struct, frozen=True, kw_only=True):
     """Observations and screenshots."""
 
 
-class Held:
+class PendingEpisode:
     """Keeps what an episode says, until it is known that it shall be said. See `actors.episodes.recorder.StepRecord`."""
 
     def __init__(self, *, on_wait: Callable[[float], None]) -> None:
@@ -106,7 +106,7 @@ def request_for(
     )
 
 
-class Open(msgspec.Struct):
+class UnfinishedDemonstration(msgspec.Struct):
     """A demonstration without an end."""
 
     request: EpisodeRequested
@@ -116,13 +116,13 @@ class Open(msgspec.Struct):
     """Recorded so far."""
 
 
-class Standing(msgspec.Struct):
+class AppendState(msgspec.Struct):
     """What a log says that matters for an append. A pure fold."""
 
     phase: int = 0
     tasks: set[str] = msgspec.field(default_factory=set)
     """Admitted."""
-    open: dict[str, Open] = msgspec.field(default_factory=dict)
+    open: dict[str, UnfinishedDemonstration] = msgspec.field(default_factory=dict)
     """By episode."""
     ended: set[str] = msgspec.field(default_factory=set)
     """Demonstrations."""
@@ -143,7 +143,7 @@ class Standing(msgspec.Struct):
             case TaskAdmitted():
                 self.tasks.add(fact.task_id)
             case EpisodeRequested(origin="demonstration"):
-                self.open[fact.episode] = Open(fact, recorded.envelope.id)
+                self.open[fact.episode] = UnfinishedDemonstration(fact, recorded.envelope.id)
             case StepTaken() if fact.episode in self.open:
                 self.open[fact.episode].steps += 1
             case EpisodeEnded() if self.open.pop(fact.episode, None) is not None:
@@ -161,7 +161,7 @@ class Appender:
         self,
         handle: RunHandle,
         log: RunLog,
-        standing: Standing,
+        standing: AppendState,
         *,
         source: str,
         requests: Publisher,
@@ -176,7 +176,7 @@ class Appender:
         self._actor = actor
         self.standing = standing
 
-    async def append(self, shown: Demonstrated) -> int:
+    async def append(self, shown: DemonstratedEpisode) -> int:
         """Append one; returns the position of its last event. Raises EngineFailed when somebody else requests episodes."""
         for content in shown.blobs.values():
             await asyncio.to_thread(self._handle.blobs.put, content)
@@ -245,7 +245,7 @@ async def appending(handle: RunHandle, *, name: str, source: str) -> AsyncIterat
             handle.connect_log("actor") as played,
             _publisher(handle, played, f"actor.{name}") as plays,
         ):
-            standing = Standing()
+            standing = AppendState()
             async for recorded in read(log):
                 standing.apply(recorded)
             yield Appender(

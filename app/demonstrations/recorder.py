@@ -19,15 +19,15 @@ import msgspec
 from actors.environments.browser import BrowserHost
 from actors.environments.web.definition import UNCHECKED, Check, WebTask
 from actors.environments.web.evaluators import evaluate
-from actors.environments.web.person import Person, PersonWorld, RecordingStopped, Watched
+from actors.environments.web.person import Person, PersonWorld, RecordingStopped, WatchedWindows
 from actors.environments.web.site import WebSite
 from actors.environments.web.tasks import as_task
 from actors.environments.world import BrowserWorld
 from actors.episodes.answerers import PersonAnswerer
 from actors.episodes.episode import Episode
-from actors.episodes.screenshots import Allowance, EpisodeScreenshots
+from actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
 from actors.scaffold.scaffold import scaffold_of
-from app.demonstrations.pending import Demonstrated, Held, appending, request_for
+from app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, appending, request_for
 from app.runs.runs import RunHandle
 from app.system.sites import login_states
 from core.domain.evidence import Evidence
@@ -41,7 +41,7 @@ SOURCE = "recorded"
 """Where a task comes from that was written down with its demonstration."""
 
 
-class Recording(Demonstrated, frozen=True, kw_only=True):
+class Recording(DemonstratedEpisode, frozen=True, kw_only=True):
     """What a person did, and the task that they did it for."""
 
     definition: WebTask
@@ -81,9 +81,9 @@ async def play(
         lease_s=patience_s * definition.max_steps,
     )
     site = WebSite(login_states(home))
-    held = Held(on_wait=_gave_up)
+    held = PendingEpisode(on_wait=_gave_up)
     async with BrowserHost(actors, headed=headed) as host:
-        watched = Watched(host)
+        watched = WatchedWindows(host)
         person = Person(watched, said=said)
         world = PersonWorld(BrowserWorld(watched, site, actors), person)
         try:
@@ -104,7 +104,7 @@ async def play(
                 record=held,
                 settings=actors,
                 screenshots=EpisodeScreenshots(
-                    world, keep=held.keep_image, settings=actors, allowance=Allowance(actors)
+                    world, keep=held.keep_image, settings=actors, allowance=ScreenshotBudget(actors)
                 ),
             )
             async with asyncio.TaskGroup() as tasks:

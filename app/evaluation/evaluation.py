@@ -59,7 +59,7 @@ class FamilyResult(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointUse(msgspec.Struct, frozen=True, kw_only=True):
     """What asking a model behind an endpoint took."""
 
     prompt_tokens: int
@@ -86,7 +86,7 @@ class EvaluationReport(msgspec.Struct, frozen=True, kw_only=True):
     reward_low: float
     reward_high: float
     by_task: dict[str, FamilyResult]
-    asked: Asked | None = None
+    asked: EndpointUse | None = None
     """None: the policy is no model behind an endpoint."""
     unlike_starts: dict[str, int] = {}
     """Task of the user's own -> episodes that did not begin like its first one, though it says that all do."""
@@ -169,7 +169,7 @@ async def play(
     weights: Path | None,
     settings: Settings,
     said: Callable[[int, int], None] = lambda _done, _successes: None,
-) -> "Tally":
+) -> "OutcomeTally":
     """Play and judge every request. `weights` replaces those of the model folder; `said` hears of progress.
 
     `folder` None: a model behind the settings' endpoint acts.
@@ -181,7 +181,7 @@ async def play(
         settings = settings.model_copy(update={"actors": actors})
     log = MemoryLog("evaluation")
     stop = asyncio.Event()
-    tally = Tally(requests)
+    tally = OutcomeTally(requests)
     with scratch_folder() as scratch:
         blobs = BlobStore(scratch)
         async with (
@@ -232,7 +232,7 @@ async def play(
                         break
             stop.set()
     if isinstance(engine, EndpointEngine):
-        tally.asked = Asked(
+        tally.asked = EndpointUse(
             prompt_tokens=engine.prompt_tokens, answer_tokens=engine.answer_tokens, cost_usd=engine.cost_usd
         )
     return tally
@@ -249,7 +249,7 @@ async def _engine(folder: Path | None, settings: Settings) -> AsyncIterator[InPr
             yield EndpointEngine(endpoint, keep_thoughts=settings.actors.answer_format == "thinking")
 
 
-class PlayedStep(NamedTuple):
+class EvaluatedStep(NamedTuple):
     """What one step did."""
 
     page: str
@@ -258,11 +258,11 @@ class PlayedStep(NamedTuple):
 
 
 @dataclass(slots=True)
-class Played:
+class EvaluatedEpisode:
     """What an episode came to."""
 
     family: str
-    steps: list[PlayedStep] = field(default_factory=list)
+    steps: list[EvaluatedStep] = field(default_factory=list)
     end: str = ""
     """Reason of its end; empty: it has not ended."""
     outcome: Outcome | None = None
@@ -273,7 +273,7 @@ class Played:
         return self.outcome == "success"
 
 
-class Tally:
+class OutcomeTally:
     """What the episodes came to."""
 
     def __init__(self, requests: Sequence[EpisodeRequested]) -> None:
@@ -282,12 +282,12 @@ class Tally:
         self._verdicts: dict[str, list[bool]] = defaultdict(list)
         self._rewards: list[float] = []
         self._steps: list[int] = []
-        self._played: dict[str, Played] = {}
+        self._played: dict[str, EvaluatedEpisode] = {}
         self.by_task: dict[str, list[bool]] = defaultdict(list)
         """Verdicts by the task's id."""
         self.lost_because: Counter[str] = Counter()
         """Reasons of the episodes without a verdict."""
-        self.asked: Asked | None = None
+        self.asked: EndpointUse | None = None
 
     @property
     def lost(self) -> int:
@@ -309,7 +309,7 @@ class Tally:
         self._starts.apply(fact)
         match fact:
             case StepTaken(episode=episode, observation_digest=page, result=result):
-                self._story(episode).steps.append(PlayedStep(page, result))
+                self._story(episode).steps.append(EvaluatedStep(page, result))
             case EpisodeEnded(episode=episode, steps=steps, reason=reason):
                 self._steps.append(steps)
                 self._story(episode).end = reason
@@ -333,11 +333,11 @@ class Tally:
                 self.lost_because[f"{reason}: {detail}" if detail else reason] += 1
         return None
 
-    def _story(self, episode: str) -> Played:
-        return self._played.setdefault(episode, Played(self._requests[episode].task.family))
+    def _story(self, episode: str) -> EvaluatedEpisode:
+        return self._played.setdefault(episode, EvaluatedEpisode(self._requests[episode].task.family))
 
     @property
-    def decided(self) -> list[Played]:
+    def decided(self) -> list[EvaluatedEpisode]:
         """The episodes that the judge could tell about, in the order in which they began."""
         return [played for played in self._played.values() if played.outcome in ("success", "failure")]
 

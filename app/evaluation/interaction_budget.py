@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from app.evaluation.evaluation import Played
+from app.evaluation.evaluation import EvaluatedEpisode
 from core.rl.statistics import wilson
 from events.catalogue import EpisodeRequested
 
@@ -34,7 +34,7 @@ def with_budget(requests: Sequence[EpisodeRequested], steps: int) -> list[Episod
     ]
 
 
-def success_within(episodes: Sequence[Played], budgets: Sequence[int]) -> list[BudgetPoint]:
+def success_within(episodes: Sequence[EvaluatedEpisode], budgets: Sequence[int]) -> list[BudgetPoint]:
     """One point per budget, in rising order; `episodes` are those that a judge could tell about."""
     points = []
     for budget in sorted(set(budgets)):

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from actors.judges.base import AnyJudge, Opinion, Reader, judge_in_time, undecided
+from actors.judges.base import AnyJudge, EpisodeModelJudge, Opinion, judge_in_time, undecided
 from actors.judges.episode_transcript import read_story
 from actors.judges.second_opinion import read_verdicts
 from actors.replay.bounded_map import each
-from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
 from app.runs.sources import Source
 from core.rl.confusion import (
     Confusion,
@@ -77,7 +77,7 @@ class _Case(NamedTuple):
 async def measure_accuracy(
     judge: AnyJudge,
     on: Source,
-    wanted: Wanted,
+    wanted: EpisodeSelection,
     *,
     truth: str,
     run: str,
@@ -141,7 +141,7 @@ def _why(opinion: Opinion) -> str:
 
 
 async def _asked(
-    log: EventLog, wanted: Wanted, truths: Mapping[str, str], *, share: float | None
+    log: EventLog, wanted: EpisodeSelection, truths: Mapping[str, str], *, share: float | None
 ) -> AsyncGenerator[RecordedEpisode, None]:
     """Episodes that the truth is known of; of held-out tasks alone where a share is held out."""
     async with aclosing(recorded_episodes(log, wanted, steps=False)) as episodes:
@@ -159,6 +159,6 @@ async def _opinion(
     if not isinstance(end, EpisodeEnded):
         return Opinion(judgment=undecided("it did not end"))
     story = None
-    if isinstance(judge, Reader):
+    if isinstance(judge, EpisodeModelJudge):
         story = await read_story(log, blobs, end, before=episode.ended)
     return await judge_in_time(judge, episode.request.task, end.evidence, story, timeout_s=timeout_s)

@@ -15,7 +15,7 @@ from actors.judges.second_opinion import (
     second_opinion,
 )
 from actors.replay.bounded_map import each
-from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
 from app.runs.folded_read_model import fold_now
 from app.runs.runs import RunHandle
 from app.runs.sources import Source
@@ -54,7 +54,7 @@ class RejudgeReport(msgspec.Struct, frozen=True, kw_only=True):
 
 async def rejudge(
     source: Source,
-    wanted: Wanted,
+    wanted: EpisodeSelection,
     *,
     judge: AnyJudge,
     against: str | None = None,

@@ -10,14 +10,14 @@ import msgspec
 
 from actors.environments.store.evaluators import ending_of
 from actors.environments.store.goals.instruction_parser import goal_said
-from actors.environments.store.goals.visits import Place
+from actors.environments.store.goals.visits import StartPage
 from actors.environments.store.hindsight import first_achieved, hindsight_of, meaning
 from actors.environments.store.relevance import Walk
 from actors.environments.store.tasks import ENVIRONMENT
-from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, Relabeler
+from actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult
 from actors.relabelers.role import goals_found, pages_of
 from actors.replay.bounded_map import each
-from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
 from app.runs.sources import Source
 from core.domain.observation import Page
 from core.errors import BlobCorrupt, BlobMissing, RelabelerFailed, RelabelerUnavailable
@@ -90,7 +90,7 @@ class _Counts(NamedTuple):
 async def measure_relabeler(
     relabeler: Relabeler,
     on: Source,
-    wanted: Wanted,
+    wanted: EpisodeSelection,
     *,
     run: str,
     held_out: float,
@@ -182,7 +182,9 @@ async def _compared(
     return await asyncio.to_thread(compare_goals, episode, pages, finding, most=most)
 
 
-def compare_goals(episode: PlayedEpisode, pages: Sequence[Page], finding: Finding, *, most: int) -> _Counts:
+def compare_goals(
+    episode: PlayedEpisode, pages: Sequence[Page], finding: RelabelResult, *, most: int
+) -> _Counts:
     """The goals found in an episode of the store beside those that its rules find, at most so many of them."""
     evidence = episode.ended.evidence
     ending = ending_of(evidence)
@@ -196,7 +198,7 @@ def compare_goals(episode: PlayedEpisode, pages: Sequence[Page], finding: Findin
         (one.family, meaning(one.family, one.goal))
         for one in hindsight_of(episode.task, evidence, walk, most=most)
     }
-    place = Place(ending.catalogue, ending.opening)
+    place = StartPage(ending.catalogue, ending.opening)
     named = [(_key(goal, place), goal.until_step) for goal in finding.goals]
     read = [(key, until) for key, until in named if key is not None]
     right = [(key, until) for key, until in read if key in truth]
@@ -219,7 +221,7 @@ def compare_goals(episode: PlayedEpisode, pages: Sequence[Page], finding: Findin
     )
 
 
-def _key(goal: AchievedGoal, place: Place) -> tuple[str, bytes] | None:
+def _key(goal: AchievedGoal, place: StartPage) -> tuple[str, bytes] | None:
     """Family and meaning; of a goal in mere words as the store reads them, None: it reads none."""
     if goal.goal is not None:
         family = goal.family.rpartition("/")[2]

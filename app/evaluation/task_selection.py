@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from actors.curriculum.pool import task_name
-from app.evaluation.evaluation import FamilyResult, Tally, plan_attempts, play
+from app.evaluation.evaluation import FamilyResult, OutcomeTally, plan_attempts, play
 from core.domain.task import Task
 from core.seeds import derive_seed
 from core.settings.schema import Settings
@@ -29,7 +29,7 @@ class TaskResult(msgspec.Struct, frozen=True, kw_only=True):
     held_out: bool
 
 
-class Selection(msgspec.Struct, frozen=True, kw_only=True):
+class TaskSelection(msgspec.Struct, frozen=True, kw_only=True):
     """Every task that was tried, and how often the two parts were solved, with 95 % Wilson intervals."""
 
     tasks: tuple[TaskResult, ...]
@@ -51,7 +51,7 @@ async def select_tasks(
     folder: Path,
     settings: Settings,
     said: Callable[[int, int], None],
-) -> Selection:
+) -> TaskSelection:
     """Attempt every task at the temperature of training. `held_out`: share of the kept ones that is set apart."""
     requests = plan_attempts(
         tasks,
@@ -64,13 +64,13 @@ async def select_tasks(
     return divide(tasks, tally, held_out=held_out, run_seed=settings.run.seed)
 
 
-def divide(tasks: Sequence[Task], tally: Tally, *, held_out: float, run_seed: int) -> Selection:
+def divide(tasks: Sequence[Task], tally: OutcomeTally, *, held_out: float, run_seed: int) -> TaskSelection:
     """Keep what was solved at least once, and set a share of it apart, drawn from the seed."""
     kept = [task for task in tasks if any(tally.by_task.get(task.id, ()))]
     drawn = sorted(kept, key=lambda task: derive_seed(run_seed, "held out", task.id))
     apart = {task.id for task in drawn[: round(held_out * len(kept))]}
     names = {task.id for task in kept}
-    return Selection(
+    return TaskSelection(
         tasks=tuple(
             TaskResult(
                 task=task_name(task),

@@ -29,7 +29,7 @@ from app.exports.atif_format import (
     Trajectory,
 )
 from app.exports.document import document_of
-from app.exports.episodes import Played, PlayedStep
+from app.exports.episodes import AssembledEpisode, AssembledStep
 from app.exports.functions import arguments_of, definitions, function_name
 from app.exports.output_folder import file_name
 from app.exports.writer import Sources
@@ -44,7 +44,7 @@ KEY = "hindcast"
 FIRST_PAGE = "The page that the episode begins on."
 
 
-def trajectory_of(played: Played, sources: Sources) -> Trajectory:
+def trajectory_of(played: AssembledEpisode, sources: Sources) -> Trajectory:
     """An episode as a trajectory. Its images are those of `images_of`."""
     steps = played.steps
     seen = [_seen(step.fact.observation, step.fact.url, sources) for step in steps]
@@ -86,7 +86,7 @@ def trajectory_of(played: Played, sources: Sources) -> Trajectory:
     )
 
 
-def images_of(played: Played) -> list[BlobRef]:
+def images_of(played: AssembledEpisode) -> list[BlobRef]:
     """The screenshots that an episode's trajectory names."""
     shots = [step.fact.screenshot for step in played.steps] + [played.ended.screenshot]
     found = [shot.image for shot in shots if shot is not None and shot.image is not None]
@@ -98,7 +98,7 @@ def image_path(image: BlobRef) -> str:
     return f"{IMAGES}/{image.sha256}.jpg"
 
 
-def _agent(played: Played, sources: Sources) -> Agent:
+def _agent(played: AssembledEpisode, sources: Sources) -> Agent:
     settings = sources.origin.settings
     return Agent(
         name="hindcast",
@@ -109,7 +109,7 @@ def _agent(played: Played, sources: Sources) -> Agent:
     )
 
 
-def _beside(played: Played, sources: Sources) -> dict[str, Any]:
+def _beside(played: AssembledEpisode, sources: Sources) -> dict[str, Any]:
     """The document without what the trajectory tells."""
     document = msgspec.to_builtins(document_of(played, sources, steps=False))
     return {
@@ -139,17 +139,17 @@ def _image(shot: Screenshot | None) -> BlobRef | None:
     return None if shot is None else shot.image
 
 
-def _before(step: PlayedStep | None) -> BlobRef | None:
+def _before(step: AssembledStep | None) -> BlobRef | None:
     shot = None if step is None else step.fact.screenshot
     return shot.image if shot is not None and shot.when == "before" else None
 
 
-def _after(step: PlayedStep) -> BlobRef | None:
+def _after(step: AssembledStep) -> BlobRef | None:
     shot = step.fact.screenshot
     return shot.image if shot is not None and shot.when == "after" else None
 
 
-def _step(step: PlayedStep, led_to: ObservationResult, sources: Sources, *, step_id: int) -> Step:
+def _step(step: AssembledStep, led_to: ObservationResult, sources: Sources, *, step_id: int) -> Step:
     fact = step.fact
     thought, answer = split_form(fact.answer)
     versions = unpack_ids(fact.versions).tolist()
@@ -188,7 +188,7 @@ def _step(step: PlayedStep, led_to: ObservationResult, sources: Sources, *, step
     )
 
 
-def _metrics(step: PlayedStep, versions: list[int]) -> Metrics:
+def _metrics(step: AssembledStep, versions: list[int]) -> Metrics:
     fact = step.fact
     prompt, answer = unpack_ids(fact.prompt_ids).tolist(), unpack_ids(fact.action_ids).tolist()
     return Metrics(
@@ -220,7 +220,7 @@ class AtifWriter:
     def fact(self, recorded: Recorded) -> None:
         """Trajectories are told by episode."""
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """A document, and its images."""
         told = msgspec.json.encode(trajectory_of(played, self._sources))
         (self._folder / file_name(played.ended.episode, "json")).write_bytes(told)

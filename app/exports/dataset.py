@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from app.exports.card import Card, Split
-from app.exports.episodes import Played, PlayedStep
+from app.exports.episodes import AssembledEpisode, AssembledStep
 from app.exports.parquet import TableFile
 from app.exports.writer import Sources
 from core.grammar.answer_form import split_form
@@ -103,7 +103,7 @@ class DatasetWriter:
     def fact(self, recorded: Recorded) -> None:
         """Rows are episodes."""
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """A row."""
         name = "test" if played.request.origin == "evaluation" else "train"
         row = row_of(played, self._sources)
@@ -122,7 +122,7 @@ class DatasetWriter:
         return {split.name: split.examples for split in splits}
 
 
-def row_of(played: Played, sources: Sources) -> dict[str, Any]:
+def row_of(played: AssembledEpisode, sources: Sources) -> dict[str, Any]:
     """An episode as a row."""
     task, ended = played.request.task, played.ended
     verdict = sources.chosen[ended.episode]
@@ -146,7 +146,7 @@ def row_of(played: Played, sources: Sources) -> dict[str, Any]:
     }
 
 
-def _step(step: PlayedStep, sources: Sources) -> dict[str, Any]:
+def _step(step: AssembledStep, sources: Sources) -> dict[str, Any]:
     fact, action = step.fact, step.fact.action
     page = sources.page(fact.observation)
     thought, answer = split_form(fact.answer)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.exports.episodes import Played, PlayedStep
+from app.exports.episodes import AssembledEpisode, AssembledStep
 from app.exports.writer import Sources
 from core.domain.action import Action
 from core.domain.evidence import Evidence
@@ -92,7 +92,7 @@ class EpisodeDocument(Document, frozen=True, kw_only=True):
     source: DocumentSource | None = None
 
 
-def document_of(played: Played, sources: Sources, *, steps: bool = True) -> EpisodeDocument:
+def document_of(played: AssembledEpisode, sources: Sources, *, steps: bool = True) -> EpisodeDocument:
     """The document of an episode of a run. `steps` False: without steps and pages."""
     task, ended = played.request.task, played.ended
     return EpisodeDocument(
@@ -123,7 +123,7 @@ def document_of(played: Played, sources: Sources, *, steps: bool = True) -> Epis
     )
 
 
-def _step(step: PlayedStep, sources: Sources) -> DocumentStep:
+def _step(step: AssembledStep, sources: Sources) -> DocumentStep:
     fact = step.fact
     thought, answer = split_form(fact.answer)
     return DocumentStep(

@@ -19,7 +19,7 @@ from events.catalogue import (
 from events.envelope import Recorded
 
 
-class PlayedStep(msgspec.Struct, frozen=True, kw_only=True):
+class AssembledStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step and where it stands."""
 
     position: int
@@ -27,13 +27,13 @@ class PlayedStep(msgspec.Struct, frozen=True, kw_only=True):
     fact: StepTaken
 
 
-class Played(msgspec.Struct, frozen=True, kw_only=True):
+class AssembledEpisode(msgspec.Struct, frozen=True, kw_only=True):
     """One episode that came to its natural end."""
 
     request: EpisodeRequested
     started: EpisodeStarted
     started_ns: int
-    steps: tuple[PlayedStep, ...]
+    steps: tuple[AssembledStep, ...]
     ended: EpisodeEnded
     ended_ns: int
     position: int
@@ -46,17 +46,17 @@ class _UnderWay(msgspec.Struct, kw_only=True):
     request: EpisodeRequested
     started: EpisodeStarted | None = None
     started_ns: int = 0
-    steps: list[PlayedStep] = msgspec.field(default_factory=list)
+    steps: list[AssembledStep] = msgspec.field(default_factory=list)
 
 
-class Assembler:
+class EpisodeAssembler:
     """`take` every event in order; it gives an episode when it has ended."""
 
     def __init__(self, wanted: Container[str]) -> None:
         self._wanted = wanted
         self._under_way: dict[str, _UnderWay] = {}
 
-    def take(self, recorded: Recorded) -> Played | None:
+    def take(self, recorded: Recorded) -> AssembledEpisode | None:
         """The episode that this event ends, if it is wanted."""
         match recorded.fact:
             case EpisodeRequested() as fact if fact.episode in self._wanted:
@@ -65,7 +65,7 @@ class Assembler:
                 begun = self._under_way[fact.episode]
                 begun.started, begun.started_ns = fact, recorded.envelope.occurred_ns
             case StepTaken() as fact if fact.episode in self._under_way:
-                step = PlayedStep(
+                step = AssembledStep(
                     position=recorded.position, occurred_ns=recorded.envelope.occurred_ns, fact=fact
                 )
                 self._under_way[fact.episode].steps.append(step)
@@ -75,11 +75,11 @@ class Assembler:
                 return self._end(recorded, fact)
         return None
 
-    def _end(self, recorded: Recorded, fact: EpisodeEnded) -> Played | None:
+    def _end(self, recorded: Recorded, fact: EpisodeEnded) -> AssembledEpisode | None:
         known = self._under_way.pop(fact.episode, None)
         if known is None or known.started is None:
             return None
-        return Played(
+        return AssembledEpisode(
             request=known.request,
             started=known.started,
             started_ns=known.started_ns,

@@ -10,12 +10,12 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from app.exports.episodes import Played
+from app.exports.episodes import AssembledEpisode
 from app.exports.output_folder import file_name
 from app.exports.writer import Sources
 from app.page.rendering import FOLDER, environment
 from app.page.step_detail import step_in_full
-from app.page.views.episode import Episode, with_frames
+from app.page.views.episode import EpisodePage, with_frames
 from app.runs.sources import Source
 from events.envelope import BlobRef, Recorded
 from storage.readmodel.queries import show_episode
@@ -40,7 +40,7 @@ class EpisodeFile:
             ),
         }
 
-    def text(self, played: Played, sources: Sources) -> str:
+    def text(self, played: AssembledEpisode, sources: Sources) -> str:
         """The whole file. Raises ModelFolderMissing, HindcastError."""
         origin = sources.origin
         detail = show_episode(sources.connection, played.ended.episode, as_of=origin.position)
@@ -58,7 +58,7 @@ class EpisodeFile:
         return self._template.render(told=told, page=page, **self._frame)
 
 
-def _pictures(told: Episode, sources: Sources) -> dict[str, str]:
+def _pictures(told: EpisodePage, sources: Sources) -> dict[str, str]:
     """The film strip's images as addresses that hold them."""
     sizes = {row.sha256: row.size_bytes or 0 for row in told.detail.screenshots if row.sha256}
     found = {}
@@ -81,7 +81,7 @@ class HtmlWriter:
     def fact(self, recorded: Recorded) -> None:
         """Files are of episodes."""
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """A file."""
         text = self._file.text(played, self._sources)
         (self._folder / file_name(played.ended.episode, "html")).write_text(text, encoding="utf-8")

@@ -6,7 +6,7 @@ from pathlib import Path
 import msgspec
 
 from app.exports.document import document_of
-from app.exports.episodes import Played
+from app.exports.episodes import AssembledEpisode
 from app.exports.lines import to_line
 from app.exports.writer import Sources
 from events.envelope import Recorded
@@ -28,7 +28,7 @@ class JsonlWriter:
         self._facts.write(to_line(recorded) + b"\n")
         self._counts["facts"] += 1
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """A line."""
         self._episodes.write(msgspec.json.encode(document_of(played, self._sources)) + b"\n")
         self._counts["episodes"] += 1

@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from app.exports.episodes import Played
+from app.exports.episodes import AssembledEpisode
 from app.exports.tables import TABLES, schema_of
 from app.exports.writer import Sources, Verdict
 from core.domain.arrays import unpack_floats, unpack_ids
@@ -101,7 +101,7 @@ class ParquetWriter:
             case _:
                 pass
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """It has its rows already."""
 
     def close(self, log_digest: str) -> Mapping[str, int]:

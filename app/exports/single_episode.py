@@ -8,7 +8,7 @@ from sqlalchemy import Connection
 
 from app.exports.atif import trajectory_of
 from app.exports.document import document_of
-from app.exports.episodes import Assembler, Played
+from app.exports.episodes import AssembledEpisode, EpisodeAssembler
 from app.exports.export import origin_of
 from app.exports.html import EpisodeFile
 from app.exports.output_folder import file_name
@@ -70,8 +70,8 @@ def episode_as_file(
     return EpisodeAsFile(file_name(episode, suffix), content, FORMATS[format_name])
 
 
-async def _played(source: Source, episode: str, *, after: int, until: int) -> Played | None:
-    assembler = Assembler({episode})
+async def _played(source: Source, episode: str, *, after: int, until: int) -> AssembledEpisode | None:
+    assembler = EpisodeAssembler({episode})
     async with source.connect_log() as log:
         async for recorded in read(log, after=after, until=until, check=False, strict=False):
             played = assembler.take(recorded)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from app.exports.episodes import Played
+from app.exports.episodes import AssembledEpisode
 from app.exports.functions import arguments_of, function_name
 from app.exports.output_folder import file_name
 from app.exports.writer import Sources
@@ -22,7 +22,7 @@ HARNESS = "hindcast"
 MISSING = "(this page was not recorded, or was let go of since)"
 
 
-class Function(msgspec.Struct, frozen=True, kw_only=True):
+class StsFunction(msgspec.Struct, frozen=True, kw_only=True):
     """What is called."""
 
     name: str
@@ -30,27 +30,27 @@ class Function(msgspec.Struct, frozen=True, kw_only=True):
     """A JSON object."""
 
 
-class Call(msgspec.Struct, frozen=True, kw_only=True):
+class StsCall(msgspec.Struct, frozen=True, kw_only=True):
     """One action."""
 
     id: str
-    function: Function
+    function: StsFunction
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class StsMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message of the session."""
 
     role: Literal["user", "assistant", "system", "tool"]
     content: str
     reasoningContent: str | None = None  # the format's name
-    toolCalls: list[Call] | None = None
+    toolCalls: list[StsCall] | None = None
     toolCallId: str | None = None
     timestamp: int | None = None
     """Milliseconds since 1970."""
     model: str | None = None
 
 
-def session_of(played: Played, sources: Sources) -> list[dict[str, Any]]:
+def session_of(played: AssembledEpisode, sources: Sources) -> list[dict[str, Any]]:
     """The lines of an episode's session."""
     task, ended = played.request.task, played.ended
     header = {
@@ -67,11 +67,11 @@ def session_of(played: Played, sources: Sources) -> list[dict[str, Any]]:
     return [header, *({"type": "message", "message": msgspec.to_builtins(one)} for one in messages)]
 
 
-def _messages(played: Played, sources: Sources) -> list[Message]:
+def _messages(played: AssembledEpisode, sources: Sources) -> list[StsMessage]:
     steps, base = played.steps, sources.origin.settings.policy.base
-    told = [Message(role="user", content=played.started.instruction, timestamp=_ms(played.started_ns))]
+    told = [StsMessage(role="user", content=played.started.instruction, timestamp=_ms(played.started_ns))]
     if steps:
-        told.append(Message(role="system", content=_text(steps[0].fact.observation, sources)))
+        told.append(StsMessage(role="system", content=_text(steps[0].fact.observation, sources)))
     for number, step in enumerate(steps):
         fact = step.fact
         thought, answer = split_form(fact.answer)
@@ -81,10 +81,12 @@ def _messages(played: Played, sources: Sources) -> list[Message]:
         if fact.action is not None:
             arguments = msgspec.json.encode(arguments_of(fact.action)).decode()
             calls = [
-                Call(id=call, function=Function(name=function_name(fact.action.name), arguments=arguments))
+                StsCall(
+                    id=call, function=StsFunction(name=function_name(fact.action.name), arguments=arguments)
+                )
             ]
         told.append(
-            Message(
+            StsMessage(
                 role="assistant",
                 content=answer,
                 reasoningContent=thought or None,
@@ -97,9 +99,9 @@ def _messages(played: Played, sources: Sources) -> list[Message]:
         page = _text(played.ended.final_observation if last else steps[number + 1].fact.observation, sources)
         seen = page if fact.result in ("ok", "exit") else f"{fact.result}: {fact.detail}\n{page}"
         told.append(
-            Message(role="tool", content=seen, toolCallId=call)
+            StsMessage(role="tool", content=seen, toolCallId=call)
             if calls
-            else Message(role="system", content=seen)
+            else StsMessage(role="system", content=seen)
         )
     return told
 
@@ -124,7 +126,7 @@ class StsWriter:
     def fact(self, recorded: Recorded) -> None:
         """Sessions are told by episode."""
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """A file."""
         lines = [msgspec.json.encode(line) for line in session_of(played, self._sources)]
         (self._folder / file_name(played.ended.episode, "jsonl")).write_bytes(b"\n".join(lines) + b"\n")

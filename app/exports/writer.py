@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import msgspec
 from sqlalchemy import Connection
 
-from app.exports.episodes import Assembler, Played
+from app.exports.episodes import AssembledEpisode, EpisodeAssembler
 from core.domain.observation import Page
 from core.errors import HindcastError
 from core.prompts.rendering import RENDERERS
@@ -92,7 +92,7 @@ class Writer(Protocol):
         """Every event of the run up to the position, in order; of episodes only of those that are wanted."""
         ...
 
-    def episode(self, played: Played) -> None:
+    def episode(self, played: AssembledEpisode) -> None:
         """Every wanted episode that ended by itself, in the order of their ends."""
         ...
 
@@ -142,7 +142,7 @@ async def write_export(
 
     """
     origin, chosen = sources.origin, sources.chosen
-    assembler, digest = Assembler(chosen), RollingDigest()
+    assembler, digest = EpisodeAssembler(chosen), RollingDigest()
     started: RunStarted | None = None
     async for recorded in read(log, until=origin.position):
         digest.advance(recorded.digest)

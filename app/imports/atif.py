@@ -13,7 +13,7 @@ from app.exports.atif import KEY
 from app.exports.atif_format import READ, ObservationResult, Step, Trajectory
 from app.exports.document import FORMAT, DocumentStep, EpisodeDocument
 from app.exports.functions import action_of
-from app.imports.documents import Wrong, decoded
+from app.imports.documents import DocumentError, decoded
 from core.domain.observation import Page
 
 
@@ -21,13 +21,13 @@ def document_of_trajectory(content: bytes) -> EpisodeDocument:
     """The document. Raises Wrong, naming the key."""
     found = decoded(content, Trajectory)
     if found.schema_version not in READ:
-        raise Wrong("schema_version", f"{found.schema_version!r} is none of {', '.join(READ)}")
+        raise DocumentError("schema_version", f"{found.schema_version!r} is none of {', '.join(READ)}")
     for number, step in enumerate(found.steps):
         if step.step_id != number + 1:
-            raise Wrong(f"steps[{number}].step_id", f"{number + 1} is due, not {step.step_id}")
+            raise DocumentError(f"steps[{number}].step_id", f"{number + 1} is due, not {step.step_id}")
     beside = (found.extra or {}).get(KEY)
     if not isinstance(beside, dict):
-        raise Wrong(f"extra.{KEY}", "missing: it says which task this is, and how it ended")
+        raise DocumentError(f"extra.{KEY}", "missing: it says which task this is, and how it ended")
     instruction, first, agents = _parts(found.steps)
     pages = [_page(first, "steps[1]")] + [_page(step, f"steps[{at}]") for at, step in agents]
     plain = {
@@ -42,26 +42,30 @@ def document_of_trajectory(content: bytes) -> EpisodeDocument:
     }
     try:
         return decoded(msgspec.json.encode(plain), EpisodeDocument)
-    except Wrong as wrong:
-        raise Wrong(f"extra.{KEY}", str(wrong)) from wrong
+    except DocumentError as wrong:
+        raise DocumentError(f"extra.{KEY}", str(wrong)) from wrong
 
 
 def _parts(steps: list[Step]) -> tuple[str, Step, list[tuple[int, Step]]]:
     """The instruction, the step that shows the first page, and what the agent did, with its place."""
     if len(steps) < 3 or steps[0].source != "user" or not isinstance(steps[0].message, str):
-        raise Wrong("steps", "expected the user's instruction, the first page, and what the agent did")
+        raise DocumentError(
+            "steps", "expected the user's instruction, the first page, and what the agent did"
+        )
     if steps[1].source != "system" or steps[1].observation is None:
-        raise Wrong("steps[1]", "expected a system step whose observation is the first page")
+        raise DocumentError("steps[1]", "expected a system step whose observation is the first page")
     agents = list(enumerate(steps))[2:]
     other = next((at for at, step in agents if step.source != "agent"), None)
     if other is not None:
-        raise Wrong(f"steps[{other}].source", f"{steps[other].source!r}: nobody but the agent has a say then")
+        raise DocumentError(
+            f"steps[{other}].source", f"{steps[other].source!r}: nobody but the agent has a say then"
+        )
     return steps[0].message, steps[1], agents
 
 
 def _result(step: Step, key: str) -> ObservationResult:
     if step.observation is None or len(step.observation.results) != 1:
-        raise Wrong(f"{key}.observation", "expected one result: the page that this led to")
+        raise DocumentError(f"{key}.observation", "expected one result: the page that this led to")
     return step.observation.results[0]
 
 
@@ -71,21 +75,21 @@ def _page(step: Step, key: str) -> Page | None:
         return None
     at = f"{key}.observation.results[0].extra.page"
     if "page" not in extra:
-        raise Wrong(at, "missing: the page as it was recorded, which text alone does not give")
+        raise DocumentError(at, "missing: the page as it was recorded, which text alone does not give")
     try:
         return decoded(msgspec.json.encode(extra["page"]), Page)
-    except Wrong as wrong:
-        raise Wrong(at, str(wrong)) from wrong
+    except DocumentError as wrong:
+        raise DocumentError(at, str(wrong)) from wrong
 
 
 def _step(step: Step, page: Page | None, *, key: str) -> DocumentStep:
     calls = step.tool_calls or []
     if len(calls) != 1:
-        raise Wrong(f"{key}.tool_calls", f"a step is one action, not {len(calls)}")
+        raise DocumentError(f"{key}.tool_calls", f"a step is one action, not {len(calls)}")
     try:
         action = action_of(calls[0].function_name, calls[0].arguments)
     except ValueError as error:
-        raise Wrong(f"{key}.tool_calls[0]", str(error)) from error
+        raise DocumentError(f"{key}.tool_calls[0]", str(error)) from error
     extra: dict[str, Any] = step.extra or {}
     return DocumentStep(
         page=page,

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from actors.environments.base import TaskSource
 from actors.judges.rules import EVALUATORS
 from app.exports.document import DocumentStep, EpisodeDocument
-from app.imports.documents import Wrong
+from app.imports.documents import DocumentError
 from core.domain.action import ACTIONS, Action
 from core.domain.task import Task
 from core.errors import SettingsError
@@ -20,21 +20,21 @@ def check(document: EpisodeDocument, settings: Settings, *, sources: Mapping[str
     """`sources`: the run's tasks by environment. Raises Wrong."""
     task, steps = document.task.as_task(), document.steps
     if task.environment not in EVALUATORS:
-        raise Wrong(
+        raise DocumentError(
             "task.environment",
             f"{task.environment!r} has no evaluator, so nobody could tell whether it succeeded; there are: "
             f"{', '.join(sorted(EVALUATORS))}",
         )
     if task.environment not in PLAIN_GOALS and not _is_own(task, sources):
-        raise Wrong(
+        raise DocumentError(
             "task",
             f"no task of the run: tasks of {task.environment} may name resets and logins, and those of a file are not "
             f"taken. Import into a run that has task {task.seed} of {task.environment}/{task.family}",
         )
     if not steps:
-        raise Wrong("steps", "there is none")
+        raise DocumentError("steps", "there is none")
     if len(steps) > task.max_steps:
-        raise Wrong("steps", f"there are {len(steps)}, but task.max_steps is {task.max_steps}")
+        raise DocumentError("steps", f"there are {len(steps)}, but task.max_steps is {task.max_steps}")
     for number, step in enumerate(steps):
         _check_step(step, f"steps[{number}]", settings, last=number + 1 == len(steps))
     _check_end(document)
@@ -49,31 +49,33 @@ def _is_own(task: Task, sources: Mapping[str, TaskSource]) -> bool:
 
 def _check_step(step: DocumentStep, key: str, settings: Settings, *, last: bool) -> None:
     if step.page is None:
-        raise Wrong(f"{key}.page", "missing: what was seen must be known to learn what to do about it")
+        raise DocumentError(
+            f"{key}.page", "missing: what was seen must be known to learn what to do about it"
+        )
     if step.action is None:
-        raise Wrong(f"{key}.action", "null: an answer that is no action is nothing to imitate")
+        raise DocumentError(f"{key}.action", "null: an answer that is no action is nothing to imitate")
     action, takes = step.action, ACTIONS.get(step.action.name)
     if takes is None:
-        raise Wrong(
+        raise DocumentError(
             f"{key}.action.name", f"there is no action {action.name!r}; {advice(action.name, ACTIONS)}"
         )
     for name, wanted in (("element", takes.element), ("argument", takes.argument)):
         given = getattr(action, name) is not None
         if given and wanted == "none":
-            raise Wrong(f"{key}.action.{name}", f"{action.name} takes none")
+            raise DocumentError(f"{key}.action.{name}", f"{action.name} takes none")
         if not given and wanted == "required":
-            raise Wrong(f"{key}.action.{name}", f"missing: {action.name} needs it")
+            raise DocumentError(f"{key}.action.{name}", f"missing: {action.name} needs it")
     numbers = {node.id for node in step.page.nodes}
     if action.element is not None and step.result == "ok" and action.element not in numbers:
-        raise Wrong(f"{key}.action.element", f"the page of this step has no element {action.element}")
+        raise DocumentError(f"{key}.action.element", f"the page of this step has no element {action.element}")
     if action.name == "exit" and not last:
-        raise Wrong(f"{key}.action", "exit ends an episode, but steps follow")
+        raise DocumentError(f"{key}.action", "exit ends an episode, but steps follow")
     if step.result == "parse_failure":
-        raise Wrong(f"{key}.result", "parse_failure, but there is an action")
+        raise DocumentError(f"{key}.result", "parse_failure, but there is an action")
     if (step.result == "exit") != (action.name == "exit") and step.result in ("ok", "exit"):
-        raise Wrong(f"{key}.result", f"{step.result!r} is not what {action.name} leads to")
+        raise DocumentError(f"{key}.result", f"{step.result!r} is not what {action.name} leads to")
     if step.thought and settings.actors.answer_format == "plain":
-        raise Wrong(
+        raise DocumentError(
             f"{key}.thought",
             "answers of this run have no room for a thought (actors.answer_format = 'plain'). Import into a run with "
             "actors.answer_format = 'thinking', or leave thoughts out",
@@ -84,18 +86,24 @@ def _check_end(document: EpisodeDocument) -> None:
     last: Action | None = document.steps[-1].action
     exits = last is not None and last.name == "exit"
     if (document.reason == "exit") != exits:
-        raise Wrong(
+        raise DocumentError(
             "reason",
             f"{document.reason!r} is not how an episode ends whose last action is {last and last.name}",
         )
     if document.reason == "unparsable":
-        raise Wrong("reason", "'unparsable': its last answer was no action")
+        raise DocumentError("reason", "'unparsable': its last answer was no action")
     if document.reason == "max_steps" and len(document.steps) != document.task.max_steps:
-        raise Wrong("reason", f"'max_steps' after {len(document.steps)} of {document.task.max_steps} steps")
+        raise DocumentError(
+            "reason", f"'max_steps' after {len(document.steps)} of {document.task.max_steps} steps"
+        )
     given = (last.argument or "") if exits and last is not None else None
     if document.evidence.answer != given:
-        raise Wrong("evidence.answer", f"{document.evidence.answer!r}, but the last action gives {given!r}")
+        raise DocumentError(
+            "evidence.answer", f"{document.evidence.answer!r}, but the last action gives {given!r}"
+        )
     if not exits and document.final_page is None:
-        raise Wrong("final_page", "missing: the page that the last action led to")
+        raise DocumentError("final_page", "missing: the page that the last action led to")
     if exits and document.final_page not in (None, document.steps[-1].page):
-        raise Wrong("final_page", "exit changes no page, but this is another one than that of the last step")
+        raise DocumentError(
+            "final_page", "exit changes no page, but this is another one than that of the last step"
+        )

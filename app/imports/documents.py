@@ -29,21 +29,21 @@ class ImportRefused(HindcastError):
     exit_code = 2
 
 
-class Wrong(Exception):
+class DocumentError(Exception):
     """What is wrong with a document: at which key, and why."""
 
     def __init__(self, key: str, why: str) -> None:
         super().__init__(f"{key}: {why}" if key else why)
 
 
-class Read(NamedTuple):
+class LocatedDocument(NamedTuple):
     """A document and where it stands."""
 
     where: str
     document: EpisodeDocument
 
 
-def read_documents(path: Path, format_name: Format) -> Iterator[Read]:
+def read_documents(path: Path, format_name: Format) -> Iterator[LocatedDocument]:
     """The documents in their order, one at a time.
 
     Raises:
@@ -56,14 +56,14 @@ def read_documents(path: Path, format_name: Format) -> Iterator[Read]:
     for where, content in found:
         try:
             if format_name == "jsonl":
-                yield Read(where, decoded(content, EpisodeDocument))
+                yield LocatedDocument(where, decoded(content, EpisodeDocument))
             else:
-                yield Read(where, document_of_trajectory(content))
-        except Wrong as wrong:
+                yield LocatedDocument(where, document_of_trajectory(content))
+        except DocumentError as wrong:
             raise refused(where, wrong) from wrong
 
 
-def refused(where: str, wrong: Wrong) -> ImportRefused:
+def refused(where: str, wrong: DocumentError) -> ImportRefused:
     """As it is told to the user."""
     return ImportRefused(
         f"{where}: {wrong}. Nothing was appended; docs/exports.md says what a demonstration is"
@@ -79,18 +79,18 @@ def decoded(content: bytes, kind: type[Kind]) -> Kind:
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise from_validation(error) from error
     if long is not None:
-        raise Wrong(long, "this integer does not fit into 64 bits with a sign")
+        raise DocumentError(long, "this integer does not fit into 64 bits with a sign")
     unplaced = next(_unplaced(plain, found, ""), None)
     if unplaced is not None:
-        raise Wrong(unplaced, "there is no such key")
+        raise DocumentError(unplaced, "there is no such key")
     return found
 
 
-def from_validation(error: Exception) -> Wrong:
+def from_validation(error: Exception) -> DocumentError:
     """What msgspec says, as key and reason."""
     text = str(error)
     at = _AT.search(text)
-    return Wrong(at[1], text[: at.start()]) if at is not None else Wrong("", text)
+    return DocumentError(at[1], text[: at.start()]) if at is not None else DocumentError("", text)
 
 
 def _unplaced(plain: Any, found: Any, key: str) -> Iterator[str]:

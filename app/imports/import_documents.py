@@ -18,7 +18,14 @@ from app.bootstrap import task_sources
 from app.demonstrations.pending import Appender, appending
 from app.exports.document import EpisodeDocument
 from app.imports.check import check
-from app.imports.documents import Format, ImportRefused, Read, Wrong, read_documents, refused
+from app.imports.documents import (
+    DocumentError,
+    Format,
+    ImportRefused,
+    LocatedDocument,
+    read_documents,
+    refused,
+)
 from app.imports.player import SOURCE, play, request_of
 from app.runs.runs import RunHandle
 from core.models.folders import policy_folder
@@ -29,7 +36,7 @@ NAME = "importer"
 """Who imports: `actor.importer` plays the episodes, by their facts."""
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedDemonstrations(msgspec.Struct, frozen=True, kw_only=True):
     """What an import came to."""
 
     run: str
@@ -60,7 +67,7 @@ async def try_out(
         try:
             check(read.document, settings, sources=sources)
             await play(read.document, settings, tokenizer)
-        except Wrong as wrong:
+        except DocumentError as wrong:
             raise refused(read.where, wrong) from wrong
         number += 1
         said(number)
@@ -71,7 +78,7 @@ async def try_out(
 
 async def import_documents(
     handle: RunHandle, path: Path, *, format_name: Format, said: Callable[[int], None] = lambda _: None
-) -> Imported:
+) -> ImportedDemonstrations:
     """Append every document of a file that `try_out` found to fit.
 
     Raises:
@@ -95,13 +102,13 @@ async def import_documents(
             try:
                 check(read.document, settings, sources=sources)
                 shown = await play(read.document, settings, tokenizer, attempt=attempt)
-            except Wrong as wrong:
+            except DocumentError as wrong:
                 raise ImportRefused(f"{_late(read)}: {wrong}. What was appended before stays") from wrong
             position = await appender.append(shown)
             counts["episodes"] += 1
             counts["steps"] += len(shown.steps)
             outcomes[shown.judgment.outcome] += 1
-    return Imported(
+    return ImportedDemonstrations(
         run=handle.name,
         episodes=counts["episodes"],
         present=counts["present"],
@@ -111,7 +118,7 @@ async def import_documents(
     )
 
 
-def _late(read: Read) -> str:
+def _late(read: LocatedDocument) -> str:
     return f"{read.where} has become another since it was checked"
 
 

@@ -8,17 +8,17 @@ from typing import Any
 
 import msgspec
 
-from actors.environments.base import Picture, Start, StepOutcome
+from actors.environments.base import ResetResult, StepOutcome, WindowImage
 from actors.environments.snapshot import observe
-from actors.episodes.answerers import TakenAnswerer
+from actors.episodes.answerers import RecordedAnswerer
 from actors.episodes.episode import Episode
-from actors.episodes.screenshots import Allowance, EpisodeScreenshots
+from actors.episodes.screenshots import EpisodeScreenshots, ScreenshotBudget
 from actors.judges.base import reach_judgment
 from actors.judges.rules import RuleJudge
 from actors.scaffold.scaffold import scaffold_of
-from app.demonstrations.pending import Demonstrated, Held, request_for
+from app.demonstrations.pending import DemonstratedEpisode, PendingEpisode, request_for
 from app.exports.document import EpisodeDocument
-from app.imports.documents import Wrong
+from app.imports.documents import DocumentError
 from core.domain.action import Action, ParseFailure
 from core.domain.evidence import Evidence
 from core.domain.task import Task
@@ -39,17 +39,17 @@ class RecordedWorld:
         self._pages = [step.page for step in document.steps] + [document.final_page]
         self._steps = 0
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         """The first page."""
         page = self._pages[0]
         assert page is not None, "checked"
-        return Start(instruction=self._document.instruction, observation=observe(page))
+        return ResetResult(instruction=self._document.instruction, observation=observe(page))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """The next page. Raises Wrong when the action is another one than was taken down."""
         shown = self._document.steps[self._steps]
         if action != shown.action:
-            raise Wrong(
+            raise DocumentError(
                 f"steps[{self._steps}].action",
                 f"written as an answer of this run it would be read as {action}: it cannot be put in the run's words",
             )
@@ -66,14 +66,14 @@ class RecordedWorld:
             observe_ms=0.0,
         )
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         """There is none."""
-        return Picture(missing="imported")
+        return WindowImage(missing="imported")
 
     async def finish(self, answer: str | None) -> Evidence:
         """What was found then. Raises Wrong when another answer was given."""
         if answer != self._document.evidence.answer:
-            raise Wrong("evidence.answer", f"written as an answer of this run it would be {answer!r}")
+            raise DocumentError("evidence.answer", f"written as an answer of this run it would be {answer!r}")
         return self._document.evidence
 
     async def close(self) -> None:
@@ -95,15 +95,15 @@ def request_of(document: EpisodeDocument, settings: Settings, *, attempt: int = 
 
 async def play(
     document: EpisodeDocument, settings: Settings, tokenizer: Any, *, attempt: int = 0
-) -> Demonstrated:
+) -> DemonstratedEpisode:
     """The facts of the demonstration in a run of these settings. Raises Wrong."""
     task = document.task.as_task()
     actors = settings.actors.model_copy(update={"screenshots": "off", "screenshot_observation": "off"})
     request = request_of(document, settings, attempt=attempt)
     world = RecordedWorld(document)
-    held = Held(on_wait=_no_wait)
+    held = PendingEpisode(on_wait=_no_wait)
     start = await world.reset(task)
-    answerer = TakenAnswerer(
+    answerer = RecordedAnswerer(
         request,
         taken=[(step.action or Action(name="Wait"), step.thought) for step in document.steps],
         tokenizer=tokenizer,
@@ -112,7 +112,7 @@ async def play(
         scaffold=scaffold_of(task, settings.scaffold, binding=False),
     )
     screenshots = EpisodeScreenshots(
-        world, keep=held.keep_image, settings=actors, allowance=Allowance(actors)
+        world, keep=held.keep_image, settings=actors, allowance=ScreenshotBudget(actors)
     )
     episode = Episode(
         request, world=world, answerer=answerer, record=held, settings=actors, screenshots=screenshots
@@ -120,13 +120,13 @@ async def play(
     try:
         ended = await episode.play(start, observe_ms=0.0)
     except SettingsError as error:  # what must stay of a prompt leaves no room for a page
-        raise Wrong("", str(error)) from error
+        raise DocumentError("", str(error)) from error
     if (ended.reason, ended.steps) != (document.reason, len(document.steps)):
-        raise Wrong(
+        raise DocumentError(
             "reason",
             f"played over it ends after {ended.steps} steps with {ended.reason!r}, not {document.reason!r}",
         )
-    return Demonstrated(
+    return DemonstratedEpisode(
         request=request,
         instruction=document.instruction,
         renderer=actors.renderer,

@@ -24,10 +24,10 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
 from app.exports.single_episode import EpisodeAsFile, episode_as_file
-from app.page.forms import Saying
+from app.page.forms import FormHandler
 from app.page.guard import Guard
-from app.page.live import LIVE_POLL_S, Looks, mark
-from app.page.page_query import Ask
+from app.page.live import LIVE_POLL_S, LivePositions, mark
+from app.page.page_query import PageQuery
 from app.page.rendering import FOLDER, environment
 from app.page.runs import OpenRuns
 from app.page.step_detail import screenshot, step_detail
@@ -42,7 +42,7 @@ from app.page.views.settings import settings
 from app.page.views.tasks import curriculum
 from app.page.views.timeline import timeline
 from app.runs.runs import NoSuchRun
-from app.system.system_state import works_on
+from app.system.system_state import is_running
 from core.errors import BlobMissing, HindcastError, NoSuchPlace
 from storage.readmodel.database import ReadModelUnavailable
 from storage.readmodel.query_parts import NotInReadModel
@@ -51,14 +51,14 @@ KEEP_ALIVE_S = 15.0
 """A stream that says nothing for longer is taken for dead by some browsers and proxies."""
 
 
-class View(NamedTuple):
+class PageView(NamedTuple):
     """A page of a run."""
 
     path: str
     """Below the run."""
     name: str
     """Of its template."""
-    answer: Callable[[Ask], Any]
+    answer: Callable[[PageQuery], Any]
     """May raise HindcastError."""
     title: str
     """In the navigation; empty: it is reached from elsewhere."""
@@ -67,16 +67,16 @@ class View(NamedTuple):
 
 
 VIEWS = (
-    View("", "overview", overview, "Overview"),
-    View("episodes", "episodes", episode_table, "Episodes"),
-    View("episodes/{episode}", "episode", episode, ""),
-    View("timeline", "timeline", timeline, "Timeline"),
-    View("curriculum", "curriculum", curriculum, "Curriculum"),
-    View("policies", "policies", policies, "Policies"),
-    View("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
-    View("compare", "compare", compare, "Compare", of_now=True),
-    View("consumers", "consumers", consumers, "Consumers", of_now=True),
-    View("settings", "settings", settings, "Settings"),
+    PageView("", "overview", overview, "Overview"),
+    PageView("episodes", "episodes", episode_table, "Episodes"),
+    PageView("episodes/{episode}", "episode", episode, ""),
+    PageView("timeline", "timeline", timeline, "Timeline"),
+    PageView("curriculum", "curriculum", curriculum, "Curriculum"),
+    PageView("policies", "policies", policies, "Policies"),
+    PageView("lineage/{kind}/{name:path}", "lineage", lineage_of, ""),
+    PageView("compare", "compare", compare, "Compare", of_now=True),
+    PageView("consumers", "consumers", consumers, "Consumers", of_now=True),
+    PageView("settings", "settings", settings, "Settings"),
 )
 
 
@@ -86,8 +86,8 @@ class Pages:
     def __init__(self, runs: OpenRuns) -> None:
         self._runs = runs
         self._templates = environment()
-        self._saying = Saying(runs)
-        self._looks = Looks()
+        self._saying = FormHandler(runs)
+        self._looks = LivePositions()
 
     def routes(self) -> list[Route | Mount]:
         """Every address there is."""
@@ -167,7 +167,7 @@ class Pages:
         text = self._templates.get_template("step.html").render(step=found)
         return HTMLResponse(text)
 
-    def _page(self, view: View) -> Callable[[Request], Any]:
+    def _page(self, view: PageView) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:
             return HTMLResponse(await asyncio.to_thread(written, request))
 
@@ -177,7 +177,7 @@ class Pages:
 
         return handler
 
-    def _twin(self, view: View) -> Callable[[Request], Any]:
+    def _twin(self, view: PageView) -> Callable[[Request], Any]:
         async def handler(request: Request) -> Response:
             return await asyncio.to_thread(written, request)
 
@@ -189,11 +189,11 @@ class Pages:
 
         return handler
 
-    def _ask(self, view: View, request: Request) -> tuple[Any, dict[str, Any]]:
+    def _ask(self, view: PageView, request: Request) -> tuple[Any, dict[str, Any]]:
         """The answer, and what every page shows around it. Raises HindcastError."""
         name = request.path_params["run"]
         with self._runs.asking(name, request.query_params.get("as_of")) as (open_run, connection, place):
-            ask = Ask(
+            ask = PageQuery(
                 runs=self._runs,
                 run=open_run.handle,
                 connection=connection,
@@ -202,7 +202,7 @@ class Pages:
                 query=request.query_params,
             )
             answer = view.answer(ask)
-        going_on = works_on(open_run.handle)
+        going_on = is_running(open_run.handle)
         chrome = {
             "run": name,
             "runs": self._runs.names(),

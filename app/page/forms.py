@@ -29,7 +29,7 @@ COMMANDS: dict[str, Command] = {"pause": "pause", "resume": "resume", "drain": "
 FORM = "application/x-www-form-urlencoded"
 
 
-class Saying:
+class FormHandler:
     """Takes forms."""
 
     def __init__(self, runs: OpenRuns) -> None:

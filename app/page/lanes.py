@@ -5,7 +5,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from app.page.plane import svg
-from app.page.views.timeline import Bar, Timeline
+from app.page.views.timeline import Bar, TimelinePage
 
 TOP = 22
 ROW, GAP, BAR = 12, 12, 9
@@ -17,7 +17,7 @@ STEPS_S = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600)
 MOST_MARKS = 12
 
 
-def lanes(told: Timeline, *, base: str, as_of: int | None) -> Markup:
+def lanes(told: TimelinePage, *, base: str, as_of: int | None) -> Markup:
     """The picture; `base` is the run's address, `as_of` goes on with every link."""
     tops: dict[str, float] = {}
     height = float(TOP)
@@ -55,12 +55,12 @@ def _link(base: str, bar: Bar, as_of: int | None) -> str:
     return quote(f"{base}/{page}") + (f"?as_of={as_of}" if as_of is not None else "")
 
 
-def _x(told: Timeline, at_s: float) -> float:
+def _x(told: TimelinePage, at_s: float) -> float:
     """Percent from the left."""
     return 100 * at_s / told.window_s
 
 
-def _marks(told: Timeline, height: float) -> Markup:
+def _marks(told: TimelinePage, height: float) -> Markup:
     """Vertical lines, seconds before the end."""
     step = next((one for one in STEPS_S if told.window_s / one <= MOST_MARKS), STEPS_S[-1])
     parts = []
@@ -81,7 +81,7 @@ def _marks(told: Timeline, height: float) -> Markup:
 
 
 def _arrow(
-    told: Timeline,
+    told: TimelinePage,
     tops: dict[str, float],
     height: float,
     version: int,

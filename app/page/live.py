@@ -5,13 +5,13 @@ import time
 from collections import defaultdict
 
 from app.page.runs import OpenRun
-from app.system.system_state import works_on
+from app.system.system_state import is_running
 
 LIVE_POLL_S = 0.5
 """How often a run is looked at for those who watch it."""
 
 
-class Looks:
+class LivePositions:
     """The newest look at each run."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Looks:
             looked, shown = self._looks.get(name, (float("-inf"), ""))
             if time.monotonic() - looked >= LIVE_POLL_S:
                 shown = await asyncio.to_thread(
-                    lambda: mark(run.model.position(), going_on=works_on(run.handle))
+                    lambda: mark(run.model.position(), going_on=is_running(run.handle))
                 )
                 self._looks[name] = (time.monotonic(), shown)
             return shown

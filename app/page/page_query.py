@@ -22,7 +22,7 @@ def whole_number(text: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Ask:
+class PageQuery:
     """What a page's answer is made from."""
 
     runs: OpenRuns

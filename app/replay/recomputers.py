@@ -25,7 +25,7 @@ from app.system.interrupts import INTERRUPTED
 from core.errors import HindcastError
 from core.models.folders import policy_folder
 from learner.verify.log_recomputer import LogRecomputer, StretchReport
-from learner.verify.survey import Stretch
+from learner.verify.survey import LogStretch
 
 T = TypeVar("T")
 SOURCES = Path(__file__).parents[2]
@@ -86,7 +86,7 @@ class ProcessRecomputer:
         """See `Recomputer.elsewhere`."""
         return True
 
-    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+    async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
         """See `Recomputer.recompute`."""
         self._say(stretch)
         while (answer := await _receive(self._from_child, Answer)) is not None:
@@ -102,7 +102,7 @@ class ProcessRecomputer:
             "fewer with --parallel."
         )
 
-    def _say(self, message: Assignment | Stretch) -> None:
+    def _say(self, message: Assignment | LogStretch) -> None:
         with suppress(ConnectionError):  # it ended: reading says so
             self._to_child.write(_framed(message))
 
@@ -175,15 +175,15 @@ async def _live(answers: BinaryIO) -> None:
     assignment = await _receive(said, Assignment)
     if assignment is None:
         return
-    stretches: asyncio.Queue[Stretch] = asyncio.Queue()
+    stretches: asyncio.Queue[LogStretch] = asyncio.Queue()
     working = asyncio.create_task(_work(assignment, stretches, answers), name="recomputing")
-    while (stretch := await _receive(said, Stretch)) is not None:
+    while (stretch := await _receive(said, LogStretch)) is not None:
         await stretches.put(stretch)
     working.cancel()
     await working
 
 
-async def _work(assignment: Assignment, stretches: asyncio.Queue[Stretch], answers: BinaryIO) -> None:
+async def _work(assignment: Assignment, stretches: asyncio.Queue[LogStretch], answers: BinaryIO) -> None:
     def say(answer: Answer) -> None:
         answers.write(_framed(answer))
 

@@ -15,7 +15,7 @@ import msgspec
 
 from actors.engines.in_process import InProcessEngine
 from actors.engines.rescorer import GivenAnswer, Rescored, Rescorer
-from actors.replay.recorded import RecordedStep, Wanted, recorded_episodes
+from actors.replay.recorded import EpisodeSelection, RecordedStep, recorded_episodes
 from actors.replay.sampling import (
     TOLERANCE,
     AnswerReplay,
@@ -30,7 +30,7 @@ from app.runs.sources import Source
 from core.domain.arrays import unpack_ids
 from core.models.folders import policy_folder
 from core.seeds import derive_seed
-from learner.screenshots import Album
+from learner.screenshots import ScreenshotStore
 from storage.blobs.store import BlobStore
 
 DEMONSTRATED = -1
@@ -76,7 +76,7 @@ class SamplingReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def replay_sampling(
-    source: Source, wanted: Wanted, *, said: Callable[[int], None] = lambda _: None
+    source: Source, wanted: EpisodeSelection, *, said: Callable[[int], None] = lambda _: None
 ) -> SamplingReport:
     """Compute the answers of the episodes asked for again. `said` hears of answers that are done.
 
@@ -141,7 +141,7 @@ class _Again:
     def __init__(self, source: Source, *, run_seeds: Collection[int]) -> None:
         settings = source.settings
         folder = policy_folder(settings.policy.base)
-        self._album = Album(folder, source.blobs)
+        self._album = ScreenshotStore(folder, source.blobs)
         self._run_seeds = run_seeds
         self._rescorer = Rescorer(
             folder,
@@ -196,7 +196,7 @@ class _Again:
         )
 
 
-def _given(step: RecordedStep, album: Album) -> GivenAnswer:
+def _given(step: RecordedStep, album: ScreenshotStore) -> GivenAnswer:
     return GivenAnswer(
         prompt_ids=unpack_ids(step.fact.prompt_ids).tolist(),
         action_ids=unpack_ids(step.fact.action_ids).tolist(),

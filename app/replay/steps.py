@@ -17,7 +17,7 @@ from actors.environments.browser import BrowserHost
 from actors.environments.site import Venue
 from actors.replay.bounded_map import each
 from actors.replay.divergence_causes import MATTER, Cause, Surroundings, explain
-from actors.replay.recorded import RecordedEpisode, Wanted, recorded_episodes
+from actors.replay.recorded import EpisodeSelection, RecordedEpisode, recorded_episodes
 from actors.replay.steps import Difference, drive
 from app.runs.sources import Source
 from app.system.sites import sites_running
@@ -80,7 +80,7 @@ class StepsReport(msgspec.Struct, frozen=True, kw_only=True):
 
 async def replay_steps(
     source: Source,
-    wanted: Wanted,
+    wanted: EpisodeSelection,
     *,
     said: Callable[[EpisodeReplay], None] = lambda _: None,
     trusted: bool = False,

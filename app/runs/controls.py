@@ -13,7 +13,7 @@ import msgspec
 from actors.curriculum.pauses import Pauses
 from app.runs.append_fact import ROLE, append_fact
 from app.runs.runs import RunHandle
-from app.system.system_state import works_on
+from app.system.system_state import is_running
 from core.errors import SettingsError
 from events.catalogue import ControlRequested, EpisodeEnded, EpisodeRequested, EpisodeStarted
 from events.codec import decode
@@ -29,7 +29,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]+")
 Command = Literal["pause", "resume", "drain", "cancel"]
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class ControlRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What was recorded."""
 
     run: str
@@ -44,7 +44,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 async def ask_run(
     run: RunHandle, command: Command, *, author: str, reason: str, arguments: dict[str, Any] | None = None
-) -> Asked:
+) -> ControlRecord:
     """Append the command.
 
     Raises:
@@ -54,7 +54,7 @@ async def ask_run(
 
     """
     given = arguments or {}
-    works = works_on(run)
+    works = is_running(run)
     if command == "drain" and not works:
         raise SettingsError(
             f"nothing goes on in run {run.name}: there is nobody to drain it. Start it: hindcast start {run.name}"
@@ -80,7 +80,7 @@ async def ask_run(
             )
     fact = ControlRequested(command=command, arguments=given, author=author, reason=reason)
     position = await append_fact(run, fact, entity=run.name)
-    return Asked(
+    return ControlRecord(
         run=run.name,
         position=position,
         command=command,

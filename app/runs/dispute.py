@@ -21,7 +21,7 @@ from storage.readmodel.results import VerdictRow
 Outcome = Literal["success", "failure"]
 
 
-class Disputed(msgspec.Struct, frozen=True, kw_only=True):
+class DisputeRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What was recorded."""
 
     run: str
@@ -39,7 +39,7 @@ class Disputed(msgspec.Struct, frozen=True, kw_only=True):
 
 async def dispute(
     run: RunHandle, episode: str, *, outcome: str, author: str, reason: str, judge: str | None = None
-) -> Disputed:
+) -> DisputeRecord:
     """Append a dispute of a judge's first verdict. `judge` None: the one that training uses.
 
     Raises:
@@ -62,7 +62,7 @@ async def dispute(
         episode=episode, judge=identity, author=author, reason=reason.strip(), outcome=outcome
     )
     position = await append_fact(run, fact, entity=episode)
-    return Disputed(
+    return DisputeRecord(
         run=run.name,
         position=position,
         episode=episode,

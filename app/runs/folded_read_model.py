@@ -21,7 +21,7 @@ from app.runs.runs import RunHandle
 from app.runs.sources import Source
 from app.system.broker import ensure_broker
 from app.system.supervisor import home_folder
-from app.system.system_state import works_on
+from app.system.system_state import is_running
 from core.errors import ForeignLog, HindcastError
 from events.log.port import EventLog
 from storage.readmodel.catch_up import fill
@@ -45,7 +45,7 @@ def bring_up(
 
     Passes over runs whose projector is at work. `watching`: see a log being read.
     """
-    idle = [run for run in runs if not works_on(run, "projector")]
+    idle = [run for run in runs if not is_running(run, "projector")]
     return asyncio.run(_bring_up(idle, watching)) if idle else {}
 
 
@@ -74,7 +74,7 @@ async def fold_now(run: RunHandle, log: EventLog) -> None:
         ReadModelUnavailable: the database does not answer.
 
     """
-    async with sole_writer(run, unless=lambda: works_on(run, "projector")) as alone:
+    async with sole_writer(run, unless=lambda: is_running(run, "projector")) as alone:
         if not alone:
             return
         model = run.read_model()

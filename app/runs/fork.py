@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from actors.episodes.recorder import decide_if_absent
-from actors.judges.base import AnyJudge, Reader, judge_in_time, verdict_key
+from actors.judges.base import AnyJudge, EpisodeModelJudge, judge_in_time, verdict_key
 from actors.judges.role import configured_judges
 from actors.queue_worker import OUTAGE_PAUSES_S
 from app.runs.archive_source import ArchiveSource
@@ -33,7 +33,7 @@ from app.system.judges import open_judges, shelf_for
 from app.system.supervisor import home_folder
 from core.errors import BlobCorrupt, BlobMissing, ExpectationFailed, JudgeUnavailable, SettingsError
 from core.models.folders import policy_folder
-from core.models.vision import Eyes
+from core.models.vision import ImageProcessor
 from core.rl.combined_state import CRITIC
 from events.catalogue import (
     BlobReleased,
@@ -70,7 +70,7 @@ FORKED = "forked"
 RELEASED = "the run that it was forked from has let go of it"
 
 
-class Forked(msgspec.Struct, frozen=True, kw_only=True):
+class ForkResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     run: str
@@ -99,7 +99,7 @@ async def fork_run(
     overrides: Sequence[str],
     said: Callable[[str], None],
     watching: Callable[[EventLog], EventLog] = lambda log: log,
-) -> Forked:
+) -> ForkResult:
     """Make the fork in this home; `overrides`: `section.key=value` that hold in it from there on.
 
     `watching`: see the parent's log being folded.
@@ -141,7 +141,7 @@ async def fork_run(
     async with fork.connect_log("judge") as log, _publisher(fork, log) as publisher:
         judged = await _judge(fork, log, prefix, publisher)
     write_down(fork)
-    return Forked(
+    return ForkResult(
         run=fork.name,
         parent=owner,
         at=at,
@@ -186,7 +186,7 @@ def settings_of_fork(
         )
     if resolved.settings.actors.screenshot_observation != "off":
         # says so where the parent's policy reads no pictures
-        Eyes(policy_folder(resolved.settings.policy.base))
+        ImageProcessor(policy_folder(resolved.settings.policy.base))
     return resolved
 
 
@@ -342,7 +342,7 @@ async def _judge_all(
         ended = recorded.fact
         assert isinstance(ended, EpisodeEnded)
         story = None
-        if isinstance(judge, Reader):
+        if isinstance(judge, EpisodeModelJudge):
             story = await judge.story_of(log, ended, before=recorded.position)
         task, timeout_s = prefix.tasks.get(ended.task_id), fork.settings.judge.timeout_s
         opinion = await judge_in_time(judge, task, ended.evidence, story, timeout_s=timeout_s)

@@ -16,8 +16,8 @@ from threading import Event
 
 import msgspec
 
-from app.runs.import_plan import Part, Plan
-from app.runs.runs import IMPORTING, Filling, list_runs, unfinished, write_down
+from app.runs.import_plan import ImportPlan, RunImport
+from app.runs.runs import IMPORTING, UnfinishedImport, list_runs, unfinished, write_down
 from app.system.processes import write_json
 from core.errors import BlobCorrupt, BlobMissing, CorruptEvent, ForeignLog
 from core.text.toml import as_toml
@@ -28,12 +28,12 @@ from events.envelope import Record, Stored
 from events.jetstream.stream_log import JetStreamLog, LogMissing
 from events.log.port import EventLog, Expectation
 from events.subjects import everything
-from storage.archive.archived_blobs import Copied, Needs, settle
+from storage.archive.archived_blobs import BlobNeeds, CopyResult, settle
 from storage.archive.archiver import archive_blobs
 from storage.blobs.store import BlobStore
 
 
-class Imported(msgspec.Struct, frozen=True, kw_only=True):
+class ImportedRun(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     run: str
@@ -52,8 +52,8 @@ class Imported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def carry_out(
-    plan: Plan, *, on_event: Callable[[int], None], on_blob: Callable[[int], None]
-) -> Imported:
+    plan: ImportPlan, *, on_event: Callable[[int], None], on_blob: Callable[[int], None]
+) -> ImportedRun:
     """Make the runs. Interrupted, the same command goes on where this ended.
 
     Raises:
@@ -62,7 +62,7 @@ async def carry_out(
 
     """
     source, appended = ArchiveLog(plan.folder), 0
-    copied, missing = Copied(), 0
+    copied, missing = CopyResult(), 0
     for part in plan.parts:
         if part.known:
             await _require_same(part, source)
@@ -79,7 +79,7 @@ async def carry_out(
         write_down(part.handle)
         (part.handle.folder / IMPORTING).unlink(missing_ok=True)
     run = plan.run
-    return Imported(
+    return ImportedRun(
         run=run.handle.name,
         home=str(run.handle.home),
         first=run.first,
@@ -93,14 +93,14 @@ async def carry_out(
 
 
 async def _copy_blobs(
-    plan: Plan, part: Part, copied: Copied, on_blob: Callable[[int], None]
+    plan: ImportPlan, part: RunImport, copied: CopyResult, on_blob: Callable[[int], None]
 ) -> tuple[NamedBlob, ...]:
     wanted = [blob for blob in plan.needs.wanted.values() if part.first <= blob.position <= part.last]
     stop = Event()
     try:
         return await asyncio.to_thread(
             settle,
-            Needs(pages=True, wanted=wanted),
+            BlobNeeds(pages=True, wanted=wanted),
             archive_blobs(plan.folder),
             BlobStore(part.handle.folder / "blobs"),
             copied,
@@ -111,7 +111,7 @@ async def _copy_blobs(
         stop.set()
 
 
-def _keep_blobs(plan: Plan, part: Part, copied: Copied) -> int:
+def _keep_blobs(plan: ImportPlan, part: RunImport, copied: CopyResult) -> int:
     """Have in a fork's own folder what its prefix says is kept, as forking does: its parent here may let go of it, or has.
 
     Returns how many are nowhere. Blocking.
@@ -131,7 +131,7 @@ def _keep_blobs(plan: Plan, part: Part, copied: Copied) -> int:
     return missing
 
 
-async def fill_stream(folder: Path, part: Part, on_event: Callable[[int], None]) -> int:
+async def fill_stream(folder: Path, part: RunImport, on_event: Callable[[int], None]) -> int:
     """Append what a run's stream lacks, and compare the whole of it with the archive; how many events that were.
 
     Raises:
@@ -151,7 +151,9 @@ async def fill_stream(folder: Path, part: Part, on_event: Callable[[int], None])
             )
         if unfinished(handle.folder) is None:
             place = str(folder.absolute())
-            write_json(note, msgspec.to_builtins(Filling(archive=place, command=f"hindcast import {place}")))
+            write_json(
+                note, msgspec.to_builtins(UnfinishedImport(archive=place, command=f"hindcast import {place}"))
+            )
         await JetStreamLog.create_or_open(admin, handle.name, settings, first=part.first)
         last = (await log.identity()).last
         if last > part.last or await fingerprint(log, part.first, last) != await fingerprint(
@@ -199,7 +201,7 @@ async def _has_begun(log: JetStreamLog) -> bool:
     return True
 
 
-async def _require_same(part: Part, source: EventLog) -> None:
+async def _require_same(part: RunImport, source: EventLog) -> None:
     """That an ancestor of this home is the one in the archive, up to where it was forked."""
     async with part.handle.connect_log() as log:
         identity = await log.identity()

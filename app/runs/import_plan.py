@@ -17,7 +17,7 @@ from events.catalogue import RunForked
 from events.codec import decode
 from events.envelope import Envelope, Stored
 from events.log.run_identity import beginning_in
-from storage.archive.archived_blobs import Needs
+from storage.archive.archived_blobs import BlobNeeds
 
 SLACK = 2
 """A stream's limit is at least so many times what is imported into it: the run is to go on."""
@@ -33,7 +33,7 @@ HERE = {
 """Settings that say where a run lives: an imported one lives in this home, whatever it did before."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class RunImport(msgspec.Struct, frozen=True, kw_only=True):
     """The events of one run in an archive, and the run that they become."""
 
     handle: RunHandle
@@ -44,18 +44,18 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this home has the run already."""
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ImportPlan(msgspec.Struct, frozen=True, kw_only=True):
     """An archive that was read through and found whole, and what becomes of it."""
 
     folder: Path
-    parts: tuple[Part, ...]
-    needs: Needs
-    kept: Needs
+    parts: tuple[RunImport, ...]
+    needs: BlobNeeds
+    kept: BlobNeeds
     """The same without snapshots of pages."""
     events: int
 
     @property
-    def run(self) -> Part:
+    def run(self) -> RunImport:
         """The run that the archive is of; before it come its ancestors."""
         return self.parts[-1]
 
@@ -68,8 +68,8 @@ class _Gathered:
         self.beginnings: dict[int, Stored] = {}
         self.bytes: dict[int, int] = {}
         """Content of the events that each run recorded, by the position of its beginning."""
-        self.needs = Needs(pages=True)
-        self.kept = Needs(pages=False)
+        self.needs = BlobNeeds(pages=True)
+        self.kept = BlobNeeds(pages=False)
         self._at = 0
 
     def take(self, stored: Stored, envelope: Envelope) -> None:
@@ -83,7 +83,7 @@ class _Gathered:
         self.kept.take(stored.position, envelope)
 
 
-def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> Plan:
+def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> ImportPlan:
     """Read an archive through and say what its import would make. Blocking.
 
     Raises:
@@ -107,7 +107,7 @@ def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> Plan:
             f"the archive in {folder} is damaged and was not imported: {worst.where}, position {worst.position}: {worst.what} "
             f"({len(report.defects)} defects). Run: hindcast archive check {folder}"
         )
-    existing, parts = set(list_runs(home)), list[Part]()
+    existing, parts = set(list_runs(home)), list[RunImport]()
     for run, first, until in stretches:
         last = report.last if until is None else until
         start = gathered.beginnings.get(first)
@@ -118,8 +118,8 @@ def plan_import(folder: Path, *, on_event: Callable[[int], None]) -> Plan:
                 f"{folder}); to have both, set HINDCAST_HOME to another folder."
             )
         handle, changed = _handle(home, run, start, size_bytes=gathered.bytes.get(first, 0), known=known)
-        parts.append(Part(handle=handle, first=first, last=last, changed=changed, known=known))
-    return Plan(
+        parts.append(RunImport(handle=handle, first=first, last=last, changed=changed, known=known))
+    return ImportPlan(
         folder=folder, parts=tuple(parts), needs=gathered.needs, kept=gathered.kept, events=report.events
     )
 

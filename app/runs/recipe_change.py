@@ -93,7 +93,7 @@ CHANGEABLE = OF_CURRICULUM | frozenset(
 batch, and what says on which tasks a model is measured."""
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
+class RecipeChangeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What holds from a position on."""
 
     run: str
@@ -113,7 +113,9 @@ class _Recorded(msgspec.Struct, frozen=True, kw_only=True):
     """Position of the last fact about the run."""
 
 
-async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str, reason: str) -> Changed:
+async def change_recipe(
+    run: RunHandle, overrides: Sequence[str], *, author: str, reason: str
+) -> RecipeChangeResult:
     """Append the change, having checked that what then holds goes together.
 
     Raises:
@@ -153,7 +155,7 @@ async def change_recipe(run: RunHandle, overrides: Sequence[str], *, author: str
                     f"run {run.name} was started, finished or changed by somebody else in the same moment; nothing was "
                     f"changed here. See what holds with: hindcast run show {run.name}"
                 ) from error
-    return Changed(run=run.name, position=position, author=author, changes=changes)
+    return RecipeChangeResult(run=run.name, position=position, author=author, changes=changes)
 
 
 async def _demonstrations_begun(log: EventLog, *, most: int) -> int:

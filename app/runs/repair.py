@@ -18,8 +18,8 @@ from pathlib import Path
 import msgspec
 
 from app.runs.import_archive import fill_stream, fingerprint
-from app.runs.import_plan import Part
-from app.runs.runs import IMPORTING, Filling, RunHandle, unfinished
+from app.runs.import_plan import RunImport
+from app.runs.runs import IMPORTING, RunHandle, UnfinishedImport, unfinished
 from app.runs.stream_repair import record_repair, reload_stream
 from app.runs.witnesses import forget_noted
 from app.system.processes import write_json
@@ -42,7 +42,7 @@ DISPLACED = "displaced"
 READ_EVENTS = 500
 
 
-class Repaired(msgspec.Struct, frozen=True, kw_only=True):
+class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     """What came of it."""
 
     run: str
@@ -73,7 +73,7 @@ class Findings(msgspec.Struct, kw_only=True):
 
 async def repair_log(
     handle: RunHandle, archive: Path, *, reason: str, on_event: Callable[[int], None]
-) -> Repaired:
+) -> RepairResult:
     """Make the run's stream anew. Nothing else may work on the run.
 
     Raises:
@@ -96,7 +96,7 @@ async def repair_log(
             laid_aside = await asyncio.to_thread(_lay_aside, handle, findings.displaced)
             await asyncio.to_thread(_save, handle, archive, findings.following)
             place = archive.absolute()
-            begun = Filling(
+            begun = UnfinishedImport(
                 archive=str(place),
                 command=f"hindcast repair {handle.name} --from {place}",
                 repair=True,
@@ -108,12 +108,12 @@ async def repair_log(
         elif not await _is_beginning(stream, archive, first=first):
             await stream.delete()
     last = report.last + len(findings.following)
-    part = Part(handle=handle, first=first, last=last, changed={}, known=True)
+    part = RunImport(handle=handle, first=first, last=last, changed={}, known=True)
     await fill_stream(archive, part, on_event)
     await record_repair(handle, LogRepaired(first=first, last=last, reason=reason))
     forget_noted(handle)
     note.unlink()
-    return Repaired(
+    return RepairResult(
         run=handle.name,
         first=first,
         last=last,

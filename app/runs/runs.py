@@ -29,7 +29,7 @@ from app.system.supervisor import home_folder
 from core.errors import ForeignLog, HindcastError, SettingsError
 from core.settings.schema import Settings
 from core.text.nearest import advice
-from events.archive.continued_log import ContinualStream
+from events.archive.continued_log import ContinuedLog
 from events.archive.manifest import is_archive
 from events.jetstream.broker_store import StreamNotLoaded, describe_stream_damage, stored_stream
 from events.jetstream.connection import Connection, connect
@@ -195,7 +195,7 @@ class RunHandle:
 
         """
         if self.archive is not None:
-            return ContinualStream(self.archive, stream, first=self.first)
+            return ContinuedLog(self.archive, stream, first=self.first)
         if stream.began > self.first:
             raise ForeignLog(
                 f"the log of run {self.name} begins at position {stream.began} in the broker: what stands before was moved to "
@@ -260,7 +260,7 @@ def run_folder(home: Path, name: str) -> Path:
     return home / "runs" / name
 
 
-class Filling(msgspec.Struct, frozen=True, kw_only=True):
+class UnfinishedImport(msgspec.Struct, frozen=True, kw_only=True):
     """A stream is being filled from an archive or repaired, or that was interrupted."""
 
     archive: str
@@ -275,10 +275,10 @@ class Filling(msgspec.Struct, frozen=True, kw_only=True):
     """… and where."""
 
 
-def unfinished(folder: Path) -> Filling | None:
+def unfinished(folder: Path) -> UnfinishedImport | None:
     """What is left to be done in a run's folder. An import is done once the run has its settings, which come last."""
     note = read_json(folder / IMPORTING)
-    filling = None if note is None else msgspec.convert(note, Filling)
+    filling = None if note is None else msgspec.convert(note, UnfinishedImport)
     done = filling is not None and not filling.repair and (folder / SETTINGS_FILE).exists()
     return None if done else filling
 

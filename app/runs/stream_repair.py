@@ -13,7 +13,7 @@ import shutil
 import msgspec
 import structlog
 
-from app.runs.runs import IMPORTING, Filling, RunHandle, unfinished
+from app.runs.runs import IMPORTING, RunHandle, UnfinishedImport, unfinished
 from app.runs.witnesses import known_witnesses, require_witnessed
 from app.system.broker import stopped_broker
 from app.system.processes import write_json
@@ -81,7 +81,7 @@ async def reload_stream(handle: RunHandle) -> str:
     if not why:
         return ""
     damage = describe_stream_damage(stored, why)
-    begun = Filling(archive="", command=f"hindcast repair {handle.name}", repair=True)
+    begun = UnfinishedImport(archive="", command=f"hindcast repair {handle.name}", repair=True)
     write_json(handle.folder / IMPORTING, msgspec.to_builtins(begun))
 
     def forget() -> None:

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from app.attach.attachment import Word, consumers_folder
-from app.attach.store import Store
+from app.attach.attachment import AttachmentStatus, consumers_folder
+from app.attach.store import ConsumerStore
 from app.runs.runs import RunHandle
 from app.system.processes import read_json, write_json
 from core.errors import ForeignLog, HindcastError
@@ -163,7 +163,7 @@ def _attached(handle: RunHandle) -> list[Witness]:
     found = []
     for url in sorted({word.store for word in _words(handle)}):
         with suppress(HindcastError):
-            store = Store(url)
+            store = ConsumerStore(url)
             try:
                 standings = store.standings(handle.name)
             finally:
@@ -180,6 +180,6 @@ def _attached(handle: RunHandle) -> list[Witness]:
     return found
 
 
-def _words(handle: RunHandle) -> list[Word]:
+def _words(handle: RunHandle) -> list[AttachmentStatus]:
     contents = (read_json(path) for path in consumers_folder(handle.folder).glob("*.json"))
-    return [msgspec.convert(content, Word) for content in contents if content is not None]
+    return [msgspec.convert(content, AttachmentStatus) for content in contents if content is not None]

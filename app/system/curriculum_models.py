@@ -3,9 +3,9 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from actors.curriculum.feasibility import Checker
+from actors.curriculum.feasibility import FeasibilityChecker
 from actors.curriculum.first_state_values import Valuer
-from actors.curriculum.task_generator import Inventor
+from actors.curriculum.task_generator import TaskGenerator
 from app.runs.runs import RunHandle
 from app.system.supervisor import home_folder
 from core.rl.combined_state import ORM
@@ -15,7 +15,7 @@ from core.settings.schema import Settings
 
 
 @asynccontextmanager
-async def asking(settings: Settings) -> AsyncIterator[tuple[Inventor | None, Checker | None]]:
+async def asking(settings: Settings) -> AsyncIterator[tuple[TaskGenerator | None, FeasibilityChecker | None]]:
     """Who invents tasks in words, where the settings want that, and who can be asked whether a task can be done.
 
     The latter wherever there is an endpoint: `evolution.feasibility` may be changed while the run goes on.
@@ -30,7 +30,10 @@ async def asking(settings: Settings) -> AsyncIterator[tuple[Inventor | None, Che
         settings.endpoint, memory=home_folder() / MEMORY, content=settings.telemetry.content
     ) as endpoint:
         invents = settings.evolution.generator == ENDPOINT
-        yield Inventor(endpoint, run_seed=settings.run.seed) if invents else None, Checker(endpoint)
+        yield (
+            TaskGenerator(endpoint, run_seed=settings.run.seed) if invents else None,
+            FeasibilityChecker(endpoint),
+        )
 
 
 def valuer_of(handle: RunHandle) -> Valuer | None:

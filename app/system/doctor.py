@@ -53,7 +53,7 @@ PART_S = 90.0
 Verdict = Literal["ok", "note", "failed"]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class DoctorFinding(msgspec.Struct, frozen=True, kw_only=True):
     """What was found about one part."""
 
     part: str
@@ -64,11 +64,11 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What to do; empty when nothing is wrong."""
 
 
-class Unwell(Exception):
+class Degraded(Exception):
     """Something is found that a run can live with."""
 
 
-class Ill(Exception):
+class Unusable(Exception):
     """Something is found that a run cannot live with."""
 
 
@@ -116,17 +116,17 @@ def parts(home: Path, settings: Settings) -> list[tuple[str, Look, str]]:
     ]
 
 
-async def examine(part: str, look: Look, fix: str) -> Finding:
+async def examine(part: str, look: Look, fix: str) -> DoctorFinding:
     """Look at one part."""
     try:
         async with asyncio.timeout(PART_S):
-            return Finding(part=part, verdict="ok", result=await look())
-    except Unwell as finding:
-        return Finding(part=part, verdict="note", result=str(finding), fix=fix)
+            return DoctorFinding(part=part, verdict="ok", result=await look())
+    except Degraded as finding:
+        return DoctorFinding(part=part, verdict="note", result=str(finding), fix=fix)
     except TimeoutError:
-        return Finding(part=part, verdict="failed", result=f"no answer within {PART_S:.0f} s", fix=fix)
-    except (Ill, HindcastError, OSError, ValueError, ImportError) as error:
-        return Finding(part=part, verdict="failed", result=str(error) or type(error).__name__, fix=fix)
+        return DoctorFinding(part=part, verdict="failed", result=f"no answer within {PART_S:.0f} s", fix=fix)
+    except (Unusable, HindcastError, OSError, ValueError, ImportError) as error:
+        return DoctorFinding(part=part, verdict="failed", result=str(error) or type(error).__name__, fix=fix)
 
 
 async def _python() -> str:
@@ -151,9 +151,9 @@ async def _packages() -> str:
         elif tested.get(wanted.name.lower(), found) != found.partition("+")[0]:
             differing.append(f"{wanted.name} {found} (tested {tested[wanted.name.lower()]})")
     if wrong:
-        raise Ill("; ".join(wrong))
+        raise Unusable("; ".join(wrong))
     if differing:
-        raise Unwell(f"other versions than were tested together: {', '.join(differing)}")
+        raise Degraded(f"other versions than were tested together: {', '.join(differing)}")
     shown = ("torch", "transformers", "playwright", "nats-py")
     return ", ".join(f"{name} {importlib.metadata.version(name)}" for name in shown)
 
@@ -178,9 +178,9 @@ async def _disk(home: Path) -> str:
     rate = await asyncio.to_thread(_syncs_per_s, home)
     found = f"{free} MiB free at {home}, {rate:.0f} synced writes/s"
     if free < FREE_MIB:
-        raise Ill(f"{found}; {FREE_MIB} MiB wanted")
+        raise Unusable(f"{found}; {FREE_MIB} MiB wanted")
     if rate < SYNCS_PER_S:
-        raise Unwell(f"{found}; below {SYNCS_PER_S:.0f} a run waits for the disk")
+        raise Degraded(f"{found}; below {SYNCS_PER_S:.0f} a run waits for the disk")
     return found
 
 
@@ -227,9 +227,9 @@ async def _log(home: Path) -> str:
     free = 1 - fill.used_bytes / fill.limit_bytes
     found = f"run {handle.name}: {last} events, {fill.used_bytes / 2**20:.0f} of {fill.limit_bytes / 2**20:.0f} MiB"
     if free <= 0:
-        raise Ill(f"{found}: full")
+        raise Unusable(f"{found}: full")
     if free < LOG_ROOM:
-        raise Unwell(f"{found}: {free:.0%} room left")
+        raise Degraded(f"{found}: {free:.0%} room left")
     return found
 
 
@@ -247,7 +247,7 @@ async def _browser(settings: Settings) -> str:
         page = await context.new_page()
         agent = await page.evaluate("navigator.userAgent")
     except PlaywrightError as error:
-        raise Ill(f"it starts and then fails: {error}") from error
+        raise Unusable(f"it starts and then fails: {error}") from error
     finally:
         await chromium.close()
     return f"{agent.rpartition(') ')[2]}, started in {time.monotonic() - began:.1f} s"
@@ -273,7 +273,7 @@ async def _memory(settings: Settings) -> str:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     found = f"{available} MiB available, {cores} cores"
     if available < wanted:
-        raise Unwell(f"{found}; {wanted} MiB wanted for {settings.actors.contexts} contexts")
+        raise Degraded(f"{found}; {wanted} MiB wanted for {settings.actors.contexts} contexts")
     return found
 
 
@@ -284,7 +284,7 @@ async def _ports(home: Path, settings: Settings) -> str:
     fixed = {"log.port": settings.log.port, "sites.port": settings.sites.port}
     for name, port in fixed.items():
         if port and port not in own and not _bindable(port):
-            raise Ill(f"port {port} ({name}) is taken")
+            raise Unusable(f"port {port} ({name}) is taken")
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
     chosen = ", ".join(f"{name} {port}" for name, port in fixed.items() if port)
@@ -311,7 +311,7 @@ async def _clock(home: Path) -> str:
             newest = await log.read(after=last - 1, limit=1) if last else []
         behind_s = (decode_envelope(newest[0]).occurred_ns - time.time_ns()) / 1e9 if newest else 0.0
         if behind_s > CLOCK_S:
-            raise Unwell(
+            raise Degraded(
                 f"{now:%Y-%m-%d %H:%M:%SZ} lies {behind_s:.0f} s before the newest event of run {handle.name}; order does "
                 "not depend on it, but shown times and lags do"
             )

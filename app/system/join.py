@@ -53,7 +53,7 @@ class JoinRefused(HindcastError):
     """This machine cannot take part in that run as it is."""
 
 
-class Asked(msgspec.Struct, frozen=True, kw_only=True):
+class JoinRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody who joins asks for."""
 
     url: str
@@ -97,7 +97,7 @@ def parse_machine(name: str) -> str:
     return short
 
 
-async def plan_join(home: Path, asked: Asked) -> RunHandle:
+async def plan_join(home: Path, asked: JoinRequest) -> RunHandle:
     """The run as this machine will see it, written down in `home`.
 
     Raises:
@@ -141,7 +141,7 @@ async def plan_join(home: Path, asked: Asked) -> RunHandle:
     return handle
 
 
-def _here(asked: Asked) -> Layer:
+def _here(asked: JoinRequest) -> Layer:
     """What holds on this machine, whatever the run's first event says."""
     chosen = [from_override(text).values for text in asked.overrides]
     values = {key: value for layer in chosen for key, value in layer.items()}
@@ -163,7 +163,7 @@ def _users(counts: Mapping[str, int]) -> list[str]:
     return list(dict.fromkeys(["reader", *(user for user in users if user in PUBLISHES)]))
 
 
-def _choose(asked: Asked, runs: Sequence[str]) -> str:
+def _choose(asked: JoinRequest, runs: Sequence[str]) -> str:
     there_are = f"it has {', '.join(runs)}" if runs else "it has none: start one there first (hindcast start)"
     if asked.run is None and len(runs) == 1:
         return runs[0]
@@ -194,7 +194,7 @@ async def _require_same_code(log: RunLog, ours: str, *, other_code: bool) -> Non
         )
 
 
-def _joined_as(handle: RunHandle, asked: Asked) -> list[str]:
+def _joined_as(handle: RunHandle, asked: JoinRequest) -> list[str]:
     """Names under which this home has joined the run before; a home that joined before these were noted is believed."""
     note = read_json(handle.folder / JOINED)
     return [] if note is None else list(note.get("machines", [asked.machine]))
@@ -212,7 +212,7 @@ async def _require_no_fork(stream: JetStreamLog) -> None:
             )
 
 
-async def _require_own_name(stream: JetStreamLog, asked: Asked, joined_as: Sequence[str]) -> None:
+async def _require_own_name(stream: JetStreamLog, asked: JoinRequest, joined_as: Sequence[str]) -> None:
     """Two machines of one name would be one in the log: the second's processes would seem to be restarts of the first's."""
     if asked.machine in joined_as:
         return
@@ -225,7 +225,7 @@ async def _require_own_name(stream: JetStreamLog, asked: Asked, joined_as: Seque
             )
 
 
-def _require_same_blobs(handle: RunHandle, known: BlobRef, asked: Asked) -> None:
+def _require_same_blobs(handle: RunHandle, known: BlobRef, asked: JoinRequest) -> None:
     """That blobs of this run can be read from here and, by who makes some, be written: else the first page would show it.
 
     A folder that is not mounted here can be written to all the same, so it is asked for a blob of the run first.

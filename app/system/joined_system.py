@@ -13,11 +13,11 @@ from collections.abc import Callable
 
 import msgspec
 
-from app.alerts.processes import Alerts
+from app.alerts.processes import ProcessAlerts
 from app.runs.runs import RunHandle
 from app.system.bus import READY
 from app.system.interrupts import heed_interrupts
-from app.system.join import Asked
+from app.system.join import JoinRequest
 from app.system.launch import Launch, write_launch
 from app.system.processes import list_processes, write_json
 from app.system.system import POLL_S, System, stop_with_starter, wait_until_ready
@@ -26,7 +26,7 @@ from events.catalogue import RunFinished
 from events.log.reader import tail
 
 
-class Left(msgspec.Struct, frozen=True, kw_only=True):
+class JoinEnd(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended, the last line of `hindcast join`."""
 
     run: str
@@ -34,7 +34,7 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
     wall_s: float
 
 
-async def run_joined(handle: RunHandle, asked: Asked, *, as_json: bool) -> Left:
+async def run_joined(handle: RunHandle, asked: JoinRequest, *, as_json: bool) -> JoinEnd:
     """Start the roles, watch them, stop them."""
     began = time.monotonic()
     stop = asyncio.Event()
@@ -64,7 +64,7 @@ async def run_joined(handle: RunHandle, asked: Asked, *, as_json: bool) -> Left:
     finally:
         say("stopping; Ctrl-C once more ends everything at once" if stop.is_set() else "stopping")
         await asyncio.to_thread(system.stop)
-    return Left(run=handle.name, reason=reason or "stopped", wall_s=round(time.monotonic() - began, 2))
+    return JoinEnd(run=handle.name, reason=reason or "stopped", wall_s=round(time.monotonic() - began, 2))
 
 
 async def _watch(handle: RunHandle, system: System, say: Callable[[str], None], stop: asyncio.Event) -> str:
@@ -88,7 +88,7 @@ async def _watch(handle: RunHandle, system: System, say: Callable[[str], None], 
 
     async with asyncio.TaskGroup() as group:
         listening = group.create_task(listen())
-        alerts = Alerts(system.home)
+        alerts = ProcessAlerts(system.home)
         while not stop.is_set() and not reason:
             system.check()
             entries = list_processes(system.home / "processes")

@@ -5,7 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from actors.judges.base import AnyJudge
 from actors.judges.registry import JUDGES, judge_named
-from actors.judges.trained_judges import Shelf
+from actors.judges.trained_judges import JudgeVersions
 from app.runs.sources import Source
 from app.settings.checks.trained_models import require_webrl_orm
 from app.system.supervisor import home_folder
@@ -19,7 +19,7 @@ MEMORY = "endpoint"
 """Folder in the home of what endpoints have answered: equal questions of all runs are asked once."""
 
 
-def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> Shelf | None:
+def shelf_for(names: Collection[str], settings: Settings, blobs: BlobStore) -> JudgeVersions | None:
     """Where `orm` comes from; None: it is not among these judges.
 
     Raises:

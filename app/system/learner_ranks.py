@@ -21,7 +21,7 @@ from core.models.folders import policy_folder
 from core.settings.schema import LearnerSettings
 from events.log.port import EventLog
 from events.log.publisher import Publisher
-from learner.distributed.leader import End, MakeLeading, follow
+from learner.distributed.leader import EndOrder, MakeLeading, follow
 from learner.distributed.rendezvous import Place, found_store, joined, open_store
 from learner.loop import run_learner
 from learner.numerics import configure
@@ -31,7 +31,7 @@ from learner.training import Training
 WATCH_S = 0.5
 
 
-class CompanionEnded(HindcastError):
+class RankEnded(HindcastError):
     """A process that computes updates together with this one is gone: none can be computed without it."""
 
 
@@ -81,7 +81,7 @@ def help_leader(place: Place, handle: RunHandle) -> None:
         follow(orders, policy_folder(handle.settings.policy.base), blobs=handle.blobs, ranks=ranks)
 
 
-class Companions:
+class RankProcesses:
     """Those that a leader started itself."""
 
     def __init__(self, started: Sequence["subprocess.Popen[bytes]"]) -> None:
@@ -97,7 +97,7 @@ class Companions:
         """Raise CompanionEnded where one of them has ended."""
         for rank, process in enumerate(self._started, start=1):
             if (status := process.poll()) is not None:
-                raise CompanionEnded(
+                raise RankEnded(
                     f"process {rank} of the learner (pid {process.pid}) ended with status {status}; what it had to say "
                     "stands above. All of them are started again."
                 )
@@ -106,7 +106,7 @@ class Companions:
 @contextmanager
 def companions(
     settings: LearnerSettings, place: Place | None, name: str
-) -> Iterator[tuple[MakeTrainer, Companions]]:
+) -> Iterator[tuple[MakeTrainer, RankProcesses]]:
     """What makes the leader's trainer, and whom it computes with; `place`: as torchrun says, None: it did not start this.
 
     Raises:
@@ -115,13 +115,13 @@ def companions(
     """
     require_device(settings.device)
     if place is None and settings.processes == 1:
-        yield Training, Companions([])
+        yield Training, RankProcesses([])
         return
     if place is not None:
         require_place(place, settings)
         with joined(place, found_store(place), settings.device) as (orders, ranks):
-            yield MakeLeading(orders, ranks), Companions([])
-            orders.give(End())  # nobody here can stop them, and torchrun waits for all
+            yield MakeLeading(orders, ranks), RankProcesses([])
+            orders.give(EndOrder())  # nobody here can stop them, and torchrun waits for all
         return
     store = open_store(settings.processes)
     started = [
@@ -130,7 +130,7 @@ def companions(
     ]
     try:
         with joined(Place(0, 0, settings.processes), store, settings.device) as (orders, ranks):
-            yield MakeLeading(orders, ranks), Companions(started)
+            yield MakeLeading(orders, ranks), RankProcesses(started)
     finally:
         for process in started:
             process.kill()

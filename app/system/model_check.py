@@ -5,7 +5,7 @@ from pathlib import Path
 import psutil
 
 from core.errors import HindcastError, SettingsError
-from core.models.folder_check import MIB, Finding, check_folder, loading_bytes
+from core.models.folder_check import MIB, FolderFinding, check_folder, loading_bytes
 from core.models.folders import policy_folder
 from core.models.sample_page import EXAMPLE
 from core.models.vision_check import sample_pictures
@@ -13,7 +13,7 @@ from core.prompts.chat_frame import turns_of
 from core.settings.schema import Settings
 
 
-def check_model(folder: Path, settings: Settings) -> list[Finding]:
+def check_model(folder: Path, settings: Settings) -> list[FolderFinding]:
     """Every finding, in order; the model is computed with only where nothing failed before."""
     found = check_folder(folder, settings)
     if all(finding.verdict != "failed" for finding in found):
@@ -32,12 +32,12 @@ def require_model(settings: Settings) -> None:
         raise SettingsError("\n".join(failed))
 
 
-def _round_trip(folder: Path, settings: Settings) -> Finding:
-    from actors.engines.round_trip import TOLERANCE, Asked, round_trip
+def _round_trip(folder: Path, settings: Settings) -> FolderFinding:
+    from actors.engines.round_trip import TOLERANCE, RoundTripPrompt, round_trip
     from core.models.policy import load_policy
 
     if settings.policy.engine != "in_process":
-        return Finding(
+        return FolderFinding(
             part="use",
             verdict="note",
             result=f"not tried: policy.engine = {settings.policy.engine!r} samples elsewhere",
@@ -45,7 +45,7 @@ def _round_trip(folder: Path, settings: Settings) -> Finding:
         )
     needed, available = loading_bytes(folder), psutil.virtual_memory().available
     if needed > available:
-        return Finding(
+        return FolderFinding(
             part="use",
             verdict="note",
             result=f"not tried: loading takes {needed / MIB:.0f} MiB, and {available / MIB:.0f} MiB of memory are free here",
@@ -58,16 +58,16 @@ def _round_trip(folder: Path, settings: Settings) -> Finding:
         pictures = sample_pictures(folder, settings)
         standing_in = [token for picture in pictures for token in picture.ids]
         prompts = [
-            Asked(
+            RoundTripPrompt(
                 [*turns.head(EXAMPLE, answers, [None] * len(answers)), *standing_in, *turns.closing], pictures
             )
             for answers in ([], [EXAMPLE])
         ]
         tried = round_trip(policy, prompts)
     except HindcastError as error:
-        return Finding(part="use", verdict="failed", result=str(error))
+        return FolderFinding(part="use", verdict="failed", result=str(error))
     except Exception as error:  # code of whatever architecture the folder names: it may fail in any way
-        return Finding(
+        return FolderFinding(
             part="use",
             verdict="failed",
             result=f"{type(error).__name__} when it was computed with: {error}",
@@ -76,11 +76,11 @@ def _round_trip(folder: Path, settings: Settings) -> Finding:
     to = " to a screenshot" if pictures else ""
     result = f"{tried.answers} answers{to}, {tried.tokens} tokens: sampling and scoring differ by {tried.difference:.1e} at most"
     if not tried.agrees:
-        return Finding(
+        return FolderFinding(
             part="use",
             verdict="failed",
             result=result,
             fix=f"More than {TOLERANCE:g} is no rounding: this architecture changes its logits after the head, or keeps a state "
             "that the engine does not. It cannot be trained here; use another.",
         )
-    return Finding(part="use", verdict="ok", result=result)
+    return FolderFinding(part="use", verdict="ok", result=result)

@@ -10,7 +10,13 @@ from actors.engines.base import PolicyEngine
 from actors.engines.vllm.server import VllmServer
 from actors.engines.vllm.weights import served_weights
 from actors.policy_servers.command import HOST, server_command, server_environment
-from actors.policy_servers.role import Keeper, Wanted, folders_for, follow_published, published_so_far
+from actors.policy_servers.role import (
+    TargetWeights,
+    WeightSynchronizer,
+    folders_for,
+    follow_published,
+    published_so_far,
+)
 from actors.policy_servers.server_process import ServerProcess, running
 from actors.policy_servers.weight_delivery import giving_for
 from app.runs.runs import RunHandle
@@ -93,14 +99,14 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
     base = policy_folder(settings.policy.base)
     run = await log_name(log)
     folders = await asyncio.to_thread(folders_for, settings, base, handle.home, run=run)
-    keeper = Keeper(
+    keeper = WeightSynchronizer(
         publisher=publisher,
         blobs=handle.blobs,
         folders=folders,
         giving=giving_for(settings, base, run=run),
         settings=settings,
     )
-    wanted = Wanted()
+    wanted = TargetWeights()
     async with AsyncExitStack() as stack:
         process = None
         addresses: Sequence[str] = settings.vllm.servers
@@ -122,7 +128,7 @@ async def keep_servers(handle: RunHandle, log: EventLog, publisher: Publisher, *
                 tasks.create_task(_fail_when_ended(process, addresses[0], keeper))
 
 
-async def _fail_when_ended(process: ServerProcess, address: str, keeper: Keeper) -> None:
+async def _fail_when_ended(process: ServerProcess, address: str, keeper: WeightSynchronizer) -> None:
     ended: EngineFailed = await process.ended()
     await keeper.tell(address, "ended", str(ended).partition("\n")[0])
     raise ended

@@ -31,7 +31,7 @@ def _update_of(fact: UpdateApplied | UpdateSkipped) -> str:
     return f"update {fact.update}" if fact.model == POLICY else f"{fact.model} update {fact.update}"
 
 
-class Tally(msgspec.Struct):
+class VersionTally(msgspec.Struct):
     """Verdicts on the training episodes of one policy version."""
 
     successes: int = 0
@@ -54,7 +54,7 @@ class Progress(msgspec.Struct):
     ended: dict[str, tuple[str, int, int]] = msgspec.field(default_factory=dict)
     """Ended and not judged: episode -> (family, steps, lowest version that sampled)."""
     families: dict[str, str] = msgspec.field(default_factory=dict)
-    by_version: dict[int, Tally] = msgspec.field(default_factory=dict)
+    by_version: dict[int, VersionTally] = msgspec.field(default_factory=dict)
     lost: int = 0
     starts: Starts = msgspec.field(default_factory=Starts)
 
@@ -119,7 +119,7 @@ class Progress(msgspec.Struct):
 
     def curve(self, version: int) -> str:
         """Success of one policy version with its 95 % interval and n."""
-        tally = self.by_version.get(version, Tally())
+        tally = self.by_version.get(version, VersionTally())
         band = wilson(tally.successes, tally.judged)
         if tally.judged == 0:
             return f"policy {version}: no verdict yet"
@@ -133,7 +133,7 @@ class Progress(msgspec.Struct):
         if family == "?":
             return None
         if fact.judgment.outcome != "undecided" and version >= 0:
-            tally = self.by_version.setdefault(version, Tally())
+            tally = self.by_version.setdefault(version, VersionTally())
             if len(self.by_version) > VERSIONS_KEPT:
                 del self.by_version[min(self.by_version)]
             tally.judged += 1

@@ -15,13 +15,13 @@ from app.system.progress import Progress
 from core.errors import ForeignLog
 from events.log.port import EventLog
 from events.log.reader import Bookmark, check_log
-from storage.snapshots import Kind
+from storage.snapshots import SnapshotKind
 
 FILE = "progress.json"
 EVERY_EVENTS = 10_000
 """Events between two notes: about as many are read at the next start."""
 
-_KIND = Kind("progress", Progress, rules=("app.system.progress", "actors.environments.web.starts"))
+_KIND = SnapshotKind("progress", Progress, rules=("app.system.progress", "actors.environments.web.starts"))
 logger = structlog.get_logger(__name__)
 
 

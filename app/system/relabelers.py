@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from actors.published_versions import Versions
+from actors.published_versions import PublishedVersions
 from actors.relabelers.base import Relabeler
 from actors.relabelers.rules import RuleRelabeler
 from app.system.judges import MEMORY
@@ -21,7 +21,7 @@ LEARNED = "learned"
 @asynccontextmanager
 async def open_relabeler(
     settings: Settings, blobs: BlobStore, *, pages: BlobStore | None = None
-) -> AsyncIterator[Relabeler | Versions[Any]]:
+) -> AsyncIterator[Relabeler | PublishedVersions[Any]]:
     """The relabeler that the settings name; the versions of it where the run itself trains it.
 
     `blobs`: where its weights are; `pages`: where the pages of episodes are; None: there, too.

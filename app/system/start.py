@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from app.alerts.processes import Alerts
+from app.alerts.processes import ProcessAlerts
 from app.runs.runs import RunHandle, open_run
 from app.system.bus import READY
 from app.system.interrupts import heed_interrupts
@@ -87,7 +87,7 @@ async def follow(
 
     async def watch() -> None:
         nonlocal reached
-        alerts = Alerts(system.home)
+        alerts = ProcessAlerts(system.home)
         while not stop.is_set() and not reached:
             system.check()
             entries = list_processes(system.home / "processes")

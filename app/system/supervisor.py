@@ -65,7 +65,7 @@ def _signal_when_orphaned(number: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)
 
 
-class Watch(Protocol):
+class WorkerWatch(Protocol):
     """Somebody who listens to a worker and may ask for another in its place."""
 
     def heard(self, line: str) -> None:
@@ -86,7 +86,7 @@ class Supervisor:
         command: Callable[[], Sequence[str]],
         *,
         folder: Path,
-        watch: Watch | None = None,
+        watch: WorkerWatch | None = None,
         lasting: bool = False,
     ) -> None:
         """`lasting`: the worker is never done and its exit status means nothing to us: it is always started again."""
@@ -227,7 +227,7 @@ class Supervisor:
         report(self.folder, name=self.name, pid=pid, state=state, restarts=self.restarts, detail=detail)
 
 
-def _pass_on(stream: IO[bytes], watch: Watch) -> None:
+def _pass_on(stream: IO[bytes], watch: WorkerWatch) -> None:
     """Repeat what a worker says, and let its watch hear it."""
     with stream:
         for line in stream:

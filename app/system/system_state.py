@@ -5,7 +5,7 @@ from app.system.launch import read_launch
 from app.system.processes import WORKING, list_processes
 
 
-def works_on(run: RunHandle, role: str = "bus") -> bool:
+def is_running(run: RunHandle, role: str = "bus") -> bool:
     """Whether a process of this role is alive and at work, and on this run."""
     launch = read_launch(run.home)
     return (

@@ -12,8 +12,8 @@ import msgspec
 
 from app.attach.consumers import ConsumerRow, list_consumers
 from app.runs.runs import RunHandle
-from app.watch.state import Watch
-from app.watch.view import View
+from app.watch.state import WatchFold
+from app.watch.view import RunView
 from events.log.port import EventLog
 from events.log.reader import read, tail
 
@@ -25,13 +25,13 @@ CONSUMERS_S = 5.0
 
 async def look(
     handle: RunHandle,
-    show: Callable[[View], bool],
+    show: Callable[[RunView], bool],
     *,
     interval_s: float,
     on_catching_up: Callable[[int, int], None] = lambda _done, _all: None,
 ) -> None:
     """Show a view at once, then one every `interval_s`, until `show` says no. With no system up time stands still."""
-    watch = Watch(judge=handle.settings.judge.judges[0], group_size=handle.settings.curriculum.group_size)
+    watch = WatchFold(judge=handle.settings.judge.judges[0], group_size=handle.settings.curriculum.group_size)
     async with handle.connect_log("reader") as log:
         last = (await log.identity()).last
         position = first = max(0, last - LOOK_BACK)
@@ -54,6 +54,6 @@ async def look(
             following.cancel()
 
 
-async def _follow(log: EventLog, watch: Watch, position: int) -> None:
+async def _follow(log: EventLog, watch: WatchFold, position: int) -> None:
     async for recorded in tail(log, after=position):
         watch.apply(recorded)

@@ -1,6 +1,6 @@
 """What holds a run up, in words. Pure: from a view's figures alone."""
 
-from app.watch.view import View
+from app.watch.view import RunView
 
 QUIET_S = 30.0
 """Nothing recorded for this long is worth a word."""
@@ -14,7 +14,7 @@ AGREED = 0.5
 STEP_PARTS = {"observe": "reading the page", "generate": "the policy", "act": "the browser's actions"}
 
 
-def bottleneck(view: View) -> str:
+def bottleneck(view: RunView) -> str:
     """The part that the others wait for."""
     if not view.up:
         return f"nothing runs. Run: hindcast start {view.run}"
@@ -38,7 +38,7 @@ def bottleneck(view: View) -> str:
     return f"{said}actors are the bottleneck{_where(view)}{taught}"
 
 
-def _where(view: View) -> str:
+def _where(view: RunView) -> str:
     """What most of an actor's step goes into."""
     whole = sum(view.step_ms.values())
     if not whole:

@@ -15,7 +15,7 @@ Counts = tuple[int, float, int]
 """Policy version, successes in the run's shares of task families, episodes judged."""
 
 
-class Model:
+class WatchReadModel:
     """A run's read model, asked from threads so that keys are answered meanwhile."""
 
     def __init__(self, handle: RunHandle) -> None:

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from app.watch.read_model import Counts
 from app.watch.sparkline import sparkline
-from app.watch.view import LearnerView, RateView, View
+from app.watch.view import LearnerView, RateView, RunView
 from core.text.printable import one_line
 
 EPISODES = 4
@@ -31,7 +31,7 @@ def rate_in_words(rate: RateView) -> str:
     return f"{rate.rate:.0%} [{rate.low:.0%}, {rate.high:.0%}] n={rate.n}"
 
 
-def as_line(view: View) -> str:
+def as_line(view: RunView) -> str:
     """All that matters on one line, for logs and pipes."""
     learner = view.learner
     success = f"{view.success[0].of} {rate_in_words(view.success[0])}" if view.success else "no verdict"
@@ -48,7 +48,7 @@ def as_line(view: View) -> str:
     )
 
 
-def as_screen(view: View, curve: Sequence[Counts] = ()) -> RenderableType:
+def as_screen(view: RunView, curve: Sequence[Counts] = ()) -> RenderableType:
     """Everything in one look. `curve`: success by version over the whole run, where the read model tells it."""
     parts: list[RenderableType] = [
         Text(
@@ -84,7 +84,7 @@ def _named(rows: Sequence[tuple[str, str]]) -> RenderableType:
     return table
 
 
-def _success(view: View, curve: Sequence[Counts]) -> RenderableType:
+def _success(view: RunView, curve: Sequence[Counts]) -> RenderableType:
     rows = []
     if curve:
         drawn = sparkline(curve, width=CURVE_WIDTH)
@@ -93,7 +93,7 @@ def _success(view: View, curve: Sequence[Counts]) -> RenderableType:
     return _named(rows or [("success", "no verdict on an online episode yet")])
 
 
-def _learner(view: View) -> RenderableType:
+def _learner(view: RunView) -> RenderableType:
     learner = view.learner
     said = f"{learner.updates} updates, {learner.updates_per_minute:.1f}/min, the last {seconds(learner.quiet_s)} ago; {_loss(learner)}"
     busy = f"computes {learner.busy:.0%} of the time; {view.agreed:.0%} of the groups agreed"
@@ -105,7 +105,7 @@ def _learner(view: View) -> RenderableType:
     return _named((("learner", said), ("", busy + beside), ("episodes", episodes)))
 
 
-def _actors(view: View) -> RenderableType:
+def _actors(view: RunView) -> RenderableType:
     if not view.actors:
         return Text("no actor has recorded anything since the last start")
     table = _columns("actor", "policy", "idle", "task", "step", "for")
@@ -121,7 +121,7 @@ def _actors(view: View) -> RenderableType:
     return table
 
 
-def _consumers(view: View) -> RenderableType:
+def _consumers(view: RunView) -> RenderableType:
     table = _columns("consumer", "state", "lag", "events", "set aside", "detail")
     for row in view.consumers:
         told = (row.name, row.state, seconds(row.lag_s), _number(row.lag_events), str(row.dead_letters))

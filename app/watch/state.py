@@ -5,10 +5,10 @@ from typing import Any
 
 import msgspec
 
-from app.system.progress import Tally
+from app.system.progress import VersionTally
 from app.watch.health import bottleneck
 from app.watch.spans import Spans, covered_ns, total_ns
-from app.watch.view import ActorView, EpisodeView, LearnerView, RateView, View
+from app.watch.view import ActorView, EpisodeView, LearnerView, RateView, RunView
 from core.domain.arrays import unpack_ids
 from core.rl.combined_state import POLICY
 from core.rl.statistics import wilson
@@ -44,7 +44,7 @@ NOTICES = 3
 SECOND_NS = 1_000_000_000
 
 
-class Running(msgspec.Struct):
+class RunningEpisode(msgspec.Struct):
     """An episode under way."""
 
     actor: str
@@ -63,7 +63,7 @@ class Actor(msgspec.Struct):
     """When its last episode ended."""
 
 
-class Watch:
+class WatchFold:
     """The fold. `apply` takes every event in order; `view` says what there is to see."""
 
     def __init__(self, *, judge: str, group_size: int, window_s: float = WINDOW_S) -> None:
@@ -77,10 +77,10 @@ class Watch:
         self._began_ns = 0
         self._actors: dict[str, Actor] = {}
         self._requested: dict[str, tuple[str, str]] = {}
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningEpisode] = {}
         self._unjudged: dict[str, tuple[int, int]] = {}
         self._online: set[str] = set()
-        self._by_version: dict[int, Tally] = defaultdict(Tally)
+        self._by_version: dict[int, VersionTally] = defaultdict(VersionTally)
         self._verdicts: deque[bool] = deque(maxlen=LAST_VERDICTS)
         self._ended: deque[int] = deque()
         self._steps: deque[tuple[int, float, float, float]] = deque()
@@ -138,7 +138,7 @@ class Watch:
                     self._online.add(fact.episode)
             case EpisodeStarted() as fact:
                 family, _ = self._requested.pop(fact.episode, ("?", ""))
-                self._running[fact.episode] = Running(actor=fact.actor, family=family, began_ns=at_ns)
+                self._running[fact.episode] = RunningEpisode(actor=fact.actor, family=family, began_ns=at_ns)
             case StepTaken() as fact:
                 if fact.episode in self._running:
                     self._running[fact.episode].steps = fact.index + 1
@@ -216,7 +216,7 @@ class Watch:
         while timed[0][0] < timed[-1][0] - self._window_ns:
             timed.popleft()
 
-    def view(self, now_ns: int, *, up: bool = True) -> View:
+    def view(self, now_ns: int, *, up: bool = True) -> RunView:
         """What there is to see at a moment, at the earliest the newest event's; `up`: whether the system runs."""
         now_ns = max(now_ns, self._newest_ns)
         window = (max(now_ns - self._window_ns, self._began_ns), now_ns)
@@ -227,7 +227,7 @@ class Watch:
         )
         learned = sum(groups for at, groups in self._trained if at >= window[0])
         oldest = min((at for at, _ in self._unjudged.values()), default=now_ns)
-        view = View(
+        view = RunView(
             run=self._run,
             up=up,
             position=self._position,

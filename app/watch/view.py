@@ -60,7 +60,7 @@ class LearnerView(msgspec.Struct, frozen=True, kw_only=True):
     """Since its last update."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
     """A run at one moment."""
 
     run: str

@@ -16,7 +16,7 @@ _PLACE = "\ue000"
 """Stands for free text while a call is formatted: a character of Unicode's private use."""
 
 
-class Free(Enum):
+class FreeText(Enum):
     """A place for free text, of any length; no control characters in it."""
 
     QUOTED = "quoted"
@@ -25,10 +25,10 @@ class Free(Enum):
     """The rest of a line."""
 
 
-Form = tuple[str | Free, ...]
+Form = tuple[str | FreeText, ...]
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ActionChoice(msgspec.Struct, frozen=True, kw_only=True):
     """An action that may be chosen; with `free`, whatever its argument."""
 
     action: Action
@@ -36,7 +36,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forms_of(
-    choices: Sequence[Choice], page: Page, *, rationale: bool, dialect: Dialect = "webrl"
+    choices: Sequence[ActionChoice], page: Page, *, rationale: bool, dialect: Dialect = "webrl"
 ) -> tuple[Form, ...]:
     """The answers that choose one of these.
 
@@ -50,11 +50,11 @@ def forms_of(
         text = format_answer(action, page, dialect)
         call = _with_place(text.rpartition("\n")[2] if rationale else text, free=choice.free)
         if rationale:
-            found["# ", Free.LINE, "\n" + str(call[0]), *call[1:]] = None
+            found["# ", FreeText.LINE, "\n" + str(call[0]), *call[1:]] = None
             continue
         found[call] = None
         if choice.free and choice.action.name == "exit":
-            found["# Note: ", Free.LINE, "\n" + str(call[0]), *call[1:]] = None
+            found["# Note: ", FreeText.LINE, "\n" + str(call[0]), *call[1:]] = None
     return tuple(found)
 
 
@@ -62,4 +62,4 @@ def _with_place(text: str, *, free: bool) -> Form:
     if not free:
         return (text,)
     before, _, after = text.rpartition(_PLACE)
-    return before, Free.QUOTED, after
+    return before, FreeText.QUOTED, after

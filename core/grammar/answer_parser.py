@@ -18,7 +18,7 @@ from typing import Literal
 from core.domain.action import ACTIONS, Action, ParseFailure
 from core.domain.observation import Node, Page
 from core.grammar.browsergym_dialect import read_browsergym, write_browsergym
-from core.grammar.calls import Call, Unreadable, checked, quoted, read_call, shown, skip_space
+from core.grammar.calls import Call, MalformedCall, checked, quoted, read_call, shown, skip_space
 from core.grammar.webshop_dialect import read_bracketed
 
 Dialect = Literal["webrl", "browsergym"]
@@ -43,13 +43,13 @@ def parse_answer(text: str, page: Page | None = None) -> Action | ParseFailure:
         return bracketed
     try:
         return _only_call(text, read_call(text))
-    except Unreadable as unreadable:
+    except MalformedCall as unreadable:
         reason = str(unreadable)
     call = _last_call(text)
     if call is not None:
         try:
             return _only_call(text, call)
-        except Unreadable as unreadable:
+        except MalformedCall as unreadable:
             reason = str(unreadable)
     return ParseFailure(reason=reason)
 
@@ -58,7 +58,7 @@ def _only_call(text: str, call: Call) -> Action:
     """The action of a call that nothing but comments follows. Raises Unreadable."""
     rest = text[skip_space(text, call.end) :].strip()
     if rest:
-        raise Unreadable(f"expected one call, found {shown(rest)} after it")
+        raise MalformedCall(f"expected one call, found {shown(rest)} after it")
     name, (positional, named), _ = call
     if name == "do":
         return _webrl(positional, named)
@@ -69,7 +69,7 @@ def _only_call(text: str, call: Call) -> Action:
         return action
     if _fold(name) in _NAMES and not positional:
         return _webrl([name], named)
-    raise Unreadable(f"expected do(…) or exit(…), found {shown(name)}(…)")
+    raise MalformedCall(f"expected do(…) or exit(…), found {shown(name)}(…)")
 
 
 def _last_call(text: str) -> Call | None:
@@ -82,7 +82,7 @@ def _last_call(text: str) -> Call | None:
     while (key := _CALL_KEY.search(text, at)) is not None:
         try:
             call = read_call(text, key.start())
-        except Unreadable as unreadable:
+        except MalformedCall as unreadable:
             line_end = text.find("\n", key.end())
             at = max(key.end(), min(unreadable.at, line_end if line_end >= 0 else len(text)))
         else:
@@ -159,7 +159,7 @@ def _webrl(positional: list[str], named: dict[str, str]) -> Action:
     if "action" not in named and positional:
         named = {"action": _only(positional, "action") or "", **named}
     if "action" not in named:
-        raise Unreadable('do(…) lacks its action, such as action="Click"')
+        raise MalformedCall('do(…) lacks its action, such as action="Click"')
     asked = named["action"].strip()
     argument = named.get("argument", named.get("message"))
     # WebRL's prompt names the key here, and its parser reads no element: do(action="Press Enter")
@@ -168,12 +168,12 @@ def _webrl(positional: list[str], named: dict[str, str]) -> Action:
         named = {**named, "element": ""}
     name = _NAMES.get(_fold(asked))
     if name is None:
-        raise Unreadable(f"unknown action {shown(asked)}; known are {', '.join(ACTIONS)}")
+        raise MalformedCall(f"unknown action {shown(asked)}; known are {', '.join(ACTIONS)}")
     return checked(name, named.get("element"), argument)
 
 
 def _only(positional: list[str], name: str) -> str | None:
     """The one value that may be given without its name."""
     if len(positional) > 1:
-        raise Unreadable(f"expected at most {name}=…, found {len(positional)} values")
+        raise MalformedCall(f"expected at most {name}=…, found {len(positional)} values")
     return positional[0] if positional else None

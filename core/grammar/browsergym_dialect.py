@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 
 from core.domain.action import Action
-from core.grammar.calls import Arguments, Unreadable, checked, quoted, shown
+from core.grammar.calls import Arguments, MalformedCall, checked, quoted, shown
 
 INFEASIBLE = "N/A"
 """The message of an agent that reports its task as infeasible, as in WebArena."""
@@ -24,7 +24,7 @@ Read = Callable[[Arguments], Action]
 def read_browsergym(name: str, arguments: Arguments) -> Action | None:
     """The action of a function of BrowserGym's; None: it has none of this name. Raises Unreadable."""
     if name in _REFUSED:
-        raise Unreadable(f"{name}(…) is not offered: {_REFUSED[name]}")
+        raise MalformedCall(f"{name}(…) is not offered: {_REFUSED[name]}")
     read = _FUNCTIONS.get(name)
     return None if read is None else read(arguments)
 
@@ -76,13 +76,13 @@ def _values(arguments: Arguments, *parameters: str) -> dict[str, str]:
     """What each parameter was given. Raises Unreadable for more values, or names that the function does not have."""
     positional, named = arguments
     if len(positional) > len(parameters):
-        raise Unreadable(f"expected at most {len(parameters)} values, found {len(positional)}")
+        raise MalformedCall(f"expected at most {len(parameters)} values, found {len(positional)}")
     given = dict(zip(parameters, positional, strict=False))
     for name, value in named.items():
         if name not in parameters:
-            raise Unreadable(f"expected {', '.join(parameters) or 'no values'}, found {shown(name)}")
+            raise MalformedCall(f"expected {', '.join(parameters) or 'no values'}, found {shown(name)}")
         if name in given:
-            raise Unreadable(f"argument {name} is given twice")
+            raise MalformedCall(f"argument {name} is given twice")
         given[name] = value
     return given
 
@@ -100,11 +100,11 @@ def _call_of(action: str, *parameters: str, element: str = "", argument: str = "
 def _click(arguments: Arguments) -> Action:
     values = _values(arguments, "bid", "button", "modifiers")
     if values.get("modifiers"):
-        raise Unreadable(f"a click with {shown(values['modifiers'])} held is not offered")
+        raise MalformedCall(f"a click with {shown(values['modifiers'])} held is not offered")
     button = values.get("button", "left")
     name = {"left": "Click", "right": "Right Click"}.get(button)
     if name is None:
-        raise Unreadable(f"expected the left or the right button, found {shown(button)}")
+        raise MalformedCall(f"expected the left or the right button, found {shown(button)}")
     return checked(name, values.get("bid"), None)
 
 
@@ -113,9 +113,9 @@ def _scroll(arguments: Arguments) -> Action:
     try:
         down = float(values.get("delta_y", "0"))
     except ValueError:
-        raise Unreadable(f"expected a number of pixels, found {shown(values['delta_y'])}") from None
+        raise MalformedCall(f"expected a number of pixels, found {shown(values['delta_y'])}") from None
     if not down:
-        raise Unreadable("expected pixels to scroll up or down, such as scroll(0, 200)")
+        raise MalformedCall("expected pixels to scroll up or down, such as scroll(0, 200)")
     return Action(name="Scroll Down" if down > 0 else "Scroll Up")
 
 

@@ -49,7 +49,7 @@ class Call(NamedTuple):
     """Position after the closing parenthesis."""
 
 
-class Unreadable(Exception):
+class MalformedCall(Exception):
     """Why a text is no call that can be carried out; becomes a ParseFailure."""
 
     def __init__(self, reason: str, at: int = 0) -> None:
@@ -86,7 +86,7 @@ def read_call(text: str, at: int = 0) -> Call:
     at = skip_space(text, at)
     match = _CALL.match(text, at)
     if match is None:
-        raise Unreadable(f"expected a call such as do(action=…), found {shown(text[at:])}", at)
+        raise MalformedCall(f"expected a call such as do(action=…), found {shown(text[at:])}", at)
     name, at = match.group(1), match.end()
     positional: list[str] = []
     named: dict[str, str] = {}
@@ -100,14 +100,16 @@ def read_call(text: str, at: int = 0) -> Call:
             named[keyword.group(1)] = value
         else:
             if named:
-                raise Unreadable(f"a value without a name follows {list(named)[-1]}=…", at)
+                raise MalformedCall(f"a value without a name follows {list(named)[-1]}=…", at)
             value, at = _read_value(text, at)
             positional.append(value)
         at = skip_space(text, at)
         if text.startswith(",", at):
             at += 1
         elif not text.startswith(")", at):
-            raise Unreadable(f"expected , or ) after {shown(value)}, found {shown(text[at : at + 20])}", at)
+            raise MalformedCall(
+                f"expected , or ) after {shown(value)}, found {shown(text[at : at + 20])}", at
+            )
 
 
 def _read_value(text: str, at: int, *, depth: int = 0) -> tuple[str, int]:
@@ -121,7 +123,7 @@ def _read_value(text: str, at: int, *, depth: int = 0) -> tuple[str, int]:
         match = pattern.match(text, at)
         if match is not None:
             return match.group(), match.end()
-    raise Unreadable(f"expected a quoted text, found {shown(text[at : at + 20])}", at)
+    raise MalformedCall(f"expected a quoted text, found {shown(text[at : at + 20])}", at)
 
 
 def _read_enclosed(text: str, at: int, opening: str, *, depth: int) -> tuple[str, int]:
@@ -131,12 +133,12 @@ def _read_enclosed(text: str, at: int, opening: str, *, depth: int) -> tuple[str
     if opening == "[" and text.startswith("]", at):
         return "", at + 1
     if opening == "[" and text.startswith("[", at):
-        raise Unreadable(f"expected a text in a list, found {shown(text[at : at + 20])}", at)
+        raise MalformedCall(f"expected a text in a list, found {shown(text[at : at + 20])}", at)
     value, at = _read_value(text, at, depth=depth)
     at = skip_space(text, at)
     if not text.startswith(closing, at):
         wanted = "a list of one value" if opening == "[" else ")"
-        raise Unreadable(f"expected {wanted}, found {shown(text[at : at + 20])} after {shown(value)}", at)
+        raise MalformedCall(f"expected {wanted}, found {shown(text[at : at + 20])} after {shown(value)}", at)
     return value, at + 1
 
 
@@ -162,7 +164,7 @@ def _read_string(text: str, at: int, quote: str, *, raw: bool) -> tuple[str, int
         else:
             piece, at = text[at], at + 1
         characters.append(piece)
-    raise Unreadable(f"the text that begins with {shown(''.join(characters))} is not closed", at)
+    raise MalformedCall(f"the text that begins with {shown(''.join(characters))} is not closed", at)
 
 
 def _read_escape(text: str, at: int) -> tuple[str, int]:
@@ -191,7 +193,7 @@ def _coded(escape: str) -> str | None:
 def _element_number(value: str) -> int:
     match = _ELEMENT.fullmatch(value.strip())
     if match is None:
-        raise Unreadable(f"expected an element's number, found {shown(value)}")
+        raise MalformedCall(f"expected an element's number, found {shown(value)}")
     return int(match.group(1))
 
 
@@ -203,9 +205,9 @@ def checked(name: str, element: str | None, argument: str | None) -> Action:
     ):
         element = None
     elif takes.element == "required" and element is None:
-        raise Unreadable(f"{name} needs element=…")
+        raise MalformedCall(f"{name} needs element=…")
     if takes.argument == "none":
         argument = None
     elif takes.argument == "required" and argument is None:
-        raise Unreadable(f"{name} needs argument=…")
+        raise MalformedCall(f"{name} needs argument=…")
     return Action(name=name, element=None if element is None else _element_number(element), argument=argument)

@@ -18,7 +18,7 @@ import torch
 from torch import nn
 
 from core.models.arithmetic import device_of
-from core.models.logprobs import Scored, packs
+from core.models.logprobs import SampleToScore, packs
 from core.models.policy import load_policy, load_weights
 
 CriticForm = Literal["scalar", "double"]
@@ -72,7 +72,7 @@ def values_of(log_probs: torch.Tensor) -> list[float]:
 
 def value_packs(prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[list[int]]:
     """Indices of prompts that share a forward pass, by the rule that packs samples for the policy."""
-    return packs([Scored(prompt, ()) for prompt in prompts], tokens_per_forward=tokens_per_forward)
+    return packs([SampleToScore(prompt, ()) for prompt in prompts], tokens_per_forward=tokens_per_forward)
 
 
 def value_states(critic: Critic, prompts: Sequence[Sequence[int]], *, tokens_per_forward: int) -> list[float]:

@@ -43,7 +43,7 @@ LONGEST_SAID = 400
 """Characters of a library's message that are passed on."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class FolderFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing about a model."""
 
     part: str
@@ -54,7 +54,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """What to do; empty when nothing is wrong."""
 
 
-class Folder(msgspec.Struct, kw_only=True):
+class ModelFolder(msgspec.Struct, kw_only=True):
     """A model's folder as far as it could be read."""
 
     path: Path
@@ -66,12 +66,12 @@ class Folder(msgspec.Struct, kw_only=True):
     """Of the stored tensors together."""
 
 
-def check_folder(path: Path, settings: Settings) -> list[Finding]:
+def check_folder(path: Path, settings: Settings) -> list[FolderFinding]:
     """Everything about a folder that shows without computing, in order; after a failure only what does not rest on it."""
-    folder = Folder(path=path)
-    found: list[Finding] = []
+    folder = ModelFolder(path=path)
+    found: list[FolderFinding] = []
     shown = settings.actors.screenshot_observation != "off"
-    looks: list[tuple[str, Callable[[Folder, Settings], Finding]]] = [
+    looks: list[tuple[str, Callable[[ModelFolder, Settings], FolderFinding]]] = [
         ("files", _files),
         ("model", _model),
         ("tokenizer", _tokenizer),
@@ -93,7 +93,7 @@ def check_folder(path: Path, settings: Settings) -> list[Finding]:
             ):
                 found.append(look(folder, settings))
         except HindcastError as error:
-            found.append(Finding(part=part, verdict="failed", result=one_line(str(error))))
+            found.append(FolderFinding(part=part, verdict="failed", result=one_line(str(error))))
             if part in GROUNDS:
                 return found
         except (KeyboardInterrupt, SystemExit):
@@ -107,10 +107,10 @@ def check_folder(path: Path, settings: Settings) -> list[Finding]:
     return found
 
 
-def _fault(path: Path, part: str, error: BaseException) -> Finding:
+def _fault(path: Path, part: str, error: BaseException) -> FolderFinding:
     """What a library said of a folder that it cannot work with, on one line."""
     said = one_line(f"{type(error).__name__}: {error}")
-    return Finding(
+    return FolderFinding(
         part=part,
         verdict="failed",
         result=said if len(said) <= LONGEST_SAID else f"{said[:LONGEST_SAID]}…",
@@ -118,7 +118,7 @@ def _fault(path: Path, part: str, error: BaseException) -> Finding:
     )
 
 
-def _files(folder: Folder, settings: Settings) -> Finding:
+def _files(folder: ModelFolder, settings: Settings) -> FolderFinding:
     require_files(folder.path)
     folder.shapes, folder.bytes = stored(folder.path)
     return _ok("files", f"{len(weight_files(folder.path))} of safetensors, {folder.bytes / MIB:.1f} MiB")
@@ -152,7 +152,7 @@ def loading_bytes(path: Path) -> int:
     return size + _count(shapes) * FLOAT32
 
 
-def _model(folder: Folder, settings: Settings) -> Finding:
+def _model(folder: ModelFolder, settings: Settings) -> FolderFinding:
     content = read_config_file(folder.path)
     kind = content.get("model_type")
     sees = kind in KINDS
@@ -193,7 +193,7 @@ def _model(folder: Folder, settings: Settings) -> Finding:
     return _ok("model", f"{said}; reads pictures, and is shown none" if sees and not shown else said)
 
 
-def _tokenizer(folder: Folder, settings: Settings) -> Finding:
+def _tokenizer(folder: ModelFolder, settings: Settings) -> FolderFinding:
     folder.tokenizer = load_tokenizer(folder.path)
     size, known = int(text_config(folder.config).vocab_size), len(folder.tokenizer)
     if known > size:
@@ -211,7 +211,7 @@ def _tokenizer(folder: Folder, settings: Settings) -> Finding:
     return _ok("tokenizer", f"{known} tokens of {size}, decoded by {decoder}")
 
 
-def _template(folder: Folder, settings: Settings) -> Finding:
+def _template(folder: ModelFolder, settings: Settings) -> FolderFinding:
     """That turns come out of the framing as the template itself would have them."""
     tokenizer, actors = folder.tokenizer, settings.actors
     thinking = actors.answer_format == "thinking"
@@ -250,7 +250,7 @@ def _template(folder: Folder, settings: Settings) -> Finding:
     differing = "" if own == ids else "; some tokens at the borders of contents are cut otherwise"
     result = f"{frame.name}, turns closed by {_shown(tokenizer, [turns_of(tokenizer).end])}{differing}"
     if bos is not None and bos in tokenizer("a")["input_ids"] and bos not in frame.opening:
-        return Finding(
+        return FolderFinding(
             part="template",
             verdict="note",
             result=f"{result}; without {tokenizer.bos_token}, which the tokenizer puts before other texts",
@@ -259,11 +259,11 @@ def _template(folder: Folder, settings: Settings) -> Finding:
     return _ok("template", result)
 
 
-def _ends(folder: Folder, settings: Settings) -> Finding:
+def _ends(folder: ModelFolder, settings: Settings) -> FolderFinding:
     stops = stop_tokens(folder.path, folder.config, folder.tokenizer)
     shown = _shown(folder.tokenizer, stops)
     if not (folder.path / GENERATION).is_file():
-        return Finding(
+        return FolderFinding(
             part="ends",
             verdict="note",
             result=f"{shown}, by configuration and template: there is no {GENERATION}",
@@ -272,18 +272,18 @@ def _ends(folder: Folder, settings: Settings) -> Finding:
     return _ok("ends", shown)
 
 
-def _pictures(folder: Folder, settings: Settings) -> Finding:
+def _pictures(folder: ModelFolder, settings: Settings) -> FolderFinding:
     return _ok("pictures", check_pictures(folder.path, folder.tokenizer, settings))
 
 
-def _context(folder: Folder, settings: Settings) -> Finding:
+def _context(folder: ModelFolder, settings: Settings) -> FolderFinding:
     longest = context_length(folder.config)
     actors = settings.actors
     wanted = actors.max_prompt_tokens + actors.max_answer_tokens
     if "orm" in settings.judge.judges:
         wanted = max(wanted, settings.judge.orm_prompt_tokens + 1)
     if longest is None:
-        return Finding(
+        return FolderFinding(
             part="context",
             verdict="note",
             result=f"the configuration names no length; prompt and answer take up to {wanted}",
@@ -297,7 +297,7 @@ def _context(folder: Folder, settings: Settings) -> Finding:
     return _ok("context", f"{longest} positions, of which prompt and answer take up to {wanted}")
 
 
-def _pages(folder: Folder, settings: Settings) -> Finding:
+def _pages(folder: ModelFolder, settings: Settings) -> FolderFinding:
     """How much of a page each renderer gets into a prompt."""
     actors = settings.actors
     turns = turns_of(folder.tokenizer, actors.framing)
@@ -308,7 +308,7 @@ def _pages(folder: Folder, settings: Settings) -> Finding:
     needed = fixed + needs[actors.renderer]
     if needed <= actors.max_prompt_tokens:
         return _ok("pages", result)
-    return Finding(
+    return FolderFinding(
         part="pages",
         verdict="note",
         result=result,
@@ -316,12 +316,12 @@ def _pages(folder: Folder, settings: Settings) -> Finding:
     )
 
 
-def _answers(folder: Folder, settings: Settings) -> Finding:
+def _answers(folder: ModelFolder, settings: Settings) -> FolderFinding:
     actors = settings.actors
     needed = len(encode_text(folder.tokenizer, EXAMPLE)) + 1
     result = f"a usual one takes {needed} tokens of {actors.max_answer_tokens}"
     if actors.answer_format == "plain" and needed > actors.max_answer_tokens:
-        return Finding(
+        return FolderFinding(
             part="answers",
             verdict="note",
             result=result,
@@ -330,7 +330,7 @@ def _answers(folder: Folder, settings: Settings) -> Finding:
     return _ok("answers", result)
 
 
-def _memory(folder: Folder, settings: Settings) -> Finding:
+def _memory(folder: ModelFolder, settings: Settings) -> FolderFinding:
     weights = _count(folder.shapes) * FLOAT32
     actor = weights + settings.policy.max_batch * cache_bytes(
         folder.config, settings.actors.max_prompt_tokens + settings.actors.max_answer_tokens
@@ -361,5 +361,5 @@ def _shown(tokenizer: Any, ids: tuple[int, ...] | list[int]) -> str:
     return ", ".join(f"{tokenizer.decode([number])} ({number})" for number in ids)
 
 
-def _ok(part: str, result: str) -> Finding:
-    return Finding(part=part, verdict="ok", result=result)
+def _ok(part: str, result: str) -> FolderFinding:
+    return FolderFinding(part=part, verdict="ok", result=result)

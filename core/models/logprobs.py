@@ -14,10 +14,10 @@ import torch
 
 from core.grammar.allowed_tokens import Allowed, unpack_allowed
 from core.models.arithmetic import device_of
-from core.models.vision import Seen, picture_inputs
+from core.models.vision import ProcessedImage, picture_inputs
 
 
-class Scored(NamedTuple):
+class SampleToScore(NamedTuple):
     """One sample to score."""
 
     prompt_ids: Sequence[int]
@@ -26,12 +26,12 @@ class Scored(NamedTuple):
     """What it answered, the end token included if sampled."""
     allowed: bytes = b""
     """The sets that its tokens were drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
-    pictures: Sequence[Seen] = ()
+    pictures: Sequence[ProcessedImage] = ()
     """Those that stand in its prompt, in order."""
 
 
 def score(
-    model: Any, samples: Sequence[Scored], *, temperature: float, tokens_per_forward: int
+    model: Any, samples: Sequence[SampleToScore], *, temperature: float, tokens_per_forward: int
 ) -> list[torch.Tensor]:
     """Log-probabilities of the action tokens of each sample  # [action tokens] float32 each, in the order given.
 
@@ -46,7 +46,9 @@ def score(
     return scores
 
 
-def packs(samples: Sequence[Scored], *, tokens_per_forward: int, joined: bool = False) -> list[list[int]]:
+def packs(
+    samples: Sequence[SampleToScore], *, tokens_per_forward: int, joined: bool = False
+) -> list[list[int]]:
     """Indices of samples that share a forward pass: sorted by length, then by index; at most so many tokens.
 
     Padding counts, where they are not `joined` in one row. A sample that is longer than the budget gets a pass of its own.
@@ -66,7 +68,7 @@ def packs(samples: Sequence[Scored], *, tokens_per_forward: int, joined: bool = 
 
 
 def score_pack(
-    model: Any, samples: Sequence[Scored], *, temperature: float, joined: bool = False
+    model: Any, samples: Sequence[SampleToScore], *, temperature: float, joined: bool = False
 ) -> list[torch.Tensor]:
     """`score` for samples that fit one forward pass; `joined`: in one row (see `core.models.sequence_packing.keeps_apart`)."""
     found = _distributions(model, samples, temperature, joined=joined)
@@ -75,7 +77,7 @@ def score_pack(
     return list(torch.split(logprobs, [len(sample.action_ids) for sample in samples]))
 
 
-def distributions(model: Any, samples: Sequence[Scored], *, temperature: float) -> list[torch.Tensor]:
+def distributions(model: Any, samples: Sequence[SampleToScore], *, temperature: float) -> list[torch.Tensor]:
     """What each action token was drawn from, for samples that fit one forward pass  # [action tokens, vocabulary] each.
 
     Log-probabilities; `score_pack` picks those of the tokens that were drawn.
@@ -85,7 +87,7 @@ def distributions(model: Any, samples: Sequence[Scored], *, temperature: float) 
 
 
 def _distributions(
-    model: Any, samples: Sequence[Scored], temperature: float, *, joined: bool = False
+    model: Any, samples: Sequence[SampleToScore], temperature: float, *, joined: bool = False
 ) -> torch.Tensor:
     device = device_of(model)
     read = getattr(model, "read_out", None) or partial(read_out, model)
@@ -135,7 +137,7 @@ def restrict(logits: torch.Tensor, allowed: Sequence[Allowed | None]) -> torch.T
     return logits.masked_fill(left_out.to(logits.device), float("-inf"))
 
 
-def _allowed(samples: Sequence[Scored]) -> list[Allowed | None]:
+def _allowed(samples: Sequence[SampleToScore]) -> list[Allowed | None]:
     """Per action token of all samples."""
     found: list[Allowed | None] = []
     for sample in samples:
@@ -143,7 +145,9 @@ def _allowed(samples: Sequence[Scored]) -> list[Allowed | None]:
     return found
 
 
-def _before_actions(samples: Sequence[Scored], *, joined: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
+def _before_actions(
+    samples: Sequence[SampleToScore], *, joined: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Rows and columns of the positions whose logits predict action tokens."""
     rows: list[int] = []
     columns: list[int] = []
@@ -156,5 +160,5 @@ def _before_actions(samples: Sequence[Scored], *, joined: bool = False) -> tuple
     return torch.tensor(rows, dtype=torch.long), torch.tensor(columns, dtype=torch.long)
 
 
-def _length(sample: Scored) -> int:
+def _length(sample: SampleToScore) -> int:
     return len(sample.prompt_ids) + len(sample.action_ids)

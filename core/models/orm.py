@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from core.models.logprobs import Scored, distributions
+from core.models.logprobs import SampleToScore, distributions
 from core.models.policy import load_policy, load_weights
 from core.prompts.verdict_prompt import AnswerIds, answer_ids
 
@@ -19,7 +19,7 @@ def log_odds(model: Any, prompts: Sequence[Sequence[int]], answers: AnswerIds) -
 
     Its logistic function is P(YES) over {YES, NO}.
     """
-    asked = [Scored(prompt, [answers.yes]) for prompt in prompts]
+    asked = [SampleToScore(prompt, [answers.yes]) for prompt in prompts]
     logprobs = torch.cat(distributions(model, asked, temperature=1.0))  # [prompts, vocabulary]
     return logprobs[:, answers.yes] - logprobs[:, answers.no]
 

@@ -9,7 +9,7 @@ import torch
 from core.models.policy import load_policy, load_weights
 
 
-class WritingModel:
+class TextGenerator:
     """A model to ask for a text. Raises ModelFileError when its folder or its weights cannot be loaded."""
 
     def __init__(self, folder: Path, weights: Path, *, threads: int) -> None:
@@ -39,7 +39,7 @@ def write_greedily(
     most: int,
     given_up: Callable[[], bool] = lambda: False,
 ) -> list[int]:
-    """See `WritingModel.write`."""
+    """See `TextGenerator.write`."""
     written: list[int] = []
     ids, cache = torch.tensor([list(prompt_ids)], dtype=torch.long), None
     while len(written) < most and not given_up():

@@ -27,7 +27,7 @@ TOWER = "visual"
 PROCESSOR = "preprocessor_config.json"
 
 
-class Seen(NamedTuple):
+class ProcessedImage(NamedTuple):
     """A picture as a model reads it."""
 
     patches: torch.Tensor
@@ -40,7 +40,7 @@ class Seen(NamedTuple):
     """sha256 of grid and patches, hexadecimal."""
 
 
-class Eyes:
+class ImageProcessor:
     """How one model's folder has pictures processed."""
 
     def __init__(self, folder: Path) -> None:
@@ -68,7 +68,7 @@ class Eyes:
         """The tokens before a picture, for each of its vectors, and after it."""
         return self._start, self._pad, self._end
 
-    def look(self, image: bytes) -> Seen:
+    def look(self, image: bytes) -> ProcessedImage:
         """Process an image file. Raises PictureUnreadable."""
         try:
             with Image.open(BytesIO(image)) as opened:
@@ -81,7 +81,7 @@ class Eyes:
         state = sha256(f"{time} {height} {width}\n".encode())
         state.update(patches.numpy().tobytes())
         ids = [self._start, *[self._pad] * vectors, self._end]
-        return Seen(patches, (time, height, width), ids, state.hexdigest())
+        return ProcessedImage(patches, (time, height, width), ids, state.hexdigest())
 
 
 def reads_pictures(model: Any) -> bool:
@@ -106,7 +106,7 @@ def is_of_tower(name: str) -> bool:
 def picture_inputs(
     model: Any,
     ids: torch.Tensor,
-    pictures: Sequence[Seen],
+    pictures: Sequence[ProcessedImage],
     lengths: Sequence[int],
     *,
     prompts: Sequence[int] | None = None,

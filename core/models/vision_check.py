@@ -7,14 +7,14 @@ import numpy as np
 from PIL import Image
 
 from core.errors import ModelFileError
-from core.models.vision import Eyes, Seen
+from core.models.vision import ImageProcessor, ProcessedImage
 from core.settings.schema import Settings
 
 ASPECT = 0.8
 """Height of a window for its width, about."""
 
 
-def sample_pictures(folder: Path, settings: Settings) -> tuple[Seen, ...]:
+def sample_pictures(folder: Path, settings: Settings) -> tuple[ProcessedImage, ...]:
     """A picture of the size of a screenshot, as the folder's model reads it; none where the policy is shown none.
 
     Raises ModelFileError where the model reads no pictures.
@@ -26,7 +26,7 @@ def sample_pictures(folder: Path, settings: Settings) -> tuple[Seen, ...]:
     pixels = np.stack(np.broadcast_arrays(across[None], down[:, None], across[None] ^ down[:, None]), axis=-1)
     file = BytesIO()
     Image.fromarray(pixels.astype(np.uint8)).save(file, "JPEG", quality=settings.actors.screenshot_quality)
-    return (Eyes(folder).look(file.getvalue()),)
+    return (ImageProcessor(folder).look(file.getvalue()),)
 
 
 def check_pictures(folder: Path, tokenizer: object, settings: Settings) -> str:
@@ -36,7 +36,7 @@ def check_pictures(folder: Path, tokenizer: object, settings: Settings) -> str:
     """
     (picture,) = sample_pictures(folder, settings)
     known = getattr(tokenizer, "added_tokens_decoder", {})
-    marks = Eyes(folder).marks
+    marks = ImageProcessor(folder).marks
     if plain := [mark for mark in marks if mark not in known or not known[mark].special]:
         raise ModelFileError(
             f"its configuration marks pictures by the tokens {list(marks)}, of which its tokenizer does not know {plain} as special "

@@ -48,7 +48,7 @@ class Achievement(NamedTuple):
         return tuple(float(step in self.relevant) for step in range(1, self.until_step + 1))
 
 
-class Written(NamedTuple):
+class WrittenAchievements(NamedTuple):
     """What a text says."""
 
     achievements: tuple[Achievement, ...]
@@ -81,7 +81,7 @@ def write_achievements(achievements: Iterable[Achievement]) -> str:
     return "\n".join(lines) or NOTHING
 
 
-def read_achievements(text: str, *, steps: int) -> Written:
+def read_achievements(text: str, *, steps: int) -> WrittenAchievements:
     """What a text says of an episode of so many steps; a line that does not fit the episode is unreadable."""
     found: list[Achievement] = []
     unreadable = 0
@@ -93,7 +93,7 @@ def read_achievements(text: str, *, steps: int) -> Written:
             unreadable += 1
         else:
             found.append(achievement)
-    return Written(tuple(found), unreadable)
+    return WrittenAchievements(tuple(found), unreadable)
 
 
 def _read_line(line: str, *, steps: int) -> Achievement | None:

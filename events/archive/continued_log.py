@@ -13,14 +13,14 @@ from core.errors import CorruptEvent, ExpectationFailed
 from events.archive.archive_log import ArchiveLog
 from events.archive.errors import ArchiveMissing
 from events.envelope import Record, Stored
-from events.jetstream.consumers import Served
+from events.jetstream.consumers import BrokerConsumer
 from events.jetstream.stream_log import Fill, JetStreamLog
 from events.jetstream.stream_queue import JetStreamQueue
 from events.log.port import Ancestor, Expectation, LogIdentity
 from events.log.publisher import Publisher
 
 
-class ContinualStream:
+class ContinuedLog:
     """An `EventLog` and `QueueSource`: a stream, and the archive of what is no longer in it."""
 
     def __init__(self, folder: Path, stream: JetStreamLog, *, first: int) -> None:
@@ -122,7 +122,7 @@ class ContinualStream:
         """How much of its size limit the stream takes up: what is archived takes none of it."""
         return await self._stream.fill()
 
-    async def served(self) -> list[Served]:
+    async def served(self) -> list[BrokerConsumer]:
         """Who else reads the stream, as the broker sees it."""
         return await self._stream.served()
 

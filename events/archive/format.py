@@ -62,7 +62,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True):
     """Rolling digest of the log before it (`events.log.hash_chain`)."""
 
 
-class Opening(NamedTuple):
+class ParsedHeader(NamedTuple):
     """A segment's header as read back."""
 
     header: Header
@@ -122,7 +122,7 @@ def encode_header(header: Header) -> tuple[bytes, bytes]:
     return opening, sha256(header.chain + opening).digest()
 
 
-def decode_header(content: bytes | memoryview) -> Opening:
+def decode_header(content: bytes | memoryview) -> ParsedHeader:
     """The beginning of a segment.
 
     Raises:
@@ -149,7 +149,7 @@ def decode_header(content: bytes | memoryview) -> Opening:
         raise ArchiveUnknown(
             f"the archive of run {header.run} has format {header.format}; this Hindcast reads up to {FORMAT}. Update Hindcast."
         )
-    return Opening(header, end, sha256(header.chain + bytes(content[:end])).digest())
+    return ParsedHeader(header, end, sha256(header.chain + bytes(content[:end])).digest())
 
 
 def encode_frame(events: Sequence[Stored], *, chain: bytes) -> tuple[bytes, bytes]:

@@ -23,7 +23,7 @@ CACHED_FRAMES = 4
 """Frames kept decoded: several readers often stand close to each other."""
 
 
-class Opened(NamedTuple):
+class OpenSegmentContent(NamedTuple):
     """The open segment as it was found."""
 
     frames: list[Frame]
@@ -81,7 +81,7 @@ class ArchiveReader:
 
         """
         with self._lock:
-            known: Opened | None = self._open
+            known: OpenSegmentContent | None = self._open
             seen = _signature(self.folder)
             if seen != self._seen:
                 manifest = load(self.folder)
@@ -208,7 +208,7 @@ class ArchiveReader:
             self._cache.pop(next(iter(self._cache)))
         return found
 
-    def _look_at_open(self, known: Opened | None) -> Opened:
+    def _look_at_open(self, known: OpenSegmentContent | None) -> OpenSegmentContent:
         """What the open segment holds.
 
         Raises:
@@ -267,7 +267,9 @@ def _refuse(folder: Path, segment: Segment, what: str) -> NoReturn:
     )
 
 
-def look_at_open(folder: Path, manifest: Manifest, *, known: Opened | None = None) -> Opened:
+def look_at_open(
+    folder: Path, manifest: Manifest, *, known: OpenSegmentContent | None = None
+) -> OpenSegmentContent:
     """The whole frames of the segment behind the closed ones, whatever follows them; from where it was `known` on.
 
     Raises:
@@ -276,7 +278,7 @@ def look_at_open(folder: Path, manifest: Manifest, *, known: Opened | None = Non
     """
     place = segment_path(folder, manifest.next)
     before = manifest.before(len(manifest.segments))[0]
-    found = known or Opened([], 0, bytes.fromhex(before), 0, "")
+    found = known or OpenSegmentContent([], 0, bytes.fromhex(before), 0, "")
     try:
         with place.open("rb") as file:
             file.seek(found.end)
@@ -286,7 +288,7 @@ def look_at_open(folder: Path, manifest: Manifest, *, known: Opened | None = Non
             f"the open segment {error}. Restore the folder from a copy of the archive."
         ) from error
     except FileNotFoundError:
-        return Opened([], 0, bytes.fromhex(before), 0, "it is missing")
+        return OpenSegmentContent([], 0, bytes.fromhex(before), 0, "it is missing")
     frames, end, after, at, reason = list(found.frames), found.end, found.chain, 0, ""
     try:
         if end == 0:
@@ -299,7 +301,7 @@ def look_at_open(folder: Path, manifest: Manifest, *, known: Opened | None = Non
             at, after = frame.end, frame.chain
     except NotWhole as error:
         reason = str(error)
-    return Opened(frames, end + at, after, len(content) - at, reason)
+    return OpenSegmentContent(frames, end + at, after, len(content) - at, reason)
 
 
 def _check_place(place: Path, header: Header, manifest: Manifest) -> None:
@@ -313,7 +315,7 @@ def _check_place(place: Path, header: Header, manifest: Manifest) -> None:
         )
 
 
-def refuse_open(folder: Path, manifest: Manifest, found: Opened) -> NoReturn:
+def refuse_open(folder: Path, manifest: Manifest, found: OpenSegmentContent) -> NoReturn:
     """Say that the open segment lost what was noted of it."""
     assert manifest.open is not None
     lost = found.frames[-1].last + 1 if found.frames else manifest.open.first

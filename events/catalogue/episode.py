@@ -7,7 +7,7 @@ import msgspec
 from core.domain.action import Action
 from core.domain.evidence import Evidence
 from core.domain.sampling import Sampling
-from core.domain.scaffold_step import Scaffolded
+from core.domain.scaffold_step import ScaffoldStep
 from core.domain.screen import Box, Mark
 from events.envelope import BlobRef, Fact
 from events.registry import fact
@@ -52,7 +52,7 @@ class ShownPicture(msgspec.Struct, frozen=True, kw_only=True):
     tokens: int
     """Of the prompt that stand for it."""
     digest: str
-    """sha256 of what the policy's image processor made of it (`core.models.vision.Seen`)."""
+    """sha256 of what the policy's image processor made of it (`core.models.vision.ProcessedImage`)."""
 
 
 @fact("episode.started", family="episode")
@@ -104,7 +104,7 @@ class StepTaken(Fact, frozen=True, kw_only=True):
     act_ms: float
     allowed: bytes = b""
     """The set that each token was drawn from, as `core.grammar.allowed_tokens` packs them; empty: the whole vocabulary each time."""
-    scaffold: Scaffolded | None = None
+    scaffold: ScaffoldStep | None = None
     """What the scaffold made of it; None where there is none for this site."""
     touched: Box | None = None
     """Where the action's element was in the window when it was acted upon; None: it has none, or it could not be seen."""

@@ -15,7 +15,7 @@ from nats.errors import Error as NatsError
 from core.errors import BrokerUnreachable, HindcastError
 from events.envelope import Stored
 from events.jetstream.accounts import ROLE_API
-from events.jetstream.connection import Connection, Unanswered
+from events.jetstream.connection import Connection, RequestTimeout
 from events.jetstream.headers import parse_headers, status_in
 from events.subjects import matches
 
@@ -136,7 +136,7 @@ class StreamApi:
             error = answer["error"]
             text = str(error.get("description", ""))
             if error.get("code") == UNAVAILABLE:
-                raise Unanswered(text)
+                raise RequestTimeout(text)
             raise ApiError(f"{verb} for {self.stream}", int(error.get("err_code", 0)), text)
         return answer
 
@@ -163,7 +163,7 @@ class StreamApi:
         while True:
             try:
                 return await self.once(verb, body, suffix=suffix)
-            except Unanswered as error:
+            except RequestTimeout as error:
                 await self.pause(patience, error)
 
     async def first_under(self, request: dict[str, Any]) -> Stored | None:
@@ -174,7 +174,7 @@ class StreamApi:
                 message = await self.connection.ask(
                     f"{self.prefix}.DIRECT.GET.{self.stream}", json.dumps(request).encode(), timeout_s=CALL_S
                 )
-            except Unanswered as error:
+            except RequestTimeout as error:
                 await self.pause(patience, error)
                 continue
             status = status_of(message)
@@ -238,7 +238,7 @@ class StreamApi:
         while True:
             try:
                 return await self._several_once(json.dumps(request).encode())
-            except Unanswered as error:
+            except RequestTimeout as error:
                 await self.pause(patience, error)
 
     async def _several_once(self, request: bytes) -> list[Stored]:
@@ -250,13 +250,13 @@ class StreamApi:
                 await connection.publish(f"{self.prefix}.DIRECT.GET.{self.stream}", request, reply=inbox)
                 await answers.ended.wait()
         except (NatsError, TimeoutError) as error:
-            raise Unanswered(str(error) or type(error).__name__) from error
+            raise RequestTimeout(str(error) or type(error).__name__) from error
         if answers.status == TOO_MANY:
             raise TooManySubjects(
                 f"more subjects of {self.stream} were asked for than the broker gives at once"
             )
         if answers.status not in ("204", "404"):
-            raise Unanswered(f"direct get was answered with status {answers.status}")
+            raise RequestTimeout(f"direct get was answered with status {answers.status}")
         return answers.taken
 
     def patience(self) -> Callable[[], bool]:
@@ -265,7 +265,7 @@ class StreamApi:
         deadline = loop.time() + self.bound_s
         return lambda: loop.time() < deadline
 
-    async def pause(self, patience: Callable[[], bool], error: Unanswered) -> None:
+    async def pause(self, patience: Callable[[], bool], error: RequestTimeout) -> None:
         """Wait before another try.
 
         Raises:

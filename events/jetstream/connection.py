@@ -43,7 +43,7 @@ Outgoing = tuple[str, bytes, bytes]
 _log = structlog.get_logger(__name__)
 
 
-class Unanswered(Exception):
+class RequestTimeout(Exception):
     """A request had no answer within its bound: its outcome is unknown."""
 
 
@@ -246,13 +246,13 @@ class Connection(Client):
                 with heeding_cancellation():
                     return await self.request(subject, content, timeout=timeout_s + 1, headers=headers)
         except NoRespondersError as error:
-            raise Unanswered(
+            raise RequestTimeout(
                 f"nobody answers at {subject}: JetStream is not up, or has no such stream"
             ) from error
         except TimeoutError as error:
-            raise Unanswered(f"no reply within {timeout_s:g} s, or the connection was lost") from error
+            raise RequestTimeout(f"no reply within {timeout_s:g} s, or the connection was lost") from error
         except NatsError as error:
-            raise Unanswered(str(error) or type(error).__name__) from error
+            raise RequestTimeout(str(error) or type(error).__name__) from error
 
     async def close(self) -> None:
         """Close for good, also in states where the library's own close fails or leaves the socket open."""

@@ -18,7 +18,7 @@ POSITIONS = "READING"
 NANOSECONDS = 1_000_000_000
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class BrokerConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """One reader as the broker sees it."""
 
     name: str
@@ -55,7 +55,7 @@ async def make_positions(api: StreamApi) -> None:
     await StreamApi(api.connection, POSITIONS, bound_s=api.bound_s).call("STREAM.CREATE", config)
 
 
-async def list_served(api: StreamApi, run: str) -> list[Served]:
+async def list_served(api: StreamApi, run: str) -> list[BrokerConsumer]:
     """Every reader of the stream, in the order of their names."""
     infos: list[dict[str, Any]] = []
     while True:
@@ -67,7 +67,7 @@ async def list_served(api: StreamApi, run: str) -> list[Served]:
     return sorted(served, key=lambda one: one.name)
 
 
-async def _followers(api: StreamApi, run: str) -> list[Served]:
+async def _followers(api: StreamApi, run: str) -> list[BrokerConsumer]:
     positions = StreamApi(api.connection, POSITIONS, bound_s=api.bound_s)
     try:
         await positions.call("STREAM.INFO")
@@ -80,7 +80,7 @@ async def _followers(api: StreamApi, run: str) -> list[Served]:
         _, _, role, reader = stored.subject.split(".")
         if stored.data.isdigit() and len(stored.data) < MOST_DIGITS:
             found.append(
-                Served(
+                BrokerConsumer(
                     name=f"{role}-{reader}",
                     role=role,
                     queue=False,
@@ -97,7 +97,7 @@ MOST_DIGITS = 19
 """A position is below 10 ** 18."""
 
 
-async def _served(api: StreamApi, info: dict[str, Any]) -> Served:
+async def _served(api: StreamApi, info: dict[str, Any]) -> BrokerConsumer:
     queue = info["config"]["ack_policy"] == "explicit"
     waiting, in_work = int(info["num_pending"]), int(info["num_ack_pending"])
     oldest = None
@@ -108,7 +108,7 @@ async def _served(api: StreamApi, info: dict[str, Any]) -> Served:
         }
         found = await api.first_under(after)
         oldest = found.position if found else None
-    return Served(
+    return BrokerConsumer(
         name=str(info["name"]),
         queue=queue,
         handed=int(info["delivered"]["stream_seq"]),

@@ -19,12 +19,20 @@ from core.settings.schema import LogSettings
 from events.codec import decode_envelope
 from events.envelope import Record, Stored
 from events.jetstream.api import PAUSE_S, STREAM_NOT_FOUND, TRACEPARENT, ApiError, StreamApi
-from events.jetstream.connection import Connection, Outgoing, Unanswered
-from events.jetstream.consumers import Served, list_served, make_positions
+from events.jetstream.connection import Connection, Outgoing, RequestTimeout
+from events.jetstream.consumers import BrokerConsumer, list_served, make_positions
 from events.jetstream.headers import format_headers
 from events.jetstream.stream_queue import JetStreamQueue, ensure_queue
 from events.jetstream.stream_tail import follow
-from events.log.append_once import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
+from events.log.append_once import (
+    AlreadyStored,
+    Committed,
+    ExpectationRefused,
+    Outcome,
+    OutcomeUnknown,
+    StreamFull,
+    append_once,
+)
 from events.log.port import Ancestor, Expectation, LogIdentity
 from events.log.publisher import Publisher
 from events.subjects import everything, stream_name
@@ -195,8 +203,8 @@ class JetStreamLog:
                 await self._connection.publish_all(messages)
                 headers["Nats-Batch-Commit"] = "1"
                 reply = await ask(record.subject, record.data, headers=headers, timeout_s=ATTEMPT_S)
-        except (Unanswered, NatsError) as error:
-            return Unknown(str(error) or type(error).__name__)
+        except (RequestTimeout, NatsError) as error:
+            return OutcomeUnknown(str(error) or type(error).__name__)
         return _outcome(json.loads(reply.data), len(batch))
 
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
@@ -239,7 +247,7 @@ class JetStreamLog:
                     await asyncio.sleep(PAUSE_S)
                     await self._check_gap(position, again=stuck_at == position)
                     stuck_at = position
-            except Unanswered as error:
+            except RequestTimeout as error:
                 patience = patience or self._api.patience()
                 await self._api.pause(patience, error)
 
@@ -258,7 +266,7 @@ class JetStreamLog:
         digest = sha256(stored.data).digest() if stored else b""
         return LogIdentity(run=self._run, first_digest=digest, first=first if stored else 0, last=last)
 
-    async def served(self) -> list[Served]:
+    async def served(self) -> list[BrokerConsumer]:
         """Who else reads this log, as the broker sees it."""
         return await list_served(self._api, self._run)
 
@@ -389,9 +397,9 @@ def _outcome(answer: dict[str, Any], count: int) -> Outcome:
         return Committed(list(range(last - count + 1, last + 1)))
     code = int(error.get("err_code", 0))
     if code in WRONG_LAST_SEQUENCE:
-        return Refused()
+        return ExpectationRefused()
     if code in FULL:
-        return Full()
+        return StreamFull()
     if code == CONTAINS_DUPLICATE:
-        return Repeated()
-    return Unknown(f"{error.get('description', 'no description')} (JetStream error {code})")
+        return AlreadyStored()
+    return OutcomeUnknown(f"{error.get('description', 'no description')} (JetStream error {code})")

@@ -10,7 +10,7 @@ from nats.errors import Error as NatsError
 
 from events.envelope import Stored
 from events.jetstream.api import CALL_S, TRACEPARENT, ApiError, StreamApi, delivery_numbers, status_of
-from events.jetstream.connection import Unanswered
+from events.jetstream.connection import RequestTimeout
 from events.log.publisher import Publisher
 from events.log.work_queue import ACK_WAIT_S, Delivery, Handed, admit
 from events.subjects import family_wildcard
@@ -33,7 +33,7 @@ class _Handle:
         """Wait until the broker has it; without an answer the event comes again, which its result makes a no-op."""
         try:
             await self._api.connection.ask(self._reply, b"+ACK", timeout_s=CALL_S)
-        except Unanswered:
+        except RequestTimeout:
             return
 
     async def in_progress(self) -> None:
@@ -84,11 +84,11 @@ class JetStreamQueue:
                 if error.code != CONSUMER_NOT_FOUND:
                     raise
                 await self._api.pause(patience, self._vanished())
-            except Unanswered as error:
+            except RequestTimeout as error:
                 await self._api.pause(patience, error)
 
-    def _vanished(self) -> Unanswered:
-        return Unanswered(
+    def _vanished(self) -> RequestTimeout:
+        return RequestTimeout(
             f"there is no work queue {self._name}: hindcast start makes it, and again within log.queue_check_s"
         )
 
@@ -98,9 +98,9 @@ class JetStreamQueue:
             taken = await self._pull(limit, None)
             if not taken and (taken := await self._pull(1, wait_s)) and limit > 1:
                 taken += await self._pull(limit - 1, None)
-        except (Unanswered, NatsError) as error:
+        except (RequestTimeout, NatsError) as error:
             self._patience = self._patience or self._api.patience()
-            await self._api.pause(self._patience, Unanswered(str(error) or type(error).__name__))
+            await self._api.pause(self._patience, RequestTimeout(str(error) or type(error).__name__))
             return []
         self._patience = None
         deliveries = [
@@ -136,7 +136,7 @@ class JetStreamQueue:
                     taken.append(Handed(stored, numbers.tries, _Handle(self._api, message.reply)))
         except TimeoutError:
             if not taken and not connection.is_connected:
-                raise Unanswered("the connection to the broker is lost") from None
+                raise RequestTimeout("the connection to the broker is lost") from None
         finally:
             if not (connection.is_closed or connection.is_draining):
                 await subscription.unsubscribe()
@@ -202,4 +202,4 @@ async def _difference(api: StreamApi, name: str, wanted: dict[str, Any]) -> str:
 async def _next_message(subscription: Subscription) -> Msg:
     async for message in subscription.messages:
         return message
-    raise Unanswered("the connection was closed")
+    raise RequestTimeout("the connection was closed")

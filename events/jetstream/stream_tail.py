@@ -15,7 +15,7 @@ from nats.errors import Error as NatsError
 from events.envelope import Stored
 from events.jetstream.accounts import FOLLOWERS
 from events.jetstream.api import StreamApi
-from events.jetstream.connection import Connection, Unanswered
+from events.jetstream.connection import Connection, RequestTimeout
 
 READ_EVENTS = 500
 FIRST_POLL_S = 0.005
@@ -89,7 +89,7 @@ async def follow(api: StreamApi, run: str, *, after: int) -> AsyncGenerator[list
             if gap:
                 return
     except NatsError as error:
-        raise Unanswered(str(error) or type(error).__name__) from error
+        raise RequestTimeout(str(error) or type(error).__name__) from error
     finally:
         following.cancel()
         await asyncio.gather(following, return_exceptions=True)

@@ -20,28 +20,28 @@ class Committed(msgspec.Struct, frozen=True):
     positions: list[int]
 
 
-class Repeated(msgspec.Struct, frozen=True):
+class AlreadyStored(msgspec.Struct, frozen=True):
     """At least one of the ids is stored already; nothing was appended now."""
 
 
-class Refused(msgspec.Struct, frozen=True):
+class ExpectationRefused(msgspec.Struct, frozen=True):
     """The expectation does not hold; nothing was appended."""
 
 
-class Full(msgspec.Struct, frozen=True):
+class StreamFull(msgspec.Struct, frozen=True):
     """The size limit is reached; nothing was appended."""
 
 
-class Unknown(msgspec.Struct, frozen=True):
+class OutcomeUnknown(msgspec.Struct, frozen=True):
     """No answer in time: appended or not."""
 
     reason: str
 
 
-Outcome = Committed | Repeated | Refused | Full | Unknown
+Outcome = Committed | AlreadyStored | ExpectationRefused | StreamFull | OutcomeUnknown
 
 
-class Link(Protocol):
+class AppendLink(Protocol):
     """What an adapter offers to `append_once`."""
 
     @property
@@ -59,7 +59,7 @@ class Link(Protocol):
 
 
 async def append_once(
-    link: Link,
+    link: AppendLink,
     batch: Sequence[Record],
     expect: Expectation | None,
     *,
@@ -84,9 +84,9 @@ async def append_once(
         if isinstance(outcome, Committed):
             placed.update(zip((record.id for record in missing), outcome.positions, strict=True))
             break
-        if isinstance(outcome, Full) and not uncertain:
+        if isinstance(outcome, StreamFull) and not uncertain:
             raise _refusal(link.run, outcome, expect)
-        if isinstance(outcome, Unknown):
+        if isinstance(outcome, OutcomeUnknown):
             uncertain, reason = True, outcome.reason
         else:
             found = await link.find(missing)
@@ -95,7 +95,9 @@ async def append_once(
             else:
                 known = {record.id: at for record, at in zip(missing, found, strict=True) if at is not None}
                 absent = [record for record in missing if record.id not in known]
-                if absent and (isinstance(outcome, Refused | Full) or (known and expect is not None)):
+                if absent and (
+                    isinstance(outcome, ExpectationRefused | StreamFull) or (known and expect is not None)
+                ):
                     raise _refusal(link.run, outcome, expect)
                 if known:
                     placed.update(known)
@@ -112,7 +114,7 @@ async def append_once(
 
 
 def _refusal(run: str, outcome: Outcome, expect: Expectation | None) -> HindcastError:
-    if isinstance(outcome, Full):
+    if isinstance(outcome, StreamFull):
         return LogFull(
             f"the log of run {run} reached its size limit: nothing was lost, nothing more can be appended. "
             "Raise log.max_bytes in the settings and start the run again."

@@ -11,7 +11,7 @@ from core.errors import CorruptEvent
 from events.envelope import Envelope, Recorded
 
 
-class Link(NamedTuple):
+class ChainLink(NamedTuple):
     """Where a producer incarnation's chain stands: number, sha256 and position of its last event."""
 
     seq: int
@@ -22,12 +22,12 @@ class Link(NamedTuple):
 class ChainChecker:
     """Follows every producer incarnation's chain through the log."""
 
-    def __init__(self, *, after: int = 0, links: Mapping[str, Link] | None = None) -> None:
+    def __init__(self, *, after: int = 0, links: Mapping[str, ChainLink] | None = None) -> None:
         """`after`: where reading starts. From 0 every chain must begin at its beginning; later it may be under way, unless
         `links` says where every chain of the log stood there.
         """
         self._whole = after == 0 or links is not None
-        self.links: dict[str, Link] = dict(links or {})
+        self.links: dict[str, ChainLink] = dict(links or {})
         """By incarnation."""
 
     def check(self, recorded: Recorded) -> None:
@@ -66,7 +66,7 @@ class ChainChecker:
                 f"{position}, names sha256 {envelope.prev_hash.hex()[:16]}… of it, they have {last.digest.hex()[:16]}…. "
                 "One of the two was altered after it was written."
             )
-        self.links[envelope.incarnation] = Link(seq, digest, position)
+        self.links[envelope.incarnation] = ChainLink(seq, digest, position)
 
 
 class RollingDigest:

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from typing import Protocol
 
 from core.errors import CorruptEvent, ExpectationFailed
-from events.archive.continued_log import ContinualStream
+from events.archive.continued_log import ContinuedLog
 from events.envelope import Record, Stored
-from events.jetstream.consumers import Served
+from events.jetstream.consumers import BrokerConsumer
 from events.jetstream.stream_log import Fill, JetStreamLog
 from events.log.port import Ancestor, EventLog, Expectation, LogIdentity
 from events.log.publisher import Publisher
@@ -120,7 +120,7 @@ class JoinedLog:
         return await self._newer.open_queue(name, family=family, dead_letters=dead_letters)
 
 
-OwnLog = JetStreamLog | ContinualStream
+OwnLog = JetStreamLog | ContinuedLog
 """What a run records itself: a stream, whose beginning may have been moved to an archive."""
 
 
@@ -135,7 +135,7 @@ class JoinedStream(JoinedLog):
         """How much of its size limit the stream takes up: what is read by reference counts elsewhere."""
         return await self._stream.fill()
 
-    async def served(self) -> list[Served]:
+    async def served(self) -> list[BrokerConsumer]:
         """Who else reads the stream, as the broker sees it."""
         return await self._stream.served()
 

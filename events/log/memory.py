@@ -14,7 +14,15 @@ import msgspec
 
 from core.errors import ForeignLog
 from events.envelope import Record, Stored
-from events.log.append_once import Committed, Full, Outcome, Refused, Repeated, Unknown, append_once
+from events.log.append_once import (
+    AlreadyStored,
+    Committed,
+    ExpectationRefused,
+    Outcome,
+    OutcomeUnknown,
+    StreamFull,
+    append_once,
+)
 from events.log.memory_queue import MemoryQueue, QueueState
 from events.log.port import Ancestor, Expectation, LogIdentity
 from events.log.publisher import Publisher
@@ -104,12 +112,12 @@ class MemoryLog:
         if draw() < faults.delay:
             await asyncio.sleep(0)
         if not self.reachable or draw() < faults.lost_request:
-            return Unknown("no reply from the in-memory broker")
+            return OutcomeUnknown("no reply from the in-memory broker")
         outcome = await self._store(batch, expect)
         if draw() < faults.duplicate:
             await self._store(batch, expect)
         if draw() < faults.lost_reply:
-            return Unknown("no reply from the in-memory broker")
+            return OutcomeUnknown("no reply from the in-memory broker")
         return outcome
 
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
@@ -121,14 +129,14 @@ class MemoryLog:
     async def _store(self, batch: Sequence[Record], expect: Expectation | None) -> Outcome:
         known = [self._by_id[record.id] for record in batch if record.id in self._by_id]
         if known and len(batch) > 1:
-            return Repeated()
+            return AlreadyStored()
         if expect is not None and self._position_under(expect.subject) != expect.last:
-            return Refused()  # before a single repeated id is recognised, as JetStream does
+            return ExpectationRefused()  # before a single repeated id is recognised, as JetStream does
         if known:
             return Committed(known)
         size = sum(len(record.data) for record in batch)
         if self.max_bytes is not None and self._bytes + size > self.max_bytes:
-            return Full()
+            return StreamFull()
         first = self._last + 1
         for position, record in enumerate(batch, first):
             self._events.append(Stored(position, record.subject, record.data, record.id, record.traceparent))

@@ -24,7 +24,7 @@ class Decision:
         self.withdrawn = False
 
 
-class Item(NamedTuple):
+class PendingFact(NamedTuple):
     """A fact on its way: everything about it but its place in the chain."""
 
     number: int
@@ -37,7 +37,7 @@ class Item(NamedTuple):
     traceparent: str
 
 
-class Chain:
+class OutboxChain:
     """One incarnation's events, each linked to the one before; it advances for good only with what is known to be stored."""
 
     def __init__(self, *, run: str, producer: str, incarnation: str, code_rev: str) -> None:
@@ -48,7 +48,7 @@ class Chain:
         self._seq = 0
         self._prev_hash = b""
 
-    def seal(self, batch: Sequence[Item]) -> tuple[list[Record], bytes]:
+    def seal(self, batch: Sequence[PendingFact]) -> tuple[list[Record], bytes]:
         """Encoded with the chain continued, and the hash that it would come to."""
         records = []
         prev_hash = self._prev_hash

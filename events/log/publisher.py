@@ -26,7 +26,7 @@ from core.ids import uuid7
 from core.settings.schema import LogSettings
 from events.codec import MAX_EVENT_BYTES, EventTooLarge, encode_fact
 from events.envelope import Fact, Record
-from events.log.outbox import Chain, Decision, Item
+from events.log.outbox import Decision, OutboxChain, PendingFact
 from events.log.port import EventLog, Expectation
 from events.registry import BY_CLASS
 from events.subjects import CREATED_ONCE, PER_ENTITY, subject_of
@@ -64,10 +64,12 @@ class Publisher:
         self._settings = settings
         self._clock_ns = clock_ns
         self._randomness = randomness
-        self._chain = Chain(run=log.run, producer=producer, incarnation=self.incarnation, code_rev=code_rev)
+        self._chain = OutboxChain(
+            run=log.run, producer=producer, incarnation=self.incarnation, code_rev=code_rev
+        )
         self._subjects: dict[type[Fact], str] = {}
         """Of facts whose subject does not depend on the entity."""
-        self._queued: deque[Item] = deque()
+        self._queued: deque[PendingFact] = deque()
         self._accepted = 0
         self._settled = 0
         self._position = 0
@@ -234,7 +236,7 @@ class Publisher:
             size, own = memoryview(payload).nbytes, decision if one is fact else None
             follows_it = one is not fact
             self._queued.append(
-                Item(self._accepted, subject, fields, size, own, follows_it, current_traceparent())
+                PendingFact(self._accepted, subject, fields, size, own, follows_it, current_traceparent())
             )
         self._wake.set()
         return self._accepted
@@ -294,7 +296,7 @@ class Publisher:
             async with self._changed:
                 self._changed.notify_all()
 
-    async def _next_batch(self) -> list[Item]:
+    async def _next_batch(self) -> list[PendingFact]:
         """What goes next: one decision with what follows from it, or the facts up to the next one; empty when closing
         and drained."""
         while not self._queued:
@@ -303,7 +305,7 @@ class Publisher:
             self._wake.clear()
             await self._wake.wait()
         await self._linger()
-        batch: list[Item] = []
+        batch: list[PendingFact] = []
         size = 0
         while self._queued and len(batch) < self._settings.batch_events:
             item = self._queued[0]
@@ -327,7 +329,7 @@ class Publisher:
             except TimeoutError:
                 return
 
-    async def _deliver(self, batch: list[Item]) -> None:
+    async def _deliver(self, batch: list[PendingFact]) -> None:
         decision = batch[0].decision
         if decision is None or not decision.withdrawn:
             if decision is not None:

@@ -23,8 +23,8 @@ from events.catalogue.training import SampleReport
 from learner.batch_plan import Minibatch, minibatches_of
 from learner.buffer.records import Batch, Sample
 from learner.clocks import Clocks
-from learner.trained_model import Learned
-from learner.update import Account, step_along
+from learner.trained_model import TrainedModel
+from learner.update import MinibatchReport, step_along
 
 
 class _State(NamedTuple):
@@ -37,7 +37,7 @@ class _State(NamedTuple):
 
 
 class CriticTraining:
-    """See `learner.auxiliary.trainer.Beside`."""
+    """See `learner.auxiliary.trainer.AuxiliaryTrainer`."""
 
     def __init__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
@@ -47,7 +47,7 @@ class CriticTraining:
         self._settings = settings
         self._plan: BatchPlanned | None = None
         self._parts: list[list[_State]] = []
-        self.learned = Learned(
+        self.learned = TrainedModel(
             CRITIC, self._critic, weight_decay=settings.weight_decay, offload=settings.offload_optimizer
         )
 
@@ -76,8 +76,8 @@ class CriticTraining:
         states = self._parts[index]
         losses, values = self._backward(states)
 
-        def account() -> Account:
-            return Account(
+        def account() -> MinibatchReport:
+            return MinibatchReport(
                 inputs=_inputs_digest(states),
                 metrics=_metrics(states, losses, values),
                 samples=SampleReport(

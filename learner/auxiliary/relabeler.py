@@ -16,7 +16,7 @@ from typing import Any
 
 from core.domain.arrays import pack_floats, unpack_ids
 from core.models.arithmetic import arithmetic
-from core.models.logprobs import Scored, packs, score_pack
+from core.models.logprobs import SampleToScore, packs, score_pack
 from core.rl.combined_state import RELABELER
 from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
@@ -24,12 +24,12 @@ from events.catalogue.training import SampleReport
 from learner.batch_plan import minibatches_of
 from learner.buffer.records import Batch, Sample
 from learner.clocks import Clocks
-from learner.trained_model import Learned
-from learner.update import Account, step_along
+from learner.trained_model import TrainedModel
+from learner.update import MinibatchReport, step_along
 
 
-class BackwardTraining:
-    """See `learner.auxiliary.trainer.Beside`."""
+class RelabelerTraining:
+    """See `learner.auxiliary.trainer.AuxiliaryTrainer`."""
 
     def __init__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
@@ -38,7 +38,7 @@ class BackwardTraining:
         self._check = check
         self._plan: BatchPlanned | None = None
         self._parts: list[list[Sample]] = []
-        self.learned = Learned(
+        self.learned = TrainedModel(
             RELABELER, base.eval(), weight_decay=settings.weight_decay, offload=settings.offload_optimizer
         )
 
@@ -54,9 +54,9 @@ class BackwardTraining:
         part = self._parts[index]
         losses = self._backward(part)
 
-        def account() -> Account:
+        def account() -> MinibatchReport:
             count, tokens = len(part), sum(one.tokens for one in part)
-            return Account(
+            return MinibatchReport(
                 inputs=inputs_digest(part),
                 metrics=backward_metrics(part, losses),
                 samples=SampleReport(
@@ -83,7 +83,8 @@ class BackwardTraining:
         tokens = sum(one.tokens for one in part)
         losses = [0.0] * len(part)
         scored = [
-            Scored(unpack_ids(one.prompt_ids).tolist(), unpack_ids(one.action_ids).tolist()) for one in part
+            SampleToScore(unpack_ids(one.prompt_ids).tolist(), unpack_ids(one.action_ids).tolist())
+            for one in part
         ]
         for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()

@@ -15,7 +15,7 @@ from learner.buffer.records import Episode, Sample
 
 
 @dataclass(slots=True)
-class Awaited:
+class AwaitedExample:
     """An episode that not both have spoken about."""
 
     episode: Episode
@@ -24,10 +24,10 @@ class Awaited:
 
 
 @dataclass(slots=True)
-class Lessons:
+class RelabelerExamples:
     """Episodes with their lessons."""
 
-    awaited: dict[str, Awaited] = field(default_factory=dict)
+    awaited: dict[str, AwaitedExample] = field(default_factory=dict)
     """Requested, and not learned from so far."""
     known: list[Episode] = field(default_factory=list)
     """Of one sample each, oldest first; the latest `learner.relabeler_memory`, and those since the learner's last fact."""
@@ -35,14 +35,16 @@ class Lessons:
     """Learned from since a batch was planned."""
 
 
-def await_lesson(lessons: Lessons, fact: EpisodeRequested, settings: LearnerSettings, *, at: int) -> None:
+def await_lesson(
+    lessons: RelabelerExamples, fact: EpisodeRequested, settings: LearnerSettings, *, at: int
+) -> None:
     """An episode was requested at this position."""
     task = fact.task
     if settings.relabeler_every == 0 or fact.origin == "evaluation":
         return
     if is_held_out(task.id, share=settings.relabeler_held_out):
         return
-    lessons.awaited[fact.episode] = Awaited(
+    lessons.awaited[fact.episode] = AwaitedExample(
         Episode(
             id=fact.episode,
             origin=fact.origin,
@@ -57,12 +59,12 @@ def await_lesson(lessons: Lessons, fact: EpisodeRequested, settings: LearnerSett
     )
 
 
-def forget_lesson(lessons: Lessons, episode: str) -> None:
+def forget_lesson(lessons: RelabelerExamples, episode: str) -> None:
     """It ended otherwise: nobody will relabel it."""
     lessons.awaited.pop(episode, None)
 
 
-def take_lesson(lessons: Lessons, recorded: Recorded, fact: EpisodeRelabeled) -> None:
+def take_lesson(lessons: RelabelerExamples, recorded: Recorded, fact: EpisodeRelabeled) -> None:
     """The relabeler has spoken; what it says second counts for nothing."""
     awaited = lessons.awaited.get(fact.episode)
     if awaited is None or awaited.episode.samples:
@@ -86,7 +88,9 @@ def take_lesson(lessons: Lessons, recorded: Recorded, fact: EpisodeRelabeled) ->
     _learn_from(lessons, awaited)
 
 
-def take_lesson_verdict(lessons: Lessons, recorded: Recorded, fact: EpisodeJudged, *, training: str) -> None:
+def take_lesson_verdict(
+    lessons: RelabelerExamples, recorded: Recorded, fact: EpisodeJudged, *, training: str
+) -> None:
     """The training judge has spoken."""
     awaited = lessons.awaited.get(fact.episode)
     if awaited is None or fact.judge.name != training or awaited.episode.outcome is not None:
@@ -99,7 +103,7 @@ def take_lesson_verdict(lessons: Lessons, recorded: Recorded, fact: EpisodeJudge
     _learn_from(lessons, awaited)
 
 
-def _learn_from(lessons: Lessons, awaited: Awaited) -> None:
+def _learn_from(lessons: RelabelerExamples, awaited: AwaitedExample) -> None:
     """Once both have spoken."""
     episode = awaited.episode
     if not episode.samples or episode.outcome is None:
@@ -110,7 +114,7 @@ def _learn_from(lessons: Lessons, awaited: Awaited) -> None:
         lessons.fresh += 1
 
 
-def forget_lessons(lessons: Lessons, settings: LearnerSettings) -> None:
+def forget_lessons(lessons: RelabelerExamples, settings: LearnerSettings) -> None:
     """Let go of what is too old, or of all where no model is trained any more.
 
     Only at a fact of the learner's own: what a plan names, which may be on its way, must still be there when it comes.

@@ -17,7 +17,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from core.domain.arrays import pack_floats, unpack_ids
 from core.models.arithmetic import arithmetic
-from core.models.logprobs import Scored, packs
+from core.models.logprobs import SampleToScore, packs
 from core.models.orm import log_odds
 from core.models.policy import load_policy
 from core.prompts.verdict_prompt import answer_ids
@@ -28,19 +28,19 @@ from events.catalogue.training import SampleReport
 from learner.batch_plan import minibatches_of
 from learner.buffer.records import Batch, Sample
 from learner.clocks import Clocks
-from learner.trained_model import Learned
-from learner.update import Account, step_along
+from learner.trained_model import TrainedModel
+from learner.update import MinibatchReport, step_along
 
 
-class Labelled(NamedTuple):
+class LabelledEpisode(NamedTuple):
     """One episode to learn from."""
 
     sample: Sample
     success: bool
 
 
-class OrmTraining:
-    """See `learner.auxiliary.trainer.Beside`."""
+class RewardModelTraining:
+    """See `learner.auxiliary.trainer.AuxiliaryTrainer`."""
 
     def __init__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
@@ -49,15 +49,15 @@ class OrmTraining:
         self._settings = settings
         self._check = check
         self._plan: BatchPlanned | None = None
-        self._parts: list[list[Labelled]] = []
-        self.learned = Learned(
+        self._parts: list[list[LabelledEpisode]] = []
+        self.learned = TrainedModel(
             ORM, base.eval(), weight_decay=settings.weight_decay, offload=settings.offload_optimizer
         )
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """See `Beside.begin`."""
         self._plan, self._settings = plan, batch.settings
-        labelled = [Labelled(*pair) for pair in zip(batch.samples, batch.succeeded, strict=True)]
+        labelled = [LabelledEpisode(*pair) for pair in zip(batch.samples, batch.succeeded, strict=True)]
         self._parts = [labelled[part.first_sample : part.end_sample] for part in minibatches_of(plan)]
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
@@ -67,9 +67,9 @@ class OrmTraining:
         part = self._parts[index]
         losses, odds = self._backward(part)
 
-        def account() -> Account:
+        def account() -> MinibatchReport:
             likely = [float(torch.sigmoid(torch.tensor(one))) for one in odds]
-            return Account(
+            return MinibatchReport(
                 inputs=inputs_digest(part),
                 metrics=orm_metrics(part, losses, likely),
                 samples=SampleReport(
@@ -90,12 +90,12 @@ class OrmTraining:
             began=began,
         )
 
-    def _backward(self, part: Sequence[Labelled]) -> tuple[list[float], list[float]]:
+    def _backward(self, part: Sequence[LabelledEpisode]) -> tuple[list[float], list[float]]:
         """Accumulate the gradient; each one's loss and log-odds of YES before the step."""
         self.learned.forget_gradient()
         prompts = [unpack_ids(one.sample.prompt_ids).tolist() for one in part]
         losses, odds = [0.0] * len(part), [0.0] * len(part)
-        scored = [Scored(prompt, [self._answers.yes]) for prompt in prompts]
+        scored = [SampleToScore(prompt, [self._answers.yes]) for prompt in prompts]
         for pack in packs(scored, tokens_per_forward=self._settings.tokens_per_forward):
             self._check()
             with arithmetic(self._settings.precision, self.learned.model):
@@ -114,7 +114,7 @@ def orm_rate(settings: LearnerSettings, update: int) -> float:
 
 
 def orm_metrics(
-    part: Sequence[Labelled], losses: Sequence[float], likely: Sequence[float]
+    part: Sequence[LabelledEpisode], losses: Sequence[float], likely: Sequence[float]
 ) -> dict[str, float]:
     """Figures of a mini-batch, all of before the step; `likely`: P(YES) of each."""
     good = [p for one, p in zip(part, likely, strict=True) if one.success]
@@ -131,7 +131,7 @@ def orm_metrics(
     }
 
 
-def inputs_digest(part: Sequence[Labelled]) -> str:
+def inputs_digest(part: Sequence[LabelledEpisode]) -> str:
     """Digest of what goes into an update: prompts and labels."""
     state = sha256()
     for one in part:

@@ -15,7 +15,7 @@ from learner.buffer.records import Episode, Sample
 
 
 @dataclass(slots=True)
-class Outcomes:
+class RewardModelExamples:
     """Labelled episodes."""
 
     awaited: dict[str, Episode] = field(default_factory=dict)
@@ -31,12 +31,14 @@ class Outcomes:
         return {episode.id: episode for episode in (*self.successes, *self.failures)}
 
 
-def forget_awaited(outcomes: Outcomes, episode: str) -> None:
+def forget_awaited(outcomes: RewardModelExamples, episode: str) -> None:
     """It ended otherwise: nobody will judge it."""
     outcomes.awaited.pop(episode, None)
 
 
-def await_outcome(outcomes: Outcomes, fact: EpisodeRequested, settings: LearnerSettings, *, at: int) -> None:
+def await_outcome(
+    outcomes: RewardModelExamples, fact: EpisodeRequested, settings: LearnerSettings, *, at: int
+) -> None:
     """An episode was requested at this position."""
     if settings.orm_every == 0 or fact.origin == "evaluation":
         return
@@ -57,7 +59,7 @@ def await_outcome(outcomes: Outcomes, fact: EpisodeRequested, settings: LearnerS
 
 
 def take_outcome(
-    outcomes: Outcomes, recorded: Recorded, fact: EpisodeJudged, settings: LearnerSettings
+    outcomes: RewardModelExamples, recorded: Recorded, fact: EpisodeJudged, settings: LearnerSettings
 ) -> None:
     """A verdict: what the model read, or the truth about it. Each counts once; without one of them nothing is learned."""
     episode = outcomes.awaited.get(fact.episode)
@@ -89,12 +91,12 @@ def take_outcome(
         _learn_from(outcomes, outcomes.awaited.pop(fact.episode))
 
 
-def _learn_from(outcomes: Outcomes, episode: Episode) -> None:
+def _learn_from(outcomes: RewardModelExamples, episode: Episode) -> None:
     (outcomes.successes if episode.succeeded else outcomes.failures).append(episode)
     outcomes.fresh += 1
 
 
-def forget_outcomes(outcomes: Outcomes, settings: LearnerSettings) -> None:
+def forget_outcomes(outcomes: RewardModelExamples, settings: LearnerSettings) -> None:
     """Let go of what is too old, or of all where no model is trained any more.
 
     Only at a fact of the learner's own: what a plan names, which may be on its way, must still be there when it comes.

@@ -8,16 +8,16 @@ from core.rl.combined_state import CRITIC, ORM, RELABELER
 from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from learner.auxiliary.critic import CriticTraining
-from learner.auxiliary.relabeler import BackwardTraining
-from learner.auxiliary.reward_model import OrmTraining
+from learner.auxiliary.relabeler import RelabelerTraining
+from learner.auxiliary.reward_model import RewardModelTraining
 from learner.buffer.records import Batch
-from learner.trained_model import Learned
+from learner.trained_model import TrainedModel
 
 
-class Beside(Protocol):
+class AuxiliaryTrainer(Protocol):
     """A model beside the policy under training. Deterministic like the policy's; every call may block."""
 
-    learned: Learned
+    learned: TrainedModel
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """Start a batch of this model."""
@@ -28,12 +28,12 @@ class Beside(Protocol):
         ...
 
 
-class MakeBeside(Protocol):
+class MakeAuxiliaryTrainer(Protocol):
     """Builds the model before its first update."""
 
     def __call__(
         self, folder: Path, base: Any, settings: LearnerSettings, *, seed: int, check: Callable[[], None]
-    ) -> Beside:
+    ) -> AuxiliaryTrainer:
         """`base`: a model of the policy's with the base weights, to be taken over; `seed`: of what is drawn at random.
 
         `check` is to be called before every forward pass: it raises where the computation was asked to stop.
@@ -41,9 +41,9 @@ class MakeBeside(Protocol):
         ...
 
 
-MODELS: dict[str, MakeBeside] = {
+MODELS: dict[str, MakeAuxiliaryTrainer] = {
     CRITIC: CriticTraining,
-    ORM: OrmTraining,
-    RELABELER: BackwardTraining,
+    ORM: RewardModelTraining,
+    RELABELER: RelabelerTraining,
 }
 """By `batch.planned.model`."""

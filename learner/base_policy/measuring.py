@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from core.models.logprobs import Scored, packs
+from core.models.logprobs import SampleToScore, packs
 from core.models.policy import load_policy
 from learner.base_policy.lookups import Sample
 from learner.base_policy.samples import encode
@@ -37,13 +37,13 @@ def exactness(folder: Path, samples: Sequence[Sample]) -> dict[str, Exactness]:
     return dict(sorted(found.items()))
 
 
-def _scored(tokenizer: Any, sample: Sample) -> Scored:
+def _scored(tokenizer: Any, sample: Sample) -> SampleToScore:
     encoded = encode(tokenizer, sample)
     start = encoded.answered.index(True)
-    return Scored(encoded.ids[:start], encoded.ids[start:])
+    return SampleToScore(encoded.ids[:start], encoded.ids[start:])
 
 
-def _right(model: Any, samples: Sequence[Scored]) -> list[bool]:
+def _right(model: Any, samples: Sequence[SampleToScore]) -> list[bool]:
     length = max(len(sample.prompt_ids) + len(sample.action_ids) for sample in samples)
     ids = torch.zeros((len(samples), length), dtype=torch.long)
     for row, sample in enumerate(samples):

@@ -14,8 +14,8 @@ from learner.buffer.records import Batch, Episode
 from learner.buffer.state import BufferState
 from learner.buffer.success_replay import count_replays
 from learner.planners import planner_of
-from learner.planners.cloning import Imitation
-from learner.planners.hsl import Hindsight
+from learner.planners.cloning import CloningPlanner
+from learner.planners.hsl import HindsightPlanner
 
 RELEASED_KEPT = 64
 """A released blob is deleted before the next one is released, so that a crash leaves at most one behind."""
@@ -105,7 +105,9 @@ def take_weights(state: BufferState, fact: WeightsPublished) -> None:
         state.version = fact.version
         state.weights[fact.version] = fact
         state.phase, state.perplexities = [], {}  # both belong to the policy before it
-        if state.plan is not None and isinstance(planner_of(state.plan.algorithm), Imitation | Hindsight):
+        if state.plan is not None and isinstance(
+            planner_of(state.plan.algorithm), CloningPlanner | HindsightPlanner
+        ):
             state.cloned_version = fact.version
     else:
         beside = state.beside(fact.model)

@@ -15,7 +15,7 @@ from learner.buffer.records import DEMONSTRATION, Episode, Sample
 from learner.buffer.state import BufferState
 
 
-class Replayed(NamedTuple):
+class ReplayedEpisode(NamedTuple):
     """An episode of an earlier phase in a batch."""
 
     episode: Episode
@@ -81,7 +81,7 @@ def earlier_samples(state: BufferState) -> Iterator[Sample]:
         yield from episode.samples
 
 
-def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[Replayed]:
+def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[ReplayedEpisode]:
     """What is replayed beside `steps` steps of a phase's own: those in the window, at most `phase_replay_ratio` times as many.
 
     Where there are more, episodes come in an order drawn from the run's seed. A demonstration that was judged after the
@@ -103,7 +103,7 @@ def replayed(state: BufferState, learner: LearnerSettings, *, steps: int) -> lis
             left -= taken
             kept.append(taken)
         if any(kept):
-            found.append(Replayed(episode, bytes(kept)))
+            found.append(ReplayedEpisode(episode, bytes(kept)))
     return found
 
 

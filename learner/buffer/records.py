@@ -122,7 +122,7 @@ class Group:
 
 
 @dataclass(slots=True)
-class Relabelled:
+class RelabelledDemonstration:
     """A demonstration of a goal that an episode achieved."""
 
     episode: Episode
@@ -133,7 +133,7 @@ class Relabelled:
     """Of each of those steps."""
 
 
-class Replay(NamedTuple):
+class ReplayUse(NamedTuple):
     """How worn a stored success is when it is replayed."""
 
     age: int
@@ -157,7 +157,7 @@ class Batch:
     """In training order."""
     succeeded: list[bool]
     """Per planned episode."""
-    replays: dict[str, Replay] = field(default_factory=dict)
+    replays: dict[str, ReplayUse] = field(default_factory=dict)
     """Of the stored successes among them, by episode."""
     reference: BlobRef | None = None
     """Weights of the plan's reference version, where they were not released."""

@@ -16,7 +16,7 @@ import msgspec
 from core.errors import CorruptEvent
 from events.catalogue import EpisodeRelabeled
 from events.catalogue.verdict import Relabel
-from learner.buffer.records import Episode, Relabelled, Sample
+from learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from learner.buffer.state import BufferState
 
 HSL = "hsl"
@@ -64,11 +64,11 @@ def collected(state: BufferState) -> list[Episode]:
     return sorted(found, key=lambda one: one.collected)
 
 
-def _demonstration(episode: Episode, index: int, relabel: Relabel) -> Relabelled:
+def _demonstration(episode: Episode, index: int, relabel: Relabel) -> RelabelledDemonstration:
     samples = [
         _reading(sample, relabel, step) for step, sample in enumerate(episode.samples[: relabel.until_step])
     ]
-    return Relabelled(
+    return RelabelledDemonstration(
         replace(episode, samples=samples, verdicts={}), relabel=index, relevance=relabel.relevance
     )
 

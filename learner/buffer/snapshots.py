@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from pydantic import BaseModel
 
-from events.log.hash_chain import ChainChecker, Link, RollingDigest
+from events.log.hash_chain import ChainChecker, ChainLink, RollingDigest
 from learner.buffer.state import BufferState
-from storage.snapshots import Kind
+from storage.snapshots import SnapshotKind
 
 RULES = (
     "learner.buffer.replay_buffer",
@@ -54,11 +54,11 @@ RULES = (
 """Modules whose code decides what the state is."""
 
 
-class Folded(msgspec.Struct, frozen=True):
+class FoldedLog(msgspec.Struct, frozen=True):
     """The log folded up to `state.position`."""
 
     state: BufferState
-    links: dict[str, Link]
+    links: dict[str, ChainLink]
     """Of all hash chains, by incarnation."""
 
     def chains(self) -> ChainChecker:
@@ -82,4 +82,4 @@ def _from_plain(kind: type, value: Any) -> Any:
     raise TypeError(f"a snapshot cannot hold a {kind.__name__}")
 
 
-LEARNER = Kind("learner", Folded, rules=RULES, to_plain=_to_plain, from_plain=_from_plain)
+LEARNER = SnapshotKind("learner", FoldedLog, rules=RULES, to_plain=_to_plain, from_plain=_from_plain)

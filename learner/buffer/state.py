@@ -8,13 +8,13 @@ from events.catalogue import BatchPlanned, CheckpointSaved, RunStarted, Snapshot
 from events.catalogue.run import Fingerprint
 from events.envelope import BlobRef
 from events.log.hash_chain import RollingDigest
-from learner.auxiliary.relabeler_examples import Lessons
-from learner.auxiliary.reward_model_examples import Outcomes
-from learner.buffer.records import Batch, Episode, Group, Relabelled
+from learner.auxiliary.relabeler_examples import RelabelerExamples
+from learner.auxiliary.reward_model_examples import RewardModelExamples
+from learner.buffer.records import Batch, Episode, Group, RelabelledDemonstration
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class AuxiliaryModelState:
     """A model beside the policy, such as a critic."""
 
     version: int = 0
@@ -58,9 +58,9 @@ class BufferState:
     """Remembered for rehearsal, by family, oldest first; they entered when their group had been used up."""
     stored: dict[str, list[Episode]] = field(default_factory=dict)
     """For success replay, by task, oldest first; they entered when they were used up, so never before their own batch."""
-    hindsight: list[Relabelled] = field(default_factory=list)
+    hindsight: list[RelabelledDemonstration] = field(default_factory=list)
     """Relabelled demonstrations, oldest first, `learner.hsl_memory` at most."""
-    pending: dict[str, list[Relabelled]] = field(default_factory=dict)
+    pending: dict[str, list[RelabelledDemonstration]] = field(default_factory=dict)
     """Those of episodes that no judge has spoken about yet, or while another algorithm trains; gone with the episode."""
 
     phase: list[str] = field(default_factory=list)
@@ -82,11 +82,11 @@ class BufferState:
     base policy."""
     references: list[int] = field(default_factory=list)
     """Versions that a batch took its KL to, oldest first."""
-    models: dict[str, Beside] = field(default_factory=dict)
+    models: dict[str, AuxiliaryModelState] = field(default_factory=dict)
     """Models beside the policy, by name."""
-    outcomes: Outcomes = field(default_factory=Outcomes)
+    outcomes: RewardModelExamples = field(default_factory=RewardModelExamples)
     """What the outcome reward model learns from."""
-    lessons: Lessons = field(default_factory=Lessons)
+    lessons: RelabelerExamples = field(default_factory=RelabelerExamples)
     """What the learned relabeler learns from."""
     checkpoints: list[CheckpointSaved] = field(default_factory=list)
     """Not released, oldest first."""
@@ -100,6 +100,6 @@ class BufferState:
     checkpointed: int = 0
     """Batches covered by the newest checkpoint, released or not."""
 
-    def beside(self, model: str) -> Beside:
+    def beside(self, model: str) -> AuxiliaryModelState:
         """How a model beside the policy stands."""
-        return self.models.get(model, Beside())
+        return self.models.get(model, AuxiliaryModelState())

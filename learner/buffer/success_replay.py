@@ -13,11 +13,11 @@ from core.rl.advantages import SUCCESS_RESULT, failed_altogether
 from core.seeds import derive_seed
 from core.settings.schema import LearnerSettings
 from events.catalogue.training import PlannedEpisode
-from learner.buffer.records import Episode, Replay
+from learner.buffer.records import Episode, ReplayUse
 from learner.buffer.state import BufferState
 
 
-class Compared(NamedTuple):
+class GroupSlot(NamedTuple):
     """One place of a group as it is compared with the others."""
 
     episode: Episode
@@ -43,12 +43,12 @@ def store_success(state: BufferState, episode: Episode) -> None:
     del latest[: -settings.replay_memory]
 
 
-def compared_as(state: BufferState, members: Sequence[Episode], settings: LearnerSettings) -> list[Compared]:
+def compared_as(state: BufferState, members: Sequence[Episode], settings: LearnerSettings) -> list[GroupSlot]:
     """A group's members with their format terms, a stored success in place of one where all of them failed.
 
     Who is replaced by which success is drawn from the run's seed and the group's name.
     """
-    compared = [Compared(member, _format_term(member, settings)) for member in members]
+    compared = [GroupSlot(member, _format_term(member, settings)) for member in members]
     if settings.success_replay == "off" or not failed_altogether([member.reward for member in members]):
         return compared
     group = members[0].group
@@ -62,7 +62,7 @@ def compared_as(state: BufferState, members: Sequence[Episode], settings: Learne
     index = 0
     if settings.success_replay == "random":
         index = derive_seed(seed, "replay", group, "member") % len(members)
-    compared[index] = Compared(success, _format_term(success, settings), replaces=members[index].id)
+    compared[index] = GroupSlot(success, _format_term(success, settings), replaces=members[index].id)
     return compared
 
 
@@ -71,12 +71,12 @@ def _format_term(episode: Episode, settings: LearnerSettings) -> float:
     return -settings.format_penalty if episode.unparsable and settings.format_penalty > 0 else 0.0
 
 
-def count_replays(state: BufferState, planned: Sequence[PlannedEpisode]) -> dict[str, Replay]:
+def count_replays(state: BufferState, planned: Sequence[PlannedEpisode]) -> dict[str, ReplayUse]:
     """Note the replays of a batch, each group's once however often the batch is gone through."""
     stored = {episode.id: episode for latest in state.stored.values() for episode in latest}
-    found: dict[str, Replay] = {}
+    found: dict[str, ReplayUse] = {}
     for name, _ in dict.fromkeys((one.episode, one.group) for one in planned if one.replaces is not None):
         success = stored[name]
         success.uses += 1
-        found[name] = Replay(state.version - (success.oldest_version or 0), success.uses)
+        found[name] = ReplayUse(state.version - (success.oldest_version or 0), success.uses)
     return found

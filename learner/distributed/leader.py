@@ -27,10 +27,10 @@ from core.settings.schema import LearnerSettings
 from events.catalogue import BatchPlanned, UpdateApplied, UpdateSkipped
 from events.envelope import BlobRef
 from learner.buffer.records import Batch, Sample
-from learner.distributed.ranks import Together
+from learner.distributed.ranks import DistributedRank
 from learner.training import Training
 from storage.blobs.store import BlobStore
-from storage.checkpoints import Checkpoint, Saved, Takes, load_checkpoint
+from storage.checkpoints import BlobSink, Checkpoint, Saved, load_checkpoint
 
 WAIT_S = 600.0
 """After which a follower that has no order looks again whether its leader is there."""
@@ -38,34 +38,34 @@ WAIT_S = 600.0
 _log = structlog.get_logger()
 
 
-class Make(msgspec.Struct, frozen=True, tag=True):
+class MakeOrder(msgspec.Struct, frozen=True, tag=True):
     """Begin with the base weights."""
 
     base: BlobRef
     settings: LearnerSettings
 
 
-class Begin(msgspec.Struct, frozen=True, tag=True):
+class BeginOrder(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.begin`."""
 
     plan: BatchPlanned
     batch: Batch
 
 
-class Step(msgspec.Struct, frozen=True, tag=True):
+class StepOrder(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.step`."""
 
     index: int
 
 
-class Score(msgspec.Struct, frozen=True, tag=True):
+class ScoreOrder(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.score`."""
 
     samples: list[Sample]
     tokens_per_forward: int
 
 
-class Weights(msgspec.Struct, frozen=True, tag=True):
+class WeightsOrder(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.weights`."""
 
     model: str
@@ -75,17 +75,17 @@ class SaveShard(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.save`: each process stores its part."""
 
 
-class Restore(msgspec.Struct, frozen=True, tag=True):
+class RestoreOrder(msgspec.Struct, frozen=True, tag=True):
     """See `Trainer.restore`."""
 
     checkpoint: BlobRef
 
 
-class End(msgspec.Struct, frozen=True, tag=True):
+class EndOrder(msgspec.Struct, frozen=True, tag=True):
     """The run's goal is reached."""
 
 
-Order = Make | Begin | Step | Score | Weights | SaveShard | Restore | End
+Order = MakeOrder | BeginOrder | StepOrder | ScoreOrder | WeightsOrder | SaveShard | RestoreOrder | EndOrder
 
 
 class Orders:
@@ -122,27 +122,27 @@ class Orders:
         return True
 
 
-def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: Together) -> None:
+def follow(orders: Orders, folder: Path, *, blobs: BlobStore, ranks: DistributedRank) -> None:
     """Do as the leader says, until it says that this is the end. `folder`: of the policy that the run begins with."""
     training: Training | None = None
-    while not isinstance(order := orders.take(), End):
-        if isinstance(order, Make):
+    while not isinstance(order := orders.take(), EndOrder):
+        if isinstance(order, MakeOrder):
             training = Training(folder, order.base, blobs=blobs, settings=order.settings, ranks=ranks)
             continue
         assert training is not None, "the leader makes a model before anything else"
         match order:
-            case Begin():
+            case BeginOrder():
                 training.begin(order.plan, order.batch)
-            case Step():
+            case StepOrder():
                 training.step(order.index)
-            case Score():
+            case ScoreOrder():
                 training.score(order.samples, tokens_per_forward=order.tokens_per_forward)
-            case Weights():
+            case WeightsOrder():
                 training.weights(order.model)
             case SaveShard():
                 with suppress(DiskFull):  # the leader hears of it, and says so until there is room
                     training.save_shard(blobs)
-            case Restore():
+            case RestoreOrder():
                 with suppress(CheckpointCorrupt):  # the leader finds the same, and begins again with another
                     found = _read(blobs, order.checkpoint)
                     _require_all(ranks, order.checkpoint, able=found is not None)
@@ -158,7 +158,7 @@ def _read(blobs: BlobStore, ref: BlobRef) -> Checkpoint | None:
         return None
 
 
-def _require_all(ranks: Together, ref: BlobRef, *, able: bool) -> None:
+def _require_all(ranks: DistributedRank, ref: BlobRef, *, able: bool) -> None:
     """Go on only where every process could read a checkpoint: what follows are collectives, in which all must take part.
 
     Raises:
@@ -172,35 +172,35 @@ def _require_all(ranks: Together, ref: BlobRef, *, able: bool) -> None:
         )
 
 
-class LeadingTraining:
+class LeaderTraining:
     """See `learner.trainer.Trainer`: this process's `Training`, and the order to the others before each call of it."""
 
-    def __init__(self, training: Training, orders: Orders, ranks: Together) -> None:
+    def __init__(self, training: Training, orders: Orders, ranks: DistributedRank) -> None:
         self._training = training
         self._orders = orders
         self._ranks = ranks
 
     def begin(self, plan: BatchPlanned, batch: Batch) -> None:
         """See `Trainer.begin`."""
-        self._orders.give(Begin(plan, batch))
+        self._orders.give(BeginOrder(plan, batch))
         self._training.begin(plan, batch)
 
     def step(self, index: int) -> UpdateApplied | UpdateSkipped:
         """See `Trainer.step`."""
-        self._orders.give(Step(index))
+        self._orders.give(StepOrder(index))
         return self._training.step(index)
 
     def score(self, samples: Sequence[Sample], *, tokens_per_forward: int) -> list[float]:
         """See `Trainer.score`."""
-        self._orders.give(Score(list(samples), tokens_per_forward))
+        self._orders.give(ScoreOrder(list(samples), tokens_per_forward))
         return self._training.score(samples, tokens_per_forward=tokens_per_forward)
 
     def weights(self, model: str) -> bytes:
         """See `Trainer.weights`: gathered here, tensor by tensor."""
-        self._orders.give(Weights(model))
+        self._orders.give(WeightsOrder(model))
         return self._training.weights(model)
 
-    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+    def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
         """See `Trainer.save`: each process stores its part, and this one what names them."""
         self._orders.give(SaveShard())
         saved = self._training.save(blobs, batch=batch, version=version)
@@ -214,7 +214,7 @@ class LeadingTraining:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         """See `Trainer.restore`: each process reads what it needs of it."""
-        self._orders.give(Restore(checkpoint.ref))
+        self._orders.give(RestoreOrder(checkpoint.ref))
         _require_all(self._ranks, checkpoint.ref, able=True)
         self._training.restore(checkpoint)
 
@@ -222,7 +222,7 @@ class LeadingTraining:
 class MakeLeading:
     """See `learner.trainer.MakeTrainer`."""
 
-    def __init__(self, orders: Orders, ranks: Together) -> None:
+    def __init__(self, orders: Orders, ranks: DistributedRank) -> None:
         self._orders = orders
         self._ranks = ranks
 
@@ -234,11 +234,11 @@ class MakeLeading:
         blobs: BlobStore,
         settings: LearnerSettings,
         stop: Event | None = None,
-    ) -> LeadingTraining:
+    ) -> LeaderTraining:
         """The trainer in all processes, before its first update."""
-        self._orders.give(Make(base, settings))
+        self._orders.give(MakeOrder(base, settings))
         training = Training(folder, base, blobs=blobs, settings=settings, stop=stop, ranks=self._ranks)
-        return LeadingTraining(training, self._orders, self._ranks)
+        return LeaderTraining(training, self._orders, self._ranks)
 
 
 def _to_plain(value: Any) -> Any:

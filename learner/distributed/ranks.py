@@ -46,7 +46,7 @@ class Ranks(Protocol):
         ...
 
 
-class Alone:
+class SingleRank:
     """One process."""
 
     def own(self, passes: Sequence[T]) -> list[tuple[T, bool]]:
@@ -66,7 +66,7 @@ class Alone:
         return (put(),)
 
 
-class Together:
+class DistributedRank:
     """One of several, all of which do the same in the same order. `torch.distributed` is set up before."""
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ from core.errors import HindcastError, SettingsError
 from core.models.arithmetic import device_for
 from core.settings.computing import Device
 from learner.distributed.leader import Orders
-from learner.distributed.ranks import Together
+from learner.distributed.ranks import DistributedRank
 
 
 class Place(NamedTuple):
@@ -130,7 +130,7 @@ def _living(host: str, named: TCPStore) -> int:
 
 
 @contextmanager
-def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orders, Together]]:
+def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orders, DistributedRank]]:
     """In step with the others, on a GPU of its own where `device` (`learner.device`) asks for GPUs."""
     on_gpu = device_for(device).type == "cuda"
     if on_gpu:
@@ -139,6 +139,6 @@ def joined(place: Place, store: TCPStore, device: Device) -> Iterator[tuple[Orde
         "cpu:gloo,cuda:nccl" if on_gpu else "gloo", store=store, rank=place.rank, world_size=place.size
     )
     try:
-        yield Orders(store), Together()
+        yield Orders(store), DistributedRank()
     finally:
         dist.destroy_process_group()

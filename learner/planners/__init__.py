@@ -12,34 +12,34 @@ from core.settings.schema import LearnerSettings
 from learner.buffer.records import DEMONSTRATION
 from learner.buffer.state import BufferState
 from learner.planners.base import Planner, clones_before
-from learner.planners.cloning import Imitation
-from learner.planners.filtered_cloning import Filtered
-from learner.planners.groups import Groups
-from learner.planners.hsl import Hindsight
-from learner.planners.pairs import Pairs
-from learner.planners.phases import CriticOfPhase, Phases
-from learner.planners.relabeler import WrittenLessons
-from learner.planners.reward_model import LabelledOutcomes
-from learner.planners.successes import Successes
+from learner.planners.cloning import CloningPlanner
+from learner.planners.filtered_cloning import FilteredCloningPlanner
+from learner.planners.groups import GroupPlanner
+from learner.planners.hsl import HindsightPlanner
+from learner.planners.pairs import PairPlanner
+from learner.planners.phases import CriticPhasePlanner, PhasePlanner
+from learner.planners.relabeler import RelabelerPlanner
+from learner.planners.reward_model import RewardModelPlanner
+from learner.planners.successes import SuccessPlanner
 
-BEFORE = Imitation("sft", origins=frozenset({DEMONSTRATION}))
+BEFORE = CloningPlanner("sft", origins=frozenset({DEMONSTRATION}))
 """What a run with `learner.cloning_updates` begins with."""
 _OF_POLICY: tuple[Planner, ...] = (
-    Groups(),
-    Hindsight(),
-    Imitation("cloning", origins=frozenset({DEMONSTRATION, "online"})),
+    GroupPlanner(),
+    HindsightPlanner(),
+    CloningPlanner("cloning", origins=frozenset({DEMONSTRATION, "online"})),
     BEFORE,
-    Filtered(),
-    Successes(),
-    Pairs(),
-    *(Phases(name) for name in sorted(PHASED)),
+    FilteredCloningPlanner(),
+    SuccessPlanner(),
+    PairPlanner(),
+    *(PhasePlanner(name) for name in sorted(PHASED)),
 )
 PLANNERS = {one.name: one for one in _OF_POLICY}
 """Of the policy, by algorithm."""
 BESIDE: dict[str, Planner] = {
-    CRITIC: CriticOfPhase(),
-    ORM: LabelledOutcomes(),
-    RELABELER: WrittenLessons(),
+    CRITIC: CriticPhasePlanner(),
+    ORM: RewardModelPlanner(),
+    RELABELER: RelabelerPlanner(),
 }
 """Of the models beside the policy, by name; each says itself when a batch is due."""
 

@@ -66,7 +66,7 @@ class GivesNothingUp:
         return {}
 
 
-class Entry(NamedTuple):
+class BatchEntry(NamedTuple):
     """One episode as it is planned."""
 
     episode: Episode
@@ -115,7 +115,7 @@ def trainable(state: BufferState, group: Group) -> list[Episode]:
     return [member for member in members if member.decided and member.samples]
 
 
-def cut(units: Sequence[Sequence[Entry]], count: int) -> list[list[Entry]]:
+def cut(units: Sequence[Sequence[BatchEntry]], count: int) -> list[list[BatchEntry]]:
     """Mini-batches: whole units (groups, pairs) where there are enough, else whole episodes. None is empty."""
     if len(units) < count:
         units = [[entry] for unit in units for entry in unit]
@@ -128,7 +128,7 @@ def cut(units: Sequence[Sequence[Entry]], count: int) -> list[list[Entry]]:
 
 def as_fact(
     state: BufferState,
-    parts: Sequence[Sequence[Entry]],
+    parts: Sequence[Sequence[BatchEntry]],
     *,
     planner: Planner,
     consumed: Sequence[str] = (),

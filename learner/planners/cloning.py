@@ -11,10 +11,10 @@ from events.catalogue import BatchPlanned
 from learner.buffer.group_completion import drop
 from learner.buffer.records import DEMONSTRATION, Episode
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, as_fact, clones_before, cut, why_unusable
+from learner.planners.base import BatchEntry, as_fact, clones_before, cut, why_unusable
 
 
-class Imitation:
+class CloningPlanner:
     """See `learner.planners.base.Planner`. Demonstrations alone, or the run's own successes beside them."""
 
     model = POLICY
@@ -51,10 +51,10 @@ class Imitation:
             if episode.origin in self._origins and episode.decided and episode.succeeded and episode.samples
         ]
         pool.sort(key=lambda episode: (episode.uses, derive_seed(seed, "cloning", episode.uses, episode.id)))
-        planned: list[list[Entry]] = []
+        planned: list[list[BatchEntry]] = []
         samples = 0
         for episode in pool:
-            planned.append([Entry(episode, episode.group, 1.0)])
+            planned.append([BatchEntry(episode, episode.group, 1.0)])
             samples += len(episode.samples)
             if samples >= settings.learner.cloning_batch:
                 break

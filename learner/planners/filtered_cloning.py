@@ -10,10 +10,10 @@ from events.catalogue import BatchPlanned
 from learner.buffer.group_completion import drop
 from learner.buffer.records import Episode
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, as_fact, cut, why_unusable
+from learner.planners.base import BatchEntry, as_fact, cut, why_unusable
 
 
-class Filtered:
+class FilteredCloningPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = "filtered_bc"
@@ -48,7 +48,7 @@ class Filtered:
         names = {episode.id for episode in kept}
         return as_fact(
             state,
-            cut([[Entry(episode, episode.group, 1.0)] for episode in kept], learner.minibatches)
+            cut([[BatchEntry(episode, episode.group, 1.0)] for episode in kept], learner.minibatches)
             * learner.epochs,
             planner=self,
             consumed=[episode.id for episode in window if episode.id not in names],

@@ -10,11 +10,11 @@ from events.catalogue import BatchPlanned
 from learner.buffer.group_completion import settle
 from learner.buffer.records import Episode
 from learner.buffer.state import BufferState
-from learner.buffer.success_replay import Compared, compared_as
-from learner.planners.base import Entry, as_fact, cut, too_old, trainable, why_unusable
+from learner.buffer.success_replay import GroupSlot, compared_as
+from learner.planners.base import BatchEntry, as_fact, cut, too_old, trainable, why_unusable
 
 
-class Groups:
+class GroupPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = "grpo"
@@ -43,7 +43,7 @@ class Groups:
     def plan(self, state: BufferState, settings: Settings) -> BatchPlanned | None:
         """The first `group_batch` informative groups in the order of completion, and what is rehearsed beside them."""
         learner = settings.learner
-        chosen: list[list[Compared]] = []
+        chosen: list[list[GroupSlot]] = []
         consumed: list[str] = []
         for group_id in state.complete:
             group = state.groups[group_id]
@@ -84,18 +84,18 @@ class Groups:
                 settle(state, state.episodes[name].group)
 
 
-def _differ(compared: Sequence[Compared]) -> bool:
+def _differ(compared: Sequence[GroupSlot]) -> bool:
     return is_informative([one.reward for one in compared])
 
 
-def _entries(compared: Sequence[Compared], settings: LearnerSettings) -> list[Entry]:
+def _entries(compared: Sequence[GroupSlot], settings: LearnerSettings) -> list[BatchEntry]:
     """A group with the advantages of its members, those that a replay replaced left out."""
     group = next(one.episode.group for one in compared if one.replaces is None)
     advantages = group_advantages(
         [one.reward for one in compared], deviation=settings.group_deviation, epsilon=settings.group_epsilon
     )
     return [
-        Entry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
+        BatchEntry(one.episode, group, advantage, format_term=one.format_term, replaces=one.replaces)
         for one, advantage in zip(compared, advantages, strict=True)
     ]
 
@@ -105,7 +105,7 @@ def _leaves_nothing(episode: Episode) -> bool:
     return episode.ended and not episode.swept and not (episode.decided and episode.samples)
 
 
-def rehearsal(state: BufferState, count: int) -> list[Entry]:
+def rehearsal(state: BufferState, count: int) -> list[BatchEntry]:
     """Up to `count` remembered successes: families in turn, their order and the episode of each drawn from the run's seed."""
     assert state.started is not None
     seed = state.started.run_seed
@@ -117,4 +117,4 @@ def rehearsal(state: BufferState, count: int) -> list[Entry]:
         )
     ]
     drawn.sort(key=lambda one: one[:2])
-    return [Entry(episode, episode.group, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]
+    return [BatchEntry(episode, episode.group, 0.0, rehearsed=True) for _, _, episode in drawn[:count]]

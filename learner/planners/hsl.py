@@ -13,13 +13,13 @@ from core.seeds import derive_seed
 from core.settings.schema import LearnerSettings, Settings
 from events.catalogue import BatchPlanned
 from learner.buffer.group_completion import drop
-from learner.buffer.records import DEMONSTRATION, Episode, Relabelled
+from learner.buffer.records import DEMONSTRATION, Episode, RelabelledDemonstration
 from learner.buffer.relabels import HSL, collected
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, as_fact, why_unusable
+from learner.planners.base import BatchEntry, as_fact, why_unusable
 
 
-class Hindsight:
+class HindsightPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = HSL
@@ -73,7 +73,7 @@ def _due(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     return found[: learner.hsl_episodes] if len(found) >= learner.hsl_episodes else []
 
 
-def _memory(state: BufferState, learner: LearnerSettings) -> list[Relabelled]:
+def _memory(state: BufferState, learner: LearnerSettings) -> list[RelabelledDemonstration]:
     """What may be drawn: with `hsl_failures_only` nothing of an episode that did what it was asked."""
     latest = state.hindsight[-learner.hsl_memory :]
     return [one for one in latest if not (learner.hsl_failures_only and one.episode.succeeded)]
@@ -90,7 +90,9 @@ def _given(state: BufferState, learner: LearnerSettings) -> list[Episode]:
     ]
 
 
-def _relabelled(memory: Sequence[Relabelled], learner: LearnerSettings, random: Random) -> list[Entry]:
+def _relabelled(
+    memory: Sequence[RelabelledDemonstration], learner: LearnerSettings, random: Random
+) -> list[BatchEntry]:
     weights = [demonstration_weight(one.relevance, alpha=learner.hsl_alpha) for one in memory]
     by_weight = learner.hsl_weighting == "sampling"
     chosen = drawn(weights if by_weight else [1.0] * len(memory), learner.hsl_batch, random)
@@ -102,12 +104,14 @@ def _relabelled(memory: Sequence[Relabelled], learner: LearnerSettings, random: 
         factor = weights[index] * len(chosen) / total if learner.hsl_weighting == "factor" else 1.0
         # rounded, so that a library's last bit cannot make another plan of it
         steps = tuple(round(factor * label, 6) for label in labels)
-        entries.append(Entry(one.episode, one.episode.group, 0.0, relabel=one.relabel, step_weights=steps))
+        entries.append(
+            BatchEntry(one.episode, one.episode.group, 0.0, relabel=one.relabel, step_weights=steps)
+        )
     return entries
 
 
-def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[Entry]:
+def _demonstrated(given: Sequence[Episode], learner: LearnerSettings, random: Random) -> list[BatchEntry]:
     return [
-        Entry(given[index], given[index].group, 1.0)
+        BatchEntry(given[index], given[index].group, 1.0)
         for index in drawn([1.0] * len(given), learner.hsl_batch, random)
     ]

@@ -10,14 +10,14 @@ from events.catalogue import BatchPlanned
 from learner.buffer.group_completion import drop
 from learner.buffer.records import DEMONSTRATION, Episode
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, as_fact, cut, too_old, why_unusable
+from learner.planners.base import BatchEntry, as_fact, cut, too_old, why_unusable
 
 PAIRS = "dpo"
 PREFERRED, OTHER = 1.0, -1.0
 """Planned advantages of a pair's two episodes."""
 
 
-class Pairs:
+class PairPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = PAIRS
@@ -57,13 +57,13 @@ class Pairs:
             if episode.origin == "online" and episode.decided and not episode.succeeded and episode.samples
         ]
         failures.sort(key=lambda episode: episode.judged)
-        pairs: list[list[Entry]] = []
+        pairs: list[list[BatchEntry]] = []
         for failure in failures:
             shown = _demonstrations(state, failure.task)
             if not shown:
                 continue
             best = min(shown, key=lambda one: derive_seed(seed, "pair", failure.id, one.id))
-            pairs.append([Entry(best, best.group, PREFERRED), Entry(failure, failure.group, OTHER)])
+            pairs.append([BatchEntry(best, best.group, PREFERRED), BatchEntry(failure, failure.group, OTHER)])
             if len(pairs) == learner.pair_batch:
                 parts = cut(pairs, min(learner.minibatches, len(pairs))) * learner.epochs
                 return as_fact(state, parts, planner=self, reference_version=state.cloned_version)

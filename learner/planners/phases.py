@@ -25,10 +25,10 @@ from learner.buffer.phases import (
 )
 from learner.buffer.records import DEMONSTRATION, Episode
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, GivesNothingUp, as_fact, cut, why_unusable
+from learner.planners.base import BatchEntry, GivesNothingUp, as_fact, cut, why_unusable
 
 
-class Phases:
+class PhasePlanner:
     """The policy's part of a phase; see `learner.planners.base.Planner`."""
 
     model = POLICY
@@ -74,7 +74,7 @@ class Phases:
         state.phase = []
 
 
-class CriticOfPhase(GivesNothingUp):
+class CriticPhasePlanner(GivesNothingUp):
     """The critic's part of a phase, before the policy's."""
 
     name = CRITIC
@@ -98,18 +98,18 @@ class CriticOfPhase(GivesNothingUp):
 
 def _parts(
     state: BufferState, own: Sequence[Episode], learner: LearnerSettings, *, replay: bool, epochs: int
-) -> list[list[Entry]]:
+) -> list[list[BatchEntry]]:
     """Mini-batches of a phase's own episodes and the replayed ones, in an order of its own each time through."""
     assert state.started is not None
     seed = state.started.run_seed
-    entries = [Entry(one, one.group, 0.0) for one in own]
+    entries = [BatchEntry(one, one.group, 0.0) for one in own]
     if replay:
         steps = sum(len(one.samples) for one in own)
         entries += [
-            Entry(one.episode, one.episode.group, 0.0, kept=one.kept)
+            BatchEntry(one.episode, one.episode.group, 0.0, kept=one.kept)
             for one in replayed(state, learner, steps=steps)
         ]
-    parts: list[list[Entry]] = []
+    parts: list[list[BatchEntry]] = []
     for epoch in range(epochs):
         order = sorted(
             entries, key=lambda one: derive_seed(seed, "phase", state.batches, epoch, one.episode.id)

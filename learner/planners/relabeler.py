@@ -6,10 +6,10 @@ from core.rl.combined_state import RELABELER
 from core.settings.schema import Settings
 from events.catalogue import BatchPlanned
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, GivesNothingUp, as_fact, in_turn
+from learner.planners.base import BatchEntry, GivesNothingUp, as_fact, in_turn
 
 
-class WrittenLessons(GivesNothingUp):
+class RelabelerPlanner(GivesNothingUp):
     """See `learner.planners.base.Planner`."""
 
     name = RELABELER
@@ -31,7 +31,10 @@ class WrittenLessons(GivesNothingUp):
         return as_fact(
             state,
             [
-                [Entry(episode, episode.group, 0.0) for episode in chosen[part * size : (part + 1) * size]]
+                [
+                    BatchEntry(episode, episode.group, 0.0)
+                    for episode in chosen[part * size : (part + 1) * size]
+                ]
                 for part in range(parts)
             ],
             planner=self,

@@ -6,10 +6,10 @@ from core.rl.combined_state import ORM
 from core.settings.schema import Settings
 from events.catalogue import BatchPlanned
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, GivesNothingUp, as_fact, in_turn
+from learner.planners.base import BatchEntry, GivesNothingUp, as_fact, in_turn
 
 
-class LabelledOutcomes(GivesNothingUp):
+class RewardModelPlanner(GivesNothingUp):
     """See `learner.planners.base.Planner`."""
 
     name = ORM
@@ -33,7 +33,7 @@ class LabelledOutcomes(GivesNothingUp):
             state,
             [
                 [
-                    Entry(episode, episode.group, 0.0)
+                    BatchEntry(episode, episode.group, 0.0)
                     for episode in (*successes[part::parts], *failures[part::parts])
                 ]
                 for part in range(parts)

@@ -7,10 +7,10 @@ from events.catalogue import BatchPlanned
 from learner.buffer.group_completion import drop
 from learner.buffer.records import Episode, Group
 from learner.buffer.state import BufferState
-from learner.planners.base import Entry, as_fact, cut, why_unusable
+from learner.planners.base import BatchEntry, as_fact, cut, why_unusable
 
 
-class Successes:
+class SuccessPlanner:
     """See `learner.planners.base.Planner`."""
 
     name = "self_imitation"
@@ -47,10 +47,10 @@ class Successes:
             if advantage > 0
         ]
         pool.sort(key=lambda one: (one[0].uses, derive_seed(seed, "imitated", one[0].uses, one[0].id)))
-        planned: list[list[Entry]] = []
+        planned: list[list[BatchEntry]] = []
         samples = 0
         for episode, advantage in pool:
-            planned.append([Entry(episode, episode.group, advantage)])
+            planned.append([BatchEntry(episode, episode.group, advantage)])
             samples += len(episode.samples)
             if samples >= settings.learner.cloning_batch:
                 return as_fact(state, cut(planned, settings.learner.minibatches), planner=self)

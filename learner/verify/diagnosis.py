@@ -45,7 +45,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
     machine_now: Fingerprint | None = None
 
 
-class Witness(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedEnvironments(msgspec.Struct, frozen=True, kw_only=True):
     """What is known about then and now."""
 
     code_now: str
@@ -54,10 +54,10 @@ class Witness(msgspec.Struct, frozen=True, kw_only=True):
     machine_now: Fingerprint | None
 
 
-def witness_of(machine_then: Fingerprint | None, *, code_rev: str) -> Witness:
+def witness_of(machine_then: Fingerprint | None, *, code_rev: str) -> ComparedEnvironments:
     """This machine, with as many threads as then, and this code."""
     now = None if machine_then is None else _machine(machine_then.threads, device_then(machine_then))
-    return Witness(code_now=code_rev, machine_then=machine_then, machine_now=now)
+    return ComparedEnvironments(code_now=code_rev, machine_then=machine_then, machine_now=now)
 
 
 @cache
@@ -70,7 +70,7 @@ def diagnose(
     found: Iterable[Difference],
     *,
     stages: Sequence[What],
-    witness: Witness,
+    witness: ComparedEnvironments,
     apart: float | None = None,
 ) -> Divergence | None:
     """The divergence at an event whose recomputation differs from it; None where nothing does.
@@ -100,7 +100,7 @@ def diagnose(
     )
 
 
-def _cause(recorded: Recorded, what: What, witness: Witness, apart: float | None) -> str:
+def _cause(recorded: Recorded, what: What, witness: ComparedEnvironments, apart: float | None) -> str:
     then, now = witness.machine_then, witness.machine_now
     changed = differences(then, now) if then is not None and now is not None else []
     numeric = what in ("loss", "weights")

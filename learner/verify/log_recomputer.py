@@ -28,7 +28,7 @@ from learner.trainer import MakeTrainer
 from learner.training import Training
 from learner.verify.diagnosis import Divergence
 from learner.verify.recomputation import HEAVY, Recomputation
-from learner.verify.survey import Stretch
+from learner.verify.survey import LogStretch
 from learner.verify.tolerance import Deviation
 from storage.blobs.store import BlobStore
 
@@ -38,7 +38,7 @@ T = TypeVar("T")
 class StretchReport(msgspec.Struct, frozen=True, kw_only=True):
     """What came of a stretch."""
 
-    stretch: Stretch
+    stretch: LogStretch
     updates: int
     """Recomputed and equal, skipped ones included; with a tolerance: recomputed."""
     weights: int
@@ -60,7 +60,7 @@ class Recomputer(Protocol):
         """Whether it computes in a process of its own."""
         ...
 
-    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+    async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
         """Compute a stretch again, up to its end or to the first divergence; `updated` is called after each update.
 
         Raises:
@@ -112,7 +112,7 @@ class LogRecomputer:
         self._latest: Recorded | None = None
         self._recomputation: Recomputation | None = None
 
-    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+    async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
         """See `Recomputer.recompute`."""
         cpu_began = time.process_time()
         if self._state.position > stretch.begin.position:
@@ -133,7 +133,7 @@ class LogRecomputer:
             deviations=tuple(done.deviations) if done else (),
         )
 
-    async def _recompute(self, stretch: Stretch, updated: Callable[[], None]) -> Divergence | None:
+    async def _recompute(self, stretch: LogStretch, updated: Callable[[], None]) -> Divergence | None:
         assert self._reading is not None
         if self._recomputation is not None:
             self._recomputation.count_anew()
@@ -163,7 +163,7 @@ class LogRecomputer:
             self._threads = machine.threads
             await self._compute(partial(configure, machine.threads))
 
-    async def _check(self, recorded: Recorded, stretch: Stretch) -> Divergence | None:
+    async def _check(self, recorded: Recorded, stretch: LogStretch) -> Divergence | None:
         if self._recomputation is None:
             if self._state.started is None:
                 raise ForeignLog("the log does not begin with run.started: the base weights are not named")

@@ -23,7 +23,7 @@ from learner.buffer.phases import unscored
 from learner.buffer.replay_buffer import ReplayBuffer
 from learner.verify.comparison import PLAN_STAGES, Difference, What, plan_differences
 from learner.verify.damage import ChainEnd
-from learner.verify.diagnosis import Divergence, Witness, diagnose, witness_of
+from learner.verify.diagnosis import ComparedEnvironments, Divergence, diagnose, witness_of
 from learner.verify.plan_claims import Claims
 
 
@@ -149,5 +149,5 @@ class Verifier:
         )
         return diagnose(recorded, [difference], stages=(), witness=self._witness())
 
-    def _witness(self) -> Witness:
+    def _witness(self) -> ComparedEnvironments:
         return witness_of(self.then, code_rev=self._code_rev)

@@ -29,7 +29,7 @@ from learner.verify.diagnosis import Divergence, diagnose, witness_of
 from learner.verify.tolerance import POLICY as DISTANCE
 from learner.verify.tolerance import Deviation, deviation, incomparable, weights_distance
 from storage.blobs.store import BlobStore
-from storage.checkpoints import Unstored, encode_checkpoint, load_checkpoint
+from storage.checkpoints import DigestOnlySink, encode_checkpoint, load_checkpoint
 
 HEAVY = (
     RunStarted,
@@ -233,7 +233,7 @@ class Recomputation:
     def _check_checkpoint(
         self, recorded: Recorded, fact: CheckpointSaved, state: BufferState
     ) -> Divergence | None:
-        held = Unstored()
+        held = DigestOnlySink()
         saved = self._start(state).save(held, batch=fact.batch, version=fact.version)
         counters = saved.counters
         expected = f"update {fact.update}, state {fact.state}"

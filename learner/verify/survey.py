@@ -16,7 +16,7 @@ from learner.verify.plan_claims import Claims
 from storage.blobs.store import BlobStore
 
 
-class Seam(msgspec.Struct, frozen=True, kw_only=True):
+class RecomputationStart(msgspec.Struct, frozen=True, kw_only=True):
     """A place where recomputing can begin."""
 
     position: int
@@ -25,7 +25,7 @@ class Seam(msgspec.Struct, frozen=True, kw_only=True):
     """Optimiser steps up to there."""
 
 
-BASE = Seam(position=0, update=0)
+BASE = RecomputationStart(position=0, update=0)
 
 
 @dataclass(slots=True)
@@ -85,7 +85,9 @@ async def survey(log: EventLog, *, until: int) -> Survey:
     return found
 
 
-def usable_seams(survey: Survey, blobs: BlobStore, *, first: int, last: int) -> tuple[list[Seam], list[str]]:
+def usable_seams(
+    survey: Survey, blobs: BlobStore, *, first: int, last: int
+) -> tuple[list[RecomputationStart], list[str]]:
     """Checkpoints from `first` to `last` whose blobs are here and whole, in order; and which are here but damaged.
 
     Reads every blob once, part by part. What was released is passed over in silence: the log says so.
@@ -101,36 +103,38 @@ def usable_seams(survey: Survey, blobs: BlobStore, *, first: int, last: int) -> 
             except BlobCorrupt as error:
                 damaged.append(f"the checkpoint of update {saved.update} was not used: {error}")
             else:
-                seams.append(Seam(position=position, update=saved.update))
+                seams.append(RecomputationStart(position=position, update=saved.update))
     return seams, damaged
 
 
-class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+class LogStretch(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a log that is recomputed on its own."""
 
-    begin: Seam
+    begin: RecomputationStart
     until: int
     """Its last position: the next seam, or where verifying ends."""
 
 
-def cut(begin: Seam, seams: Sequence[Seam], *, until: int) -> list[Stretch]:
+def cut(begin: RecomputationStart, seams: Sequence[RecomputationStart], *, until: int) -> list[LogStretch]:
     """Stretches that follow each other from `begin` to `until`, a new one at each seam in between."""
     inner = [seam for seam in seams if begin.position < seam.position < until]
     ends = [*(seam.position for seam in inner), until]
-    return [Stretch(begin=seam, until=end) for seam, end in zip([begin, *inner], ends, strict=True)]
+    return [LogStretch(begin=seam, until=end) for seam, end in zip([begin, *inner], ends, strict=True)]
 
 
-def thin(stretches: Sequence[Stretch], survey: Survey, *, processes: int, each: int = 4) -> list[Stretch]:
+def thin(
+    stretches: Sequence[LogStretch], survey: Survey, *, processes: int, each: int = 4
+) -> list[LogStretch]:
     """Fewer and longer ones: at most about `each` per process, of about the same recorded CPU time.
 
     Entering a stretch means loading a checkpoint; few enough that this costs little, many enough that none waits long.
     """
     total = sum(survey.cpu_s_between(one.begin.position, one.until) for one in stretches)
-    goal, found = total / (processes * each), list[Stretch]()
-    begin: Seam | None = None
+    goal, found = total / (processes * each), list[LogStretch]()
+    begin: RecomputationStart | None = None
     for index, one in enumerate(stretches):
         begin = begin or one.begin
         if index == len(stretches) - 1 or survey.cpu_s_between(begin.position, one.until) >= goal:
-            found.append(Stretch(begin=begin, until=one.until))
+            found.append(LogStretch(begin=begin, until=one.until))
             begin = None
     return found

@@ -28,7 +28,7 @@ from learner.verify.damage import find_damage
 from learner.verify.diagnosis import Divergence, witness_of
 from learner.verify.log_recomputer import LogRecomputer, Recomputer, StretchReport
 from learner.verify.plan_verifier import Verifier
-from learner.verify.survey import BASE, Stretch, Survey, cut, survey, thin, usable_seams
+from learner.verify.survey import BASE, LogStretch, Survey, cut, survey, thin, usable_seams
 from learner.verify.tolerance import Deviation
 from learner.verify.work_distribution import recompute_all
 from storage.blobs.store import BlobStore
@@ -190,7 +190,7 @@ async def _check_events(
 
 def _plan(
     surveyed: Survey, blobs: BlobStore, *, since: int, until: int, tolerance: float | None, processes: int
-) -> tuple[list[Stretch], list[str]]:
+) -> tuple[list[LogStretch], list[str]]:
     """What to recompute. With a tolerance every checkpoint begins a stretch, so that differences do not add up."""
     begin, notices = BASE, list[str]()
     if since > 0:
@@ -199,7 +199,7 @@ def _plan(
     if until <= begin.position:
         return [], notices
     if processes == 0 and tolerance is None:
-        return [Stretch(begin=begin, until=until)], notices
+        return [LogStretch(begin=begin, until=until)], notices
     seams, damaged = usable_seams(surveyed, blobs, first=begin.position + 1, last=until - 1)
     stretches = cut(begin, seams, until=until)
     if tolerance is None:

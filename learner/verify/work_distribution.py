@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from core.errors import HindcastError
 from learner.verify.log_recomputer import Recomputer, StretchReport
-from learner.verify.survey import Stretch
+from learner.verify.survey import LogStretch
 
 
 async def recompute_all(
-    stretches: Sequence[Stretch], recomputers: Sequence[Recomputer], *, updated: Callable[[], None]
+    stretches: Sequence[LogStretch], recomputers: Sequence[Recomputer], *, updated: Callable[[], None]
 ) -> list[StretchReport]:
     """Recompute all stretches, as far as there is no divergence before them; the reports, in the stretches' order.
 
@@ -35,8 +35,8 @@ async def recompute_all(
 class _Sharing:
     """Who does what."""
 
-    def __init__(self, stretches: Sequence[Stretch], updated: Callable[[], None]) -> None:
-        self.busy: dict[asyncio.Task[None], Stretch | None] = {}
+    def __init__(self, stretches: Sequence[LogStretch], updated: Callable[[], None]) -> None:
+        self.busy: dict[asyncio.Task[None], LogStretch | None] = {}
         self._waiting = list(reversed(stretches))
         self._reports: list[StretchReport] = []
         self._updated = updated
@@ -53,7 +53,7 @@ class _Sharing:
             if report.divergence is not None:
                 self._leave_out(stretch)
 
-    def _leave_out(self, diverged: Stretch) -> None:
+    def _leave_out(self, diverged: LogStretch) -> None:
         """Nobody needs to know any more what comes after this stretch."""
         self._waiting = [one for one in self._waiting if one.until <= diverged.begin.position]
         for task, stretch in self.busy.items():

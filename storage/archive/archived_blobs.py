@@ -17,7 +17,7 @@ from events.envelope import BlobRef, Envelope
 from storage.blobs.store import BlobStore
 
 
-class Needs:
+class BlobNeeds:
     """What the events taken in so far ask for. A pure fold; grows with what is named, until it is settled."""
 
     def __init__(self, *, pages: bool, wanted: Iterable[NamedBlob] = ()) -> None:
@@ -39,7 +39,7 @@ class Needs:
                 self.wanted.setdefault(blob.sha256, named)
 
 
-class Copied(msgspec.Struct, kw_only=True):
+class CopyResult(msgspec.Struct, kw_only=True):
     """What settling did."""
 
     copied: int = 0
@@ -53,10 +53,10 @@ class Copied(msgspec.Struct, kw_only=True):
 
 
 def settle(
-    needs: Needs,
+    needs: BlobNeeds,
     source: BlobStore,
     target: BlobStore,
-    report: Copied,
+    report: CopyResult,
     *,
     stop: Event,
     on_blob: Callable[[int], None] = lambda _: None,

@@ -26,7 +26,7 @@ from events.envelope import BlobRef, Envelope, Stored
 from events.log.hash_chain import ChainChecker
 from events.log.port import EventLog, LogIdentity
 from events.log.reader import Bookmark, check_log
-from storage.archive.archived_blobs import Copied, Needs, settle
+from storage.archive.archived_blobs import BlobNeeds, CopyResult, settle
 from storage.blobs.store import BlobStore
 
 BLOBS = "blobs"
@@ -92,13 +92,13 @@ class Archiver:
         self._on_blob = on_blob
         self._watch = watch
         self._began = writer.last
-        self._copied = Copied()
+        self._copied = CopyResult()
         self._chains = ChainChecker(after=writer.last)
         noted = writer.manifest.blobs
         if pages and not noted.pages:
             noted = Blobs()  # snapshots are wanted from now on: those of the beginning too
         self._blobs = msgspec.structs.replace(noted, pages=pages)
-        self._needs = Needs(pages=pages, wanted=noted.missing)
+        self._needs = BlobNeeds(pages=pages, wanted=noted.missing)
         self._stopping = Event()
 
     @property

@@ -9,7 +9,7 @@ from core.errors import BlobCorrupt, BlobMissing
 from events.archive.check import CheckReport, Defect, check_archive
 from events.archive.manifest import load
 from events.envelope import Envelope, Stored
-from storage.archive.archived_blobs import Needs
+from storage.archive.archived_blobs import BlobNeeds
 from storage.archive.archiver import BLOBS, archive_blobs
 
 
@@ -41,7 +41,7 @@ def check_whole(
 
     """
     state = load(folder).blobs
-    needs, behind = Needs(pages=state.pages), Needs(pages=state.pages)
+    needs, behind = BlobNeeds(pages=state.pages), BlobNeeds(pages=state.pages)
 
     def take(stored: Stored, envelope: Envelope) -> None:
         (needs if stored.position <= state.through else behind).take(stored.position, envelope)

@@ -27,7 +27,7 @@ from events.catalogue import SegmentArchived
 from events.codec import decode, decode_envelope
 from events.envelope import Envelope
 from events.jetstream.accounts import FOLLOWERS
-from events.jetstream.consumers import Served
+from events.jetstream.consumers import BrokerConsumer
 from events.jetstream.stream_log import JetStreamLog
 from events.log.port import EventLog, Expectation
 from events.log.publisher import Publisher
@@ -68,7 +68,7 @@ class OpenEpisodes:
         return min(list(self._requested.values()), default=None)  # a copy: events are taken in by a thread
 
 
-def floor_of(served: Iterable[Served]) -> int | None:
+def floor_of(served: Iterable[BrokerConsumer]) -> int | None:
     """The first position that somebody who reads the stream still needs; None: nobody does."""
     needed = []
     for one in served:

@@ -37,7 +37,7 @@ class Ancestor(NamedTuple):
     """Last position of that part."""
 
 
-class Open(msgspec.Struct, frozen=True, kw_only=True):
+class OpenWork(msgspec.Struct, frozen=True, kw_only=True):
     """What is under way where the log ends: no defect."""
 
     episodes: int
@@ -69,7 +69,7 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     episodes: int
     batches: int
     updates: int
-    open: Open
+    open: OpenWork
     unknown: dict[str, int]
     """Events of types or versions that this Hindcast does not know, by type: counted, their content unchecked."""
     archived_until: int
@@ -230,7 +230,7 @@ def _report(fold: Fold, depth: Depth, witnesses: Sequence[Witness], wall_s: floa
         episodes=fold.episodes.known,
         batches=fold.training.batches,
         updates=fold.training.updates,
-        open=Open(episodes=open_episodes, verdicts=unjudged, minibatches=fold.training.outstanding),
+        open=OpenWork(episodes=open_episodes, verdicts=unjudged, minibatches=fold.training.outstanding),
         unknown=dict(sorted(Counter(fold.unknown).items())),
         archived_until=fold.archived_until,
         blobs=fold.blobs.checked,

@@ -28,7 +28,7 @@ MISSING = _Missing()
 NOTHING: frozenset[type] = frozenset()
 
 
-class Kind(NamedTuple):
+class ValueKind(NamedTuple):
     """What a value may be: plain types, or what a rule allows."""
 
     types: frozenset[type]
@@ -83,32 +83,32 @@ def shapes() -> dict[str, Shape]:
     return {name: Shape(name) for name in BY_NAME}
 
 
-def _kind(info: described.Type) -> Kind:
+def _kind(info: described.Type) -> ValueKind:
     plain = PLAIN.get(type(info))
     if plain is not None:
-        return Kind(plain)
+        return ValueKind(plain)
     match info:
         case described.AnyType():
-            return Kind(NOTHING, lambda _value, _refs: None)
+            return ValueKind(NOTHING, lambda _value, _refs: None)
         case described.UnionType():
             kinds = [_kind(each) for each in info.types]
             rules = [kind.rule for kind in kinds if kind.rule is not None]
             assert len(rules) <= 1, "a union of two structures needs a tag"
-            return Kind(frozenset().union(*(kind.types for kind in kinds)), rules[0] if rules else None)
+            return ValueKind(frozenset().union(*(kind.types for kind in kinds)), rules[0] if rules else None)
         case described.LiteralType():
-            return Kind(NOTHING, _one_of(frozenset(info.values)))
+            return ValueKind(NOTHING, _one_of(frozenset(info.values)))
         case described.VarTupleType() | described.ListType():
-            return Kind(NOTHING, _many(_kind(info.item_type)))
+            return ValueKind(NOTHING, _many(_kind(info.item_type)))
         case described.TupleType():
-            return Kind(NOTHING, _exactly([_kind(each) for each in info.item_types]))
+            return ValueKind(NOTHING, _exactly([_kind(each) for each in info.item_types]))
         case described.DictType():
-            return Kind(NOTHING, _mapping(_kind(info.key_type), _kind(info.value_type)))
+            return ValueKind(NOTHING, _mapping(_kind(info.key_type), _kind(info.value_type)))
         case described.StructType():
-            return Kind(NOTHING, _blob if info.cls is BlobRef else _structure(info))
+            return ValueKind(NOTHING, _blob if info.cls is BlobRef else _structure(info))
     raise NotImplementedError(f"no rule for values of type {info}")
 
 
-def _wrong(kind: Kind, value: Any, refs: Refs) -> str | None:
+def _wrong(kind: ValueKind, value: Any, refs: Refs) -> str | None:
     if type(value) in kind.types:
         return None
     return f"is of type {type(value).__name__}" if kind.rule is None else kind.rule(value, refs)
@@ -154,7 +154,7 @@ def _one_of(values: frozenset[Any]) -> Rule:
     return check
 
 
-def _many(item: Kind) -> Rule:
+def _many(item: ValueKind) -> Rule:
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not list:
             return f"is of type {type(value).__name__}, not a list"
@@ -163,7 +163,7 @@ def _many(item: Kind) -> Rule:
     return check
 
 
-def _exactly(items: list[Kind]) -> Rule:
+def _exactly(items: list[ValueKind]) -> Rule:
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not list or len(value) != len(items):
             return f"is not a list of {len(items)}"
@@ -173,7 +173,7 @@ def _exactly(items: list[Kind]) -> Rule:
     return check
 
 
-def _mapping(key: Kind, item: Kind) -> Rule:
+def _mapping(key: ValueKind, item: ValueKind) -> Rule:
     def check(value: Any, refs: Refs) -> str | None:
         if type(value) is not dict:
             return f"is of type {type(value).__name__}, not a map"

@@ -27,7 +27,7 @@ from events.envelope import BlobRef, Stored
 from events.log.port import EventLog
 from events.log.publisher import Publisher
 from storage.blobs.store import BlobStore
-from storage.blobs.wanted_pages import Due, PageState, page_window, pages_kind
+from storage.blobs.wanted_pages import PageState, ReleasablePage, page_window, pages_kind
 from storage.snapshots import append_snapshot, newest_standing
 
 PRODUCER = "pages"
@@ -38,7 +38,7 @@ REASON = "page of episodes that ended before the latest ones: storage.keep_page_
 _log = structlog.get_logger(__name__)
 
 
-class Copies(Protocol):
+class ArchivedPages(Protocol):
     """What an archive has of the run's blobs."""
 
     @property
@@ -63,7 +63,7 @@ class PageKeeper:
         *,
         first: int,
         unnamed_s: float,
-        copies: Callable[[], Copies | None] | None = None,
+        copies: Callable[[], ArchivedPages | None] | None = None,
     ) -> None:
         """`first`: position that the run's own events begin with. `unnamed_s`: how long a page may be stored before an
         event names it. `copies`: the archive that pages go to first, None while it is not open; without it there is none.
@@ -164,7 +164,7 @@ class PageKeeper:
         """
         return min(self._state.occurred_ns / 1e9, time.time(), time.monotonic() + self._ahead_s)
 
-    def _look(self, due: list[tuple[str, Due]], since: float) -> "_Round":
+    def _look(self, due: list[tuple[str, ReleasablePage]], since: float) -> "_Round":
         """Which of them may go. Blocking; changes nothing."""
         found = _Round()
         for digest, one in due:
@@ -188,12 +188,12 @@ class PageKeeper:
 
 
 class _Round(msgspec.Struct):
-    going: dict[str, Due] = msgspec.field(default_factory=dict)
-    gone: dict[str, Due] = msgspec.field(default_factory=dict)
+    going: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
+    gone: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
     """Released before a crash, or never here: a fork's parent has it."""
 
 
-def _forget(due: dict[str, Due], digest: str, one: Due) -> None:
+def _forget(due: dict[str, ReleasablePage], digest: str, one: ReleasablePage) -> None:
     """Unless an event has named it again meanwhile."""
     if due.get(digest) == one:
         del due[digest]

@@ -13,7 +13,7 @@ import msgspec
 from core.settings.schema import Settings
 from events.blob_references import RELEASING, blobs_in
 from events.envelope import BlobRef, Envelope
-from storage.snapshots import Kind
+from storage.snapshots import SnapshotKind
 
 REQUESTED, ENDED, JUDGED = "episode.requested", "episode.ended", "episode.judged"
 GIVEN_UP = ("episode.abandoned", "episode.cancelled")
@@ -40,7 +40,7 @@ _about = msgspec.msgpack.Decoder(_About)
 _verdict = msgspec.msgpack.Decoder(_Verdict)
 
 
-class Seen(msgspec.Struct):
+class KeptEpisode(msgspec.Struct):
     """One episode whose pages are kept."""
 
     pages: set[str] = msgspec.field(default_factory=set)
@@ -49,7 +49,7 @@ class Seen(msgspec.Struct):
     """Those who have still to speak about it."""
 
 
-class Due(msgspec.Struct, frozen=True):
+class ReleasablePage(msgspec.Struct, frozen=True):
     """A page that nobody kept refers to."""
 
     size: int
@@ -69,14 +69,14 @@ class PageState(msgspec.Struct):
     position: int = 0
     occurred_ns: int = 0
     """The latest time that an event up to there says."""
-    under_way: dict[str, Seen] = msgspec.field(default_factory=dict)
-    ended: dict[str, Seen] = msgspec.field(default_factory=dict)
+    under_way: dict[str, KeptEpisode] = msgspec.field(default_factory=dict)
+    ended: dict[str, KeptEpisode] = msgspec.field(default_factory=dict)
     """In the order in which they ended."""
-    last_named: dict[str, Due] = msgspec.field(default_factory=dict)
+    last_named: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
     """Every page that is kept."""
     uses: dict[str, int] = msgspec.field(default_factory=dict)
     """Kept episodes that show it."""
-    due: dict[str, Due] = msgspec.field(default_factory=dict)
+    due: dict[str, ReleasablePage] = msgspec.field(default_factory=dict)
     """Pages to be let go of."""
 
 
@@ -99,7 +99,7 @@ class PageWindow:
                 self._slide(state)
             return
         if kind == REQUESTED:
-            state.under_way.setdefault(_about.decode(envelope.payload).episode, Seen())
+            state.under_way.setdefault(_about.decode(envelope.payload).episode, KeptEpisode())
         pages = [] if kind == RELEASING else [blob for blob, page in blobs_in(envelope) if page]
         ends = kind == ENDED or kind in GIVEN_UP
         if not pages and not ends:
@@ -107,7 +107,7 @@ class PageWindow:
         episode = _about.decode(envelope.payload).episode
         seen = state.under_way.get(episode) or state.ended.get(episode)
         for blob in pages:
-            _show(state, seen, blob.sha256, Due(blob.size, position, envelope.occurred_ns))
+            _show(state, seen, blob.sha256, ReleasablePage(blob.size, position, envelope.occurred_ns))
         if ends and (ending := state.under_way.pop(episode, None)) is not None and ending.pages:
             ending.judges = set(self._judges) if kind == ENDED else set()
             state.ended[episode] = ending
@@ -125,7 +125,7 @@ class PageWindow:
                         state.due[sha256] = state.last_named.pop(sha256)
 
 
-def _show(state: PageState, seen: Seen | None, sha256: str, named: Due) -> None:
+def _show(state: PageState, seen: KeptEpisode | None, sha256: str, named: ReleasablePage) -> None:
     """A page is named by an episode that is kept, or by one that is not any more: what comes late is due at once."""
     if seen is not None and sha256 not in seen.pages:
         seen.pages.add(sha256)
@@ -142,7 +142,7 @@ def page_window(settings: Settings) -> PageWindow:
     return PageWindow(keep=settings.storage.keep_page_episodes, judges=settings.judge.judges)
 
 
-def pages_kind(settings: Settings, *, run: str) -> Kind[PageState]:
+def pages_kind(settings: Settings, *, run: str) -> SnapshotKind[PageState]:
     """How the state is kept. Another run's, a parent's, or one of other settings is of no use: it is folded anew."""
     window = [settings.storage.keep_page_episodes, *settings.judge.judges]
-    return Kind("pages", PageState, rules=RULES, conditions=f"{run} {window}")
+    return SnapshotKind("pages", PageState, rules=RULES, conditions=f"{run} {window}")

@@ -40,7 +40,7 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     right: Any
 
 
-class Point(msgspec.Struct, frozen=True, kw_only=True):
+class ComparedPoint(msgspec.Struct, frozen=True, kw_only=True):
     """Success of online episodes under one policy version, or under several, in both runs."""
 
     version: int
@@ -79,7 +79,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     left_updates: int
     right_updates: int
     settings: tuple[Setting, ...]
-    success: tuple[Point, ...]
+    success: tuple[ComparedPoint, ...]
     updates: tuple[Step, ...]
     """The first of those after the runs part."""
     updates_apart: int
@@ -203,7 +203,7 @@ def _played(connection: Connection) -> dict[int, _Played]:
 
 def _points(
     left: Mapping[int, _Played], right: Mapping[int, _Played], shared: int, most: int | None
-) -> list[Point]:
+) -> list[ComparedPoint]:
     """In the order of versions; none is of shared versions and of others at once."""
     versions = sorted({*left, *right})
     standard = added(one.families for one in (*left.values(), *right.values()))
@@ -221,7 +221,7 @@ def _points(
                 known = gap(our_rate, their_rate)
                 gain = (known.rate, known.low, known.high)
             found.append(
-                Point(
+                ComparedPoint(
                     version=together[0],
                     last_version=together[-1],
                     left=ours,

@@ -18,7 +18,7 @@ from storage.readmodel.block_sums import add_up
 from storage.readmodel.mapping import operations
 from storage.readmodel.revisions import Key, Revisions
 from storage.readmodel.row_operations import Ensure, Insert, InsertMany, Put, Values
-from storage.readmodel.rows import Many, insert_many, insert_rows
+from storage.readmodel.rows import RowBatch, insert_many, insert_rows
 from storage.readmodel.tables import SCHEMA_VERSION, TABLES, cursor
 
 CURSOR_NAME = "readmodel"
@@ -122,7 +122,7 @@ class _Changes:
 
     def __init__(self) -> None:
         self._recorded: dict[str, list[Values]] = {}
-        self._many: dict[str, list[Many]] = {}
+        self._many: dict[str, list[RowBatch]] = {}
         self._revised: list[tuple[int, Put | Ensure]] = []
         self._keys: dict[str, set[Key]] = defaultdict(set)
 
@@ -134,7 +134,7 @@ class _Changes:
                 row = {**operation.values, "position": recorded.position}
                 self._recorded.setdefault(table, []).append(row)
             elif isinstance(operation, InsertMany):
-                many = Many({**operation.shared, "position": recorded.position}, operation.columns)
+                many = RowBatch({**operation.shared, "position": recorded.position}, operation.columns)
                 self._many.setdefault(table, []).append(many)
             else:
                 self._revised.append((recorded.position, operation))

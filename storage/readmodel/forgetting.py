@@ -17,7 +17,7 @@ WATCHED = 30
 ONLINE = "online"
 
 
-class Point(NamedTuple):
+class FamilyPoint(NamedTuple):
     """Judged online episodes of a family that one policy version began."""
 
     version: int
@@ -27,16 +27,18 @@ class Point(NamedTuple):
 
 def retention(told: Iterable[Tally]) -> tuple[FamilyRetention, ...]:
     """Of every family that says something, in the order of their names; from tallies by rising version."""
-    points: dict[str, list[Point]] = defaultdict(list)
+    points: dict[str, list[FamilyPoint]] = defaultdict(list)
     for one in told:
         judged = int(one.success + one.failure)
         if one.origin == ONLINE and one.version is not None and one.version >= 0 and judged:
-            points[f"{one.environment}/{one.family}"].append(Point(one.version, int(one.success), judged))
+            points[f"{one.environment}/{one.family}"].append(
+                FamilyPoint(one.version, int(one.success), judged)
+            )
     found = (retained(family, points[family]) for family in sorted(points))
     return tuple(one for one in found if one is not None)
 
 
-def retained(family: str, points: Sequence[Point]) -> FamilyRetention | None:
+def retained(family: str, points: Sequence[FamilyPoint]) -> FamilyRetention | None:
     """What the points of one family say, by rising version; None: there are too few episodes."""
     found = stretches(points)
     if len(found) < 2:
@@ -49,10 +51,10 @@ def retained(family: str, points: Sequence[Point]) -> FamilyRetention | None:
     )
 
 
-def stretches(points: Sequence[Point]) -> list[Stretch]:
+def stretches(points: Sequence[FamilyPoint]) -> list[Stretch]:
     """The stretches of a family, the newest first; what is left at the beginning is too little for one."""
     found: list[Stretch] = []
-    held: list[Point] = []
+    held: list[FamilyPoint] = []
     judged = 0
     for point in reversed(points):
         held.append(point)
@@ -63,7 +65,7 @@ def stretches(points: Sequence[Point]) -> list[Stretch]:
     return found
 
 
-def _stretch(held: Sequence[Point]) -> Stretch:
+def _stretch(held: Sequence[FamilyPoint]) -> Stretch:
     successes, judged = sum(one.successes for one in held), sum(one.judged for one in held)
     band = wilson(successes, judged)
     return Stretch(

@@ -35,7 +35,7 @@ class Put(msgspec.Struct, frozen=True, gc=False):
     """Values that stay, by column: a state that has been left for good is not entered again by a late fact."""
 
 
-class Taken(msgspec.Struct, frozen=True, gc=False):
+class CopiedValue(msgspec.Struct, frozen=True, gc=False):
     """What another table's row says at that moment; nothing where there is no such row."""
 
     table: str
@@ -49,7 +49,7 @@ class Ensure(msgspec.Struct, frozen=True, gc=False):
     table: str
     key: tuple[Any, ...]
     values: Values
-    taken: Taken | None = None
+    taken: CopiedValue | None = None
     """Columns of the same names that are copied from elsewhere."""
 
 

@@ -28,7 +28,7 @@ def insert_rows(connection: Connection, table: Table, rows: Sequence[Values]) ->
         connection.execute(insert(table), [{**blank, **row} for row in rows])
 
 
-class Many(NamedTuple):
+class RowBatch(NamedTuple):
     """Rows that differ in some columns alone."""
 
     shared: Values
@@ -43,7 +43,7 @@ class Many(NamedTuple):
         )
 
 
-def insert_many(connection: Connection, table: Table, many: Sequence[Many]) -> None:
+def insert_many(connection: Connection, table: Table, many: Sequence[RowBatch]) -> None:
     """Add them, in their order."""
     names: Sequence[str] = table.c.keys()
     rows = list(chain.from_iterable(one.rows(names) for one in many))

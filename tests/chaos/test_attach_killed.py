@@ -18,7 +18,7 @@ from synthetic_run import a_run
 
 from app.attach.attachment import store_url
 from app.attach.consumers import ConsumerRow, list_consumers
-from app.attach.store import Store
+from app.attach.store import ConsumerStore
 from app.runs.runs import RunHandle
 from app.system.broker import ensure_broker
 from core.errors import BrokerDenied
@@ -57,7 +57,7 @@ def end(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
 
 
 def ledger(handle: RunHandle, name: str) -> list[int]:
-    store = Store(store_url(handle, name))
+    store = ConsumerStore(store_url(handle, name))
     try:
         with store.writing() as db:
             return list(db.scalars(text("SELECT position FROM ledger ORDER BY rowid")))
@@ -66,7 +66,7 @@ def ledger(handle: RunHandle, name: str) -> list[int]:
 
 
 def position(handle: RunHandle, name: str) -> int:
-    store = Store(store_url(handle, name))
+    store = ConsumerStore(store_url(handle, name))
     try:
         return next((one.position for one in store.standings(handle.name)), 0)
     finally:
@@ -108,7 +108,7 @@ async def test_killed_again_and_again_it_neither_skips_nor_doubles_an_event(hand
 
 
 def path_of(handle: RunHandle, name: str) -> Path:
-    found = Store(store_url(handle, name)).file
+    found = ConsumerStore(store_url(handle, name)).file
     assert found is not None
     return found
 

@@ -11,7 +11,7 @@ import pytest
 
 from app.runs.archive import archive_source
 from app.runs.fork import fork_run
-from app.runs.repair import Repaired, repair_log
+from app.runs.repair import RepairResult, repair_log
 from app.runs.runs import IMPORTING, RunHandle, create_run, open_run
 from app.settings.configuration import resolve
 from core.domain.task import Task
@@ -79,7 +79,7 @@ async def archived(run: RunHandle, folder: Path) -> None:
     )
 
 
-async def repaired(run: RunHandle, folder: Path) -> Repaired:
+async def repaired(run: RunHandle, folder: Path) -> RepairResult:
     return await repair_log(run, folder, reason="a flipped bit", on_event=lambda _: None)
 
 

@@ -8,7 +8,7 @@ from conftest import Connect, LiveBroker
 from nats.aio.msg import Msg
 
 from core.settings.schema import LogSettings
-from events.jetstream.connection import Unanswered, connect
+from events.jetstream.connection import RequestTimeout, connect
 from events.jetstream.stream_log import JetStreamLog
 
 
@@ -53,7 +53,7 @@ async def test_a_cancellation_that_comes_together_with_the_answer_is_not_lost(
 
     async def ask_for_ever() -> None:
         while True:
-            with suppress(Unanswered):
+            with suppress(RequestTimeout):
                 await connection.ask("$JS.log.API.STREAM.NAMES", timeout_s=5)
             asked.append("answered")
 

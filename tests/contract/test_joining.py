@@ -13,7 +13,7 @@ from app.revision import code_revision
 from app.runs.fork import fork_run
 from app.runs.runs import Fork, RunHandle, create_run, open_run, run_folder
 from app.settings.configuration import resolve
-from app.system.join import CLOCK_S, JOINED, Asked, JoinRefused, parse_machine, parse_roles, plan_join
+from app.system.join import CLOCK_S, JOINED, JoinRefused, JoinRequest, parse_machine, parse_roles, plan_join
 from app.system.processes import write_json
 from core.errors import BrokerDenied, BrokerUnreachable, SettingsError
 from events.catalogue import RunForked, RunStarted, WeightsAdopted
@@ -90,8 +90,8 @@ async def start(handle: RunHandle, *, code_rev: str | None = None) -> None:
         await publisher.decide(fact, entity=handle.name)
 
 
-def asked(url: str, roles: str = "actor", machine: str = "far", **more: object) -> Asked:
-    return Asked(url=url, run=None, counts=parse_roles(roles), machine=machine, **more)  # type: ignore[arg-type]
+def asked(url: str, roles: str = "actor", machine: str = "far", **more: object) -> JoinRequest:
+    return JoinRequest(url=url, run=None, counts=parse_roles(roles), machine=machine, **more)  # type: ignore[arg-type]
 
 
 async def test_settings_come_from_the_log_through_the_leaf_and_places_from_here(shared: Hub) -> None:
@@ -126,7 +126,7 @@ async def test_a_wrong_password_is_told_from_a_broker_that_is_away(shared: Hub, 
 
 async def test_a_run_that_is_not_there_is_told_with_those_that_are(shared: Hub, tmp_path: Path) -> None:
     home = shared.machine(tmp_path / "m", "reader", "actor")
-    wanted = Asked(url=shared.hub.url, run="other", counts={"actor": 1}, machine="far")
+    wanted = JoinRequest(url=shared.hub.url, run="other", counts={"actor": 1}, machine="far")
     with pytest.raises(JoinRefused, match=rf"no run 'other'; it has .*{RUN}.*--run"):
         await plan_join(home, wanted)
 
@@ -236,7 +236,7 @@ async def test_a_joined_home_makes_no_fork_and_a_fork_cannot_be_joined(shared: H
     first = open_run(RUN, home=shared.first)
     fork = RunHandle(shared.first, "forked", first.resolved, fork=Fork(parent=RUN, at=1))
     fact = RunForked(parent=RUN, at_position=1, parent_digest=b"", start=None)
-    wanted = Asked(url=shared.hub.url, run="forked", counts={"actor": 1}, machine="far")
+    wanted = JoinRequest(url=shared.hub.url, run="forked", counts={"actor": 1}, machine="far")
     try:
         async with (
             fork.connect_stream("admin") as stream,

@@ -12,7 +12,7 @@ from conftest import Connect, LiveBroker
 from core.domain.task import Task
 from core.errors import CorruptEvent, ExpectationFailed, ForeignLog
 from core.settings.schema import LogSettings
-from events.archive.continued_log import ContinualStream
+from events.archive.continued_log import ContinuedLog
 from events.archive.errors import ArchiveDamaged, ArchiveMissing
 from events.archive.manifest import load, segment_path
 from events.catalogue import EpisodeCancelled, EpisodeRequested, SegmentArchived, WaitExceeded
@@ -39,7 +39,7 @@ class Bench:
         self.stream = logs["archiver"]
         self.place = place
         self.folder = place / "archive"
-        self.whole: EventLog = ContinualStream(self.folder, logs["reader"], first=1)
+        self.whole: EventLog = ContinuedLog(self.folder, logs["reader"], first=1)
         self.publisher = publisher
         self.episodes = OpenEpisodes()
 
@@ -186,7 +186,7 @@ class TestMoved:
         found = await made.whole.last_under(subject)
         assert found is not None
         assert found.position == last.position
-        writing = ContinualStream(made.folder, made.logs["actor"], first=1)
+        writing = ContinuedLog(made.folder, made.logs["actor"], first=1)
         fact = WaitExceeded(setting="s", limit_s=1, waited_for="w")
         async with Publisher(writing, producer="actor.1", code_rev="t", settings=QUICK) as publisher:
             with pytest.raises(ExpectationFailed):
@@ -206,25 +206,25 @@ class TestMoved:
         writer.append(await data.read(after=writer.last, limit=500))
         writer.close()
         await made.stream.purge(until=position)
-        writing = ContinualStream(made.folder, data, first=1)
+        writing = ContinuedLog(made.folder, data, first=1)
         with pytest.raises(ExpectationFailed, match=f"is at position {position}, not 0"):
             await writing.append([Record(subject, b"again", "again")], expect=absent)
 
     async def test_without_its_archive_the_beginning_is_missed_with_a_way_out(self, made: Bench) -> None:
         await made.move()
-        lost = ContinualStream(made.place / "elsewhere", made.logs["reader"], first=1)
+        lost = ContinuedLog(made.place / "elsewhere", made.logs["reader"], first=1)
         with pytest.raises(
             ArchiveMissing, match=r"position 1 of run .* was moved to the archive .* storage\.archive"
         ):
             await lost.read(after=0, limit=1)
         other = made.place / "other"
         writer = open_writer(other, run=made.stream.run)
-        writer.append(await ContinualStream(made.folder, made.logs["reader"], first=1).read(after=0, limit=3))
+        writer.append(await ContinuedLog(made.folder, made.logs["reader"], first=1).read(after=0, limit=3))
         writer.close()
         with pytest.raises(
             CorruptEvent, match=r"positions 4 to .* are neither in the broker nor in the archive"
         ):
-            await ContinualStream(other, made.logs["reader"], first=1).identity()
+            await ContinuedLog(other, made.logs["reader"], first=1).identity()
 
 
 class TestNotTooEarly:

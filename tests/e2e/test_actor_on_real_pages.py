@@ -28,7 +28,7 @@ from actors.episodes.actor import run_actor
 from actors.judges.role import run_judge
 from core.domain.arrays import unpack_floats, unpack_ids
 from core.domain.observation import Page
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import encode_weights, load_policy, load_weights
 from core.seeds import derive_seed
 from core.settings.schema import Settings
@@ -217,7 +217,7 @@ def check_steps_are_what_was_sampled(played: Played) -> None:
         if version == 1:
             load_weights(policy.model, played.blobs.path(played.of(WeightsPublished)[0].fact.weights))
         samples = [
-            Scored(unpack_ids(s.prompt_ids).tolist(), unpack_ids(s.action_ids).tolist())
+            SampleToScore(unpack_ids(s.prompt_ids).tolist(), unpack_ids(s.action_ids).tolist())
             for s in steps[version]
         ]
         scored = score(

@@ -20,7 +20,7 @@ from sqlalchemy import text
 from system import ROOT, START_S, Home, settings
 
 from app.attach.attachment import store_url
-from app.attach.store import Store
+from app.attach.store import ConsumerStore
 from app.runs.runs import open_run
 from events.catalogue import ControlApplied, ControlRequested, EpisodeCancelled, EpisodeStarted
 from events.envelope import Recorded
@@ -49,7 +49,7 @@ def rows(home: Home) -> dict[str, Any]:
 
 
 def ledger(home: Home, name: str) -> list[int]:
-    store = Store(store_url(open_run(RUN, home=home.folder), name))
+    store = ConsumerStore(store_url(open_run(RUN, home=home.folder), name))
     try:
         with store.writing() as db:
             return list(db.scalars(text("SELECT position FROM ledger ORDER BY rowid")))

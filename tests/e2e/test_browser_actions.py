@@ -9,8 +9,8 @@ import pytest_asyncio
 from browser_site import PATIENT, PageServer, PageSite, visiting
 from PIL import Image
 
-from actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, Refused
-from actors.environments.base import Picture
+from actors.environments.actions import EXECUTORS, SCROLL_HEARD_S, ActionRefused
+from actors.environments.base import WindowImage
 from actors.environments.browser import BrowserHost
 from core.domain.action import ACTIONS, Action, ParseFailure
 from core.domain.screen import Box, Mark
@@ -274,7 +274,7 @@ async def test_what_cannot_be_acted_upon_is_refused_at_once(host: BrowserHost, s
             (gone, "no_such_element", "has left"),
             (999, "no_such_element", "not on the page"),
         ):
-            with pytest.raises(Refused, match=words) as refused:
+            with pytest.raises(ActionRefused, match=words) as refused:
                 await EXECUTORS["Click"](window, Action(name="Click", element=element))
             assert refused.value.result == result
         outcome = await visit.world.step(Action(name="Click", element=999))
@@ -300,7 +300,7 @@ async def test_a_rehearsed_slow_site_answers_late_to_whatever_loads_a_page(site:
         assert outcome.act_ms + outcome.observe_ms >= 300
 
 
-def pixel(picture: Picture, x: int, y: int) -> tuple[int, ...]:
+def pixel(picture: WindowImage, x: int, y: int) -> tuple[int, ...]:
     """Colour of a picture, rounded to what JPEG keeps."""
     image = Image.open(BytesIO(picture.image))
     assert image.format == "JPEG"
@@ -335,5 +335,5 @@ async def test_a_page_that_is_never_drawn_has_no_picture_and_the_reason_is_said(
         assert window is not None
         await window.tab.page.evaluate("() => { setTimeout(() => { for (;;); }, 0); }")
         picture = await visit.world.picture()
-        assert picture == Picture(missing="it took longer than 0.5 s (actors.screenshot_timeout_s)")
+        assert picture == WindowImage(missing="it took longer than 0.5 s (actors.screenshot_timeout_s)")
         assert window.spoiled

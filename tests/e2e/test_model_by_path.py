@@ -16,7 +16,7 @@ from app.runs.runs import open_run
 from core.domain.arrays import unpack_ids
 from core.models.generation_config import stop_tokens
 from core.models.policy import load_policy
-from core.models.vision import Eyes
+from core.models.vision import ImageProcessor
 from events.catalogue import RunStarted, StepTaken, UpdateApplied
 from events.envelope import Fact
 from events.log.reader import read
@@ -82,7 +82,7 @@ async def test_a_random_vision_language_model_trains_on_screenshots_and_verifies
     assert {step.action.name if step.action else "" for step in steps} <= {"Click", "Wait"}, "constrained"
     assert {int(unpack_ids(step.action_ids)[-1]) for step in steps} <= set(stops)
     assert sum(isinstance(fact, UpdateApplied) for fact in facts) >= 1
-    start, pad, end = Eyes(folder).marks
+    start, pad, end = ImageProcessor(folder).marks
     shown = [step for step in steps if step.pictures]
     assert len(shown) > len(steps) / 2, "a picture that could not be had costs its step nothing else"
     for step in shown:

@@ -24,7 +24,7 @@ from actors.environments.miniwob.tasks import MiniwobTasks
 from actors.environments.store.site import StoreSite
 from actors.environments.store.tasks import StoreTasks
 from actors.episodes.actor import run_actor
-from actors.replay.recorded import Wanted
+from actors.replay.recorded import EpisodeSelection
 from app.cli import app as cli
 from app.replay.steps import StepsReport, replay_steps
 from core.domain.task import Task
@@ -132,7 +132,7 @@ async def replay(
     *,
     facts: list[Fact] | None = None,
     settings: Settings = SETTINGS,
-    wanted: Wanted | None = None,
+    wanted: EpisodeSelection | None = None,
 ) -> StepsReport:
     """Replay what was kept, or these facts in its place."""
     log = MemoryLog("r_played")
@@ -140,7 +140,9 @@ async def replay(
         for fact in facts or [recorded.fact for recorded in kept.history]:
             await publisher.publish(fact, entity=getattr(fact, "episode", "r_played"))
     before, blobs = (await log.identity()).last, _files(kept.blobs)
-    report = await replay_steps(HeldRun(log, blobs=kept.blobs, settings=settings), wanted or Wanted())
+    report = await replay_steps(
+        HeldRun(log, blobs=kept.blobs, settings=settings), wanted or EpisodeSelection()
+    )
     assert (await log.identity()).last == before, "nothing is appended"
     assert _files(kept.blobs) == blobs, "nothing is stored"
     return report
@@ -203,7 +205,7 @@ async def test_altered_evidence_and_an_altered_fingerprint_are_found_where_they_
 
 async def test_a_catalogue_that_is_not_the_tasks_own_leaves_nothing_to_compare(kept: Kept) -> None:
     settings = SETTINGS.model_copy(update={"sites": SETTINGS.sites.model_copy(update={"catalogue_seed": 8})})
-    wanted = Wanted(episodes=frozenset({"ep_buy", "ep_button"}))
+    wanted = EpisodeSelection(episodes=frozenset({"ep_buy", "ep_button"}))
     report = await replay(kept, settings=settings, wanted=wanted)
     assert [(one.episode, one.outcome) for one in report.left_out] == [("ep_buy", "failed")]
     assert "was made for catalogue" in report.left_out[0].reason
@@ -226,7 +228,9 @@ async def test_an_abandoned_episode_is_replayed_as_far_as_it_got_and_one_without
         ):
             continue
         facts.append(fact)
-    report = await replay(kept, facts=facts, wanted=Wanted(families=frozenset({"store/buy", "find_price"})))
+    report = await replay(
+        kept, facts=facts, wanted=EpisodeSelection(families=frozenset({"store/buy", "find_price"}))
+    )
     assert (report.same, report.steps) == (1, 2)
     assert [(one.episode, one.outcome, one.reason) for one in report.left_out] == [
         ("ep_price", "skipped", "no step of it was recorded")

@@ -14,7 +14,7 @@ from actors.environments.browser import BrowserHost
 from actors.environments.web.definition import task_of
 from actors.environments.web.entry import state_path
 from actors.environments.web.evaluators import evaluate
-from actors.environments.web.person import Person, PersonWorld, RecordingStopped, Watched
+from actors.environments.web.person import Person, PersonWorld, RecordingStopped, WatchedWindows
 from actors.environments.web.scripted import Script, act_out
 from actors.environments.web.site import WebSite
 from actors.environments.web.tasks import as_task
@@ -179,7 +179,7 @@ async def test_a_person_is_heard_and_nothing_happens_that_is_not_taken_down(
     before = len(notes.notes)
     wanted = task(site)
     async with BrowserHost(PATIENT) as host:
-        watched = Watched(host)
+        watched = WatchedWindows(host)
         person = Person(watched, said=lambda _: None)
         world = PersonWorld(BrowserWorld(watched, WebSite(tmp_path), PATIENT), person)
         try:
@@ -229,7 +229,7 @@ async def test_a_password_ends_the_recording(running: tuple[str, Notes], tmp_pat
     site, _ = running
     wanted = task(site, login={"steps": [{"goto": "/login"}]}, start=f"{site}/login")
     async with BrowserHost(PATIENT) as host:
-        watched = Watched(host)
+        watched = WatchedWindows(host)
         person = Person(watched, said=lambda _: None)
         world = PersonWorld(BrowserWorld(watched, WebSite(tmp_path), PATIENT), person)
         try:

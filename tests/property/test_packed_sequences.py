@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from tiny_policy import tiny_model, write_tiny_policy
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from core.models.logprobs import Scored, packs, score_pack
+from core.models.logprobs import SampleToScore, packs, score_pack
 from core.models.sequence_packing import keeps_apart
 
 TOLERANCE = 1e-4
 """Of a log-probability, and of a weight's gradient as a share of the largest one."""
 IDS = st.lists(st.integers(2, 59), min_size=1, max_size=9)
-SAMPLES = st.lists(st.builds(Scored, IDS, IDS, st.just(b""), st.just(())), min_size=1, max_size=6)
+SAMPLES = st.lists(st.builds(SampleToScore, IDS, IDS, st.just(b""), st.just(())), min_size=1, max_size=6)
 
 
 @cache
@@ -39,7 +39,9 @@ def attention_only() -> Any:
     return model
 
 
-def learned_from(samples: list[Scored], *, joined: bool) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+def learned_from(
+    samples: list[SampleToScore], *, joined: bool
+) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     """Log-probabilities, and the gradient of their sum."""
     model = attention_only()
     model.zero_grad()
@@ -50,7 +52,7 @@ def learned_from(samples: list[Scored], *, joined: bool) -> tuple[list[torch.Ten
 
 @settings(max_examples=25, deadline=None)
 @given(SAMPLES)
-def test_one_row_and_many_rows_agree(samples: list[Scored]) -> None:
+def test_one_row_and_many_rows_agree(samples: list[SampleToScore]) -> None:
     (joined, gradient), (apart, expected) = (learned_from(samples, joined=way) for way in (True, False))
     for ours, theirs in zip(joined, apart, strict=True):
         assert torch.allclose(ours, theirs, rtol=0, atol=TOLERANCE)
@@ -61,7 +63,7 @@ def test_one_row_and_many_rows_agree(samples: list[Scored]) -> None:
 
 @given(SAMPLES, st.integers(1, 40))
 def test_a_row_holds_as_many_tokens_as_the_budget_and_every_sample_once(
-    samples: list[Scored], budget: int
+    samples: list[SampleToScore], budget: int
 ) -> None:
     found = packs(samples, tokens_per_forward=budget, joined=True)
     assert sorted(index for pack in found for index in pack) == list(range(len(samples)))
@@ -77,8 +79,8 @@ def test_a_model_with_convolutions_is_found_out(tmp_path: Any) -> None:
 
 def test_a_sample_that_saw_another_would_be_noticed() -> None:
     """The property above can fail: without positions that begin anew the second sample reads the first."""
-    first, second = Scored([3, 4, 5], [6]), Scored([7, 8], [9, 10])
-    run_on = Scored([*first.prompt_ids, *first.action_ids, *second.prompt_ids], second.action_ids)
+    first, second = SampleToScore([3, 4, 5], [6]), SampleToScore([7, 8], [9, 10])
+    run_on = SampleToScore([*first.prompt_ids, *first.action_ids, *second.prompt_ids], second.action_ids)
     (alone,) = score_pack(attention_only(), [second], temperature=1.0)
     (continued,) = score_pack(attention_only(), [run_on], temperature=1.0)
     assert alone.tolist() != pytest.approx(continued.tolist(), abs=1e-2)

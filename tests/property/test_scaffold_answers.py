@@ -12,11 +12,11 @@ from tiny_policy import write_tiny_policy
 from actors.engines.guide import FormGuide
 from actors.engines.vocabulary import Vocabulary
 from actors.scaffold.scaffold import Scaffold
-from actors.scaffold.states import ActionRule, Backup, CandidateRule, ElementRule, SiteStates, State
+from actors.scaffold.states import ActionRule, Backup, CandidateRule, ElementRule, SiteState, SiteStates
 from core.domain.action import ACTIONS, Action
 from core.domain.observation import Node, Page
 from core.errors import EngineFailed
-from core.grammar.answer_constraints import Choice
+from core.grammar.answer_constraints import ActionChoice
 from core.grammar.answer_parser import parse_answer
 from core.models.policy import load_policy
 from core.settings.schema import ScaffoldSettings
@@ -83,9 +83,9 @@ def rules(draw: st.DrawFn) -> list[ActionRule]:
 
 @st.composite
 def sites(draw: st.DrawFn) -> SiteStates:
-    def state(name: str, path: str, *, candidate: bool) -> State:
+    def state(name: str, path: str, *, candidate: bool) -> SiteState:
         own = [rule for rule in draw(rules()) if rule.action != "Go_backward"]
-        return State(
+        return SiteState(
             name=name,
             instruction=draw(TEXT),
             path=path,
@@ -136,7 +136,7 @@ def is_allowed(action: Action, site: SiteStates, page: Page, chosen: str) -> boo
     assert state is not None
     allowed = site.choices(state, page)
     if chosen and site.backup is not None and action.name == site.backup.action:
-        allowed = (*allowed, Choice(action=Action(name=action.name), free=True))
+        allowed = (*allowed, ActionChoice(action=Action(name=action.name), free=True))
     return any(
         (one.action.name, one.action.element) == (action.name, action.element)
         and (one.free or one.action.argument == action.argument)

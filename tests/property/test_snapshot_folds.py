@@ -21,7 +21,7 @@ from events.log.hash_chain import ChainChecker
 from events.log.projection import fold
 from learner.batch_plan import plan, sweep
 from learner.buffer.replay_buffer import ReplayBuffer
-from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.snapshots import LEARNER, FoldedLog
 
 CUTS = 6
 """Per log."""
@@ -31,11 +31,11 @@ def check_learner(history: Sequence[Recorded], cut: int, *, chained: bool) -> No
     chains = ChainChecker()
     for recorded in history[:cut] if chained else ():
         chains.check(recorded)
-    kept = LEARNER.encode(Folded(fold(ReplayBuffer(), history[:cut]), chains.links))
+    kept = LEARNER.encode(FoldedLog(fold(ReplayBuffer(), history[:cut]), chains.links))
     read_back = LEARNER.decode(kept)
     assert LEARNER.encode(read_back) == kept
     again, whole = fold(ReplayBuffer(), history[cut:], read_back.state), fold(ReplayBuffer(), history)
-    assert LEARNER.encode(Folded(again, {})) == LEARNER.encode(Folded(whole, {}))
+    assert LEARNER.encode(FoldedLog(again, {})) == LEARNER.encode(FoldedLog(whole, {}))
     assert again.settings == whole.settings
     assert plan(again, again.settings) == plan(whole, whole.settings)
     assert sweep(again, again.settings) == sweep(whole, whole.settings)

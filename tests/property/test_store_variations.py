@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from store_visitor import demonstrate, running_store
 
 from actors.environments.base import GoalSpace
-from actors.environments.store.control import Record
+from actors.environments.store.control import VisitRecord
 from actors.environments.store.evaluators import evaluate
 from actors.environments.store.families import FAMILIES
 from actors.environments.store.goals.reachability import ending_of
 from actors.environments.store.goals.variations import CHANGES, NEIGHBOURS
-from actors.environments.store.goals.visits import VISITS, Place
+from actors.environments.store.goals.visits import VISITS, StartPage
 from actors.environments.store.initial_state import opening_state
 from actors.environments.store.tasks import StoreTasks
 from core.domain.evidence import Evidence
@@ -38,8 +38,8 @@ def proof(task: Task) -> Evidence:
     """What the shortest visit that does the task leaves."""
     goal = {name: value for name, value in task.goal.items() if name != "catalogue"}
     opening = opening_state(TASKS.catalogue, task.family, task.seed)
-    ending = ending_of(task.family, goal, Place(TASKS.catalogue, opening))
-    record = Record(
+    ending = ending_of(task.family, goal, StartPage(TASKS.catalogue, opening))
+    record = VisitRecord(
         catalogue=TASKS.catalogue.name,
         products=SETTINGS.products,
         catalogue_seed=SETTINGS.catalogue_seed,

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from store_visitor import Visitor, running_store
 
-from actors.environments.store.control import Record
+from actors.environments.store.control import VisitRecord
 from actors.environments.store.evaluators import achieved_goals, evaluate
 from actors.environments.store.families import FAMILIES
 from actors.environments.store.session import apply
@@ -66,7 +66,7 @@ def store() -> Iterator[str]:
 
 def do(visit: Visitor, doing: tuple[str | int, ...]) -> None:
     name, *rest = doing
-    state = msgspec.convert(visit.record()["state"], Record.__annotations__["state"])
+    state = msgspec.convert(visit.record()["state"], VisitRecord.__annotations__["state"])
     match name, rest:
         case "get", [str(address)]:
             visit.get(address)
@@ -126,7 +126,7 @@ def test_whatever_is_done(
 
 
 def check_record(probes: dict[str, object], answer: str | None, task: Task) -> None:
-    record = msgspec.convert(probes, Record)
+    record = msgspec.convert(probes, VisitRecord)
     states = [record.opening]
     for fact in record.journal:
         states.append(apply(states[-1], fact))

@@ -28,9 +28,9 @@ from training_story import (
 )
 
 from core.domain.arrays import pack_ids, unpack_floats, unpack_ids, unpack_positions
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import load_policy
-from core.models.text_generation import WritingModel
+from core.models.text_generation import TextGenerator
 from core.rl.combined_state import RELABELER
 from core.rl.held_out import is_held_out
 from core.settings.schema import RelabelerSettings, Settings
@@ -144,7 +144,8 @@ async def test_every_token_weighs_the_same_in_short_lessons_and_in_long_ones(tmp
     facts = {r.position: r.fact for r in await all_of(made, EpisodeRelabeled)}
     readings = [facts[at].reading for at in unpack_positions(planned.positions).tolist()[:count]]  # type: ignore[attr-defined]
     lessons = [
-        Scored(unpack_ids(one.prompt_ids).tolist(), unpack_ids(one.lesson_ids).tolist()) for one in readings
+        SampleToScore(unpack_ids(one.prompt_ids).tolist(), unpack_ids(one.lesson_ids).tolist())
+        for one in readings
     ]
     assert len({len(one.action_ids) for one in lessons}) == 2  # both kinds are among them
     logprobs = torch.cat(
@@ -168,7 +169,7 @@ async def test_what_it_learned_is_what_it_writes(tmp_path: Path) -> None:
     made = await bench(tmp_path, settings=chosen)
     await learn(made, until=2)
     (published,) = [r.fact for r in await all_of(made, WeightsPublished) if r.fact.model == RELABELER]  # type: ignore[attr-defined]
-    model = WritingModel(made.policy, made.blobs.path(published.weights), threads=1)  # type: ignore[attr-defined]
+    model = TextGenerator(made.policy, made.blobs.path(published.weights), threads=1)  # type: ignore[attr-defined]
     random = Random(99)
     for success, last in ((1.0, 11), (0.0, 12)):
         prompts = [[random.choice(TOKENS) for _ in range(10)] for _ in range(8)]

@@ -20,7 +20,7 @@ from actors.judges.registry import JUDGES
 from app.cli import app
 from app.runs.archive import archive_source
 from app.runs.archive_source import ArchiveSource
-from app.runs.fork import Forked, fork_run, settings_of_fork
+from app.runs.fork import ForkResult, fork_run, settings_of_fork
 from app.runs.fork_prefix import fold_prefix
 from app.runs.runs import RunHandle, create_run, open_run
 from app.settings.configuration import resolve
@@ -43,7 +43,7 @@ from events.envelope import BlobRef, Recorded
 from events.jetstream.accounts import LOG_ACCOUNT
 from events.log.publisher import Publisher
 from events.log.reader import read
-from learner.buffer.state import Beside, BufferState
+from learner.buffer.state import AuxiliaryModelState, BufferState
 from learner.loop import LearnerReport, run_learner
 from learner.verify.verify import VerifyReport, verify
 from storage.blobs.store import BlobStore
@@ -85,7 +85,7 @@ async def verified(run: RunHandle) -> VerifyReport:
         return await verify(log, run.blobs, policy=Path(run.settings.policy.base))
 
 
-async def fork(parent: RunHandle, at: int, name: str, *overrides: str) -> Forked:
+async def fork(parent: RunHandle, at: int, name: str, *overrides: str) -> ForkResult:
     return await fork_run(parent, at=at, name=name, overrides=overrides, said=lambda _: None)
 
 
@@ -198,7 +198,7 @@ def test_the_heads_of_a_critic_that_was_trained_stay_as_they_are(parent: RunHand
     state, chosen = BufferState(), ["learner.critic_heads=double"]
     state.resolved = parent.settings.model_dump(mode="json")
     assert settings_of_fork(state, chosen, recipe="mgrpo", here={}).settings.learner.critic_heads == "double"
-    state.models[CRITIC] = Beside(updates=1)
+    state.models[CRITIC] = AuxiliaryModelState(updates=1)
     with pytest.raises(SettingsError, match="fork before the critic's first update"):
         settings_of_fork(state, chosen, recipe="mgrpo", here={})
 

@@ -15,7 +15,7 @@ from app.system.progress import Progress
 from core.errors import ModelFileError
 from core.models.adapter import adapter_of
 from core.models.adapter_file import adapter_config, write_adapter_folder
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import load_policy, load_weights, weights_of
 from events.catalogue import CheckpointSaved, MismatchExceeded, UpdateApplied, WeightsPublished
 from events.envelope import BlobRef
@@ -25,7 +25,7 @@ from storage.audit.audit import audit
 from storage.checkpoints import load_checkpoint
 
 LORA: dict[str, Any] = {"lora_rank": 4, "lora_alpha": 8, "learning_rate": 0.02}
-ASKED = [Scored([11, 40, 77, 12, 90], [33, 21, 8]), Scored([14, 13], [150])]
+ASKED = [SampleToScore([11, 40, 77, 12, 90], [33, 21, 8]), SampleToScore([14, 13], [150])]
 
 
 async def learned(folder: Path, *, updates: int = 4, **learner: Any) -> Bench:

@@ -26,9 +26,9 @@ from vision_model import write_vision_model
 from core.domain.arrays import pack_floats, pack_ids, unpack_ids
 from core.domain.screen import Box, Mark
 from core.errors import BlobMissing
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import encode_weights, load_policy, load_weights, weights_of
-from core.models.vision import Eyes, is_of_tower
+from core.models.vision import ImageProcessor, is_of_tower
 from events.catalogue import StepTaken, UpdateApplied, WeightsPublished
 from events.catalogue.episode import Screenshot, ShownPicture
 from events.log.memory import MemoryLog
@@ -43,7 +43,7 @@ class IllustratedStory(Story):
     def __init__(self, policy: Path, blobs: BlobStore) -> None:
         super().__init__(policy)
         self._blobs = blobs
-        self._eyes = Eyes(policy)
+        self._eyes = ImageProcessor(policy)
 
     def start(self, blobs: BlobStore, settings: Any, **named: Any) -> Told:
         told = super().start(blobs, settings, **named)
@@ -62,7 +62,10 @@ class IllustratedStory(Story):
         action = unpack_ids(plain.action_ids).tolist()
         with torch.no_grad():
             (logprobs,) = score(
-                self.model, [Scored(prompt, action, pictures=(seen,))], temperature=1.0, tokens_per_forward=64
+                self.model,
+                [SampleToScore(prompt, action, pictures=(seen,))],
+                temperature=1.0,
+                tokens_per_forward=64,
             )
         marks = (Mark(3, Box(1, 2, 3, 4)),)
         return msgspec.structs.replace(

@@ -24,7 +24,7 @@ from watched_reads import watch_reads
 from core.settings.schema import Settings
 from events.catalogue import BlobReleased, CheckpointSaved, SnapshotSaved, UpdateApplied
 from learner.buffer.snapshots import LEARNER as KIND
-from learner.buffer.snapshots import Folded
+from learner.buffer.snapshots import FoldedLog
 from learner.retention import KEEP_SNAPSHOTS
 from learner.verify.verify import verify
 
@@ -86,7 +86,7 @@ async def test_the_kept_state_is_the_fold_of_the_log_up_to_its_position(trained:
     events = await events_of(trained.log)
     partly = type(trained.log)(trained.log.run)
     partly.events.extend(trained.log.events[: saved.position])
-    assert KIND.encode(Folded(kept.state, {})) == KIND.encode(Folded(await folded(partly), {}))
+    assert KIND.encode(FoldedLog(kept.state, {})) == KIND.encode(FoldedLog(await folded(partly), {}))
     assert saved.position_digest == events[saved.position - 1].digest
     assert saved.log_digest == kept.state.digest.value
     last = {r.envelope.incarnation: r.position for r in events[: saved.position]}

@@ -13,7 +13,7 @@ from training_story import QUICK, Bench, bench, events_of, folder_of, learn, set
 
 from events.catalogue import BlobReleased, CheckpointSaved, UpdateApplied, WeightsPublished
 from events.log.publisher import Publisher
-from learner.distributed.leader import End, MakeLeading
+from learner.distributed.leader import EndOrder, MakeLeading
 from learner.distributed.rendezvous import Place, joined, open_store
 from learner.loop import LearnerReport, run_learner
 from learner.numerics import configure
@@ -38,7 +38,7 @@ def leading(made: Bench) -> Iterator[MakeLeading]:
     try:
         with joined(Place(0, 0, 2), store, "cpu") as (orders, ranks):
             yield MakeLeading(orders, ranks)
-            orders.give(End())
+            orders.give(EndOrder())
             assert follower.wait(120) == 0
     finally:
         follower.kill()

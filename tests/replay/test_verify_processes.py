@@ -21,7 +21,7 @@ from app.replay.recomputers import Assignment, RecomputingFailed, recomputing_pr
 from core.errors import BlobMissing
 from core.settings.schema import Settings
 from events.archive.archive_log import ArchiveLog
-from learner.verify.survey import BASE, Stretch
+from learner.verify.survey import BASE, LogStretch
 from storage.archive.archiver import Archiver
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -116,8 +116,8 @@ class TestOneProcess:
     def assignment(self, folder: Path) -> Assignment:
         return Assignment(run=str(folder), code_rev="test", tolerance=None)
 
-    async def whole(self, folder: Path) -> Stretch:
-        return Stretch(begin=BASE, until=(await ArchiveLog(folder).identity()).last)
+    async def whole(self, folder: Path) -> LogStretch:
+        return LogStretch(begin=BASE, until=(await ArchiveLog(folder).identity()).last)
 
     async def test_that_dies_is_said_to_have_died(self, folder: Path) -> None:
         whole = await self.whole(folder)

@@ -19,7 +19,7 @@ from events.log.memory import MemoryLog
 from learner.numerics import configure
 from learner.training import Training
 from learner.verify.log_recomputer import LogRecomputer, StretchReport
-from learner.verify.survey import Seam, Stretch, survey
+from learner.verify.survey import LogStretch, RecomputationStart, survey
 from learner.verify.verify import VerifyReport, verify
 from storage.checkpoints import save_checkpoint
 
@@ -228,7 +228,7 @@ class TestShared:
         class Late(LogRecomputer):
             """Has not begun when the other is through with everything else."""
 
-            async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+            async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
                 if stretch.begin.position == 0:
                     await found.wait()
                 report = await super().recompute(stretch, updated=updated)
@@ -278,7 +278,7 @@ class TestShared:
 
     async def test_a_checkpoint_that_is_released_meanwhile_is_said_to_be(self, altered: Bench) -> None:
         class Released(LogRecomputer):
-            async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+            async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
                 for recorded in await all_of(altered, CheckpointSaved):
                     altered.blobs.release(fact_of(recorded).blob)
                 return await super().recompute(stretch, updated=updated)
@@ -294,7 +294,7 @@ class TestShared:
         one = recomputer(trained)
         first, second = [(await saved(trained, number)) for number in (0, 1)]
         stretches = [
-            Stretch(begin=Seam(position=a, update=0), until=b)
+            LogStretch(begin=RecomputationStart(position=a, update=0), until=b)
             for a, b in ((first.position, second.position), (0, first.position))
         ]
         reports = [await one.recompute(stretch, updated=lambda: None) for stretch in stretches]

@@ -23,7 +23,7 @@ from app.runs.fork_prefix import fold_prefix
 from core.rl.combined_state import POLICY
 from core.settings.schema import Settings
 from events.archive.archive_log import ArchiveLog
-from events.archive.continued_log import ContinualStream
+from events.archive.continued_log import ContinuedLog
 from events.archive.writer import ArchiveWriter
 from events.catalogue import ControlRequested, RunForked, RunResumed, UpdateApplied
 from events.codec import decode, decode_envelope
@@ -74,7 +74,7 @@ class Continued(msgspec.Struct, kw_only=True):
 
 def whole_log(folder: Path) -> Callable[[Connection], Any]:
     """How a process of an archived run sees its log."""
-    return lambda connection: ContinualStream(folder, connection, first=1)  # type: ignore[arg-type]
+    return lambda connection: ContinuedLog(folder, connection, first=1)  # type: ignore[arg-type]
 
 
 def open_writer(folder: Path) -> ArchiveWriter:

@@ -12,8 +12,8 @@ from virtual_time import Lane, VirtualLoop
 from core.errors import BlobMissing, BrokerUnreachable, CorruptEvent
 from core.ids import digest_hex
 from events.envelope import BlobRef, Record, Stored
-from events.jetstream.consumers import Served
-from events.log.append_once import Outcome, Unknown, append_once
+from events.jetstream.consumers import BrokerConsumer
+from events.log.append_once import Outcome, OutcomeUnknown, append_once
 from events.log.memory import Faults, MemoryLog
 from events.log.memory_queue import _Lease
 from events.log.port import Expectation, LogIdentity
@@ -42,7 +42,7 @@ class Broker(MemoryLog):
         """Forget the beginning, as far as anybody can tell."""
         self.live = max(self.live, until + 1)
 
-    def served(self) -> list[Served]:
+    def served(self) -> list[BrokerConsumer]:
         """The work queues; tails fall behind, and go on in the archive."""
         found = []
         for name, state in self._queues.items():
@@ -50,7 +50,9 @@ class Broker(MemoryLog):
             open_ones = [at for at in due if at > state.scanned or at in state.leases]
             oldest = min(open_ones, default=None)
             found.append(
-                Served(name=name, queue=True, handed=state.scanned, waiting=0, in_work=0, oldest=oldest)
+                BrokerConsumer(
+                    name=name, queue=True, handed=state.scanned, waiting=0, in_work=0, oldest=oldest
+                )
             )
         return found
 
@@ -176,7 +178,7 @@ class Connection:
         there_s, back_s = self._delay_s(), self._delay_s()
         if not there_s and not back_s:
             outcome = await self._broker.attempt(batch, expect)
-            if isinstance(outcome, Unknown):
+            if isinstance(outcome, OutcomeUnknown):
                 await asyncio.sleep(REPLY_S)
             return outcome
         loop = asyncio.get_running_loop()
@@ -187,7 +189,7 @@ class Connection:
             await asyncio.sleep(there_s)
             outcome = await self._broker.attempt(batch, expect)
             await asyncio.sleep(back_s)
-            if not isinstance(outcome, Unknown) and not reply.done():
+            if not isinstance(outcome, OutcomeUnknown) and not reply.done():
                 reply.set_result(outcome)
 
         loop.start(self._broker.lane, carry())
@@ -195,7 +197,7 @@ class Connection:
             async with asyncio.timeout(REPLY_S):
                 return await reply
         except TimeoutError:
-            return Unknown("no reply")
+            return OutcomeUnknown("no reply")
 
     async def find(self, batch: Sequence[Record]) -> list[int | None] | None:
         self._check()
@@ -234,7 +236,7 @@ class Connection:
         await self._travel()
         self._broker.purge(until=until)
 
-    async def served(self) -> list[Served]:
+    async def served(self) -> list[BrokerConsumer]:
         await self._travel()
         return self._broker.served()
 

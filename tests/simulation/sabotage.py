@@ -22,17 +22,17 @@ import learner.batch_plan as planning
 import learner.buffer.group_completion as settling
 import learner.loop as loop
 from actors.curriculum.leases import LeaseTimer
-from actors.episodes.attempt import Stage
+from actors.episodes.attempt import AttemptContext
 from core.domain.evidence import Judgment
 from core.ids import digest_hex
 from core.settings.schema import LearnerSettings
 from events.catalogue import SamplesSwept, WeightsPublished
 from events.envelope import BlobRef, Fact
-from events.log.append_once import Committed, Repeated, Unknown, append_once
+from events.log.append_once import AlreadyStored, Committed, OutcomeUnknown, append_once
 from events.log.joined_log import JoinedLog
 from events.log.publisher import Publisher
 from events.registry import BY_CLASS
-from learner.buffer.phases import Replayed, replayed
+from learner.buffer.phases import ReplayedEpisode, replayed
 from learner.buffer.state import BufferState
 from learner.verify.recomputation import Recomputation
 from simulation.invariants import Admission, check
@@ -41,7 +41,7 @@ from simulation.schedules import ARCHIVED, PHASED, View, play
 from simulation.stand_ins import ScriptedEngine
 from storage.archive.log_mover import Mover
 from storage.blobs.wanted_pages import PageWindow
-from storage.snapshots import Kind
+from storage.snapshots import SnapshotKind
 
 
 class Sabotage(NamedTuple):
@@ -77,7 +77,7 @@ async def _append_and_wait_for_ever(link: Any, batch: Any, expect: Any, **bounds
 
         async def attempt(self, batch: Any, expect: Any) -> Any:
             outcome = await link.attempt(batch, expect)
-            if isinstance(outcome, Unknown):
+            if isinstance(outcome, OutcomeUnknown):
                 await asyncio.get_running_loop().create_future()
             return outcome
 
@@ -89,10 +89,10 @@ async def _append_recomposed(link: Any, batch: Any, expect: Any, **bounds: Any) 
     if expect is not None or len(batch) < 2:
         return await append_once(link, batch, expect, **bounds)
     first = await link.attempt(batch[:1], None)
-    rest = batch if isinstance(first, Unknown) else batch[1:]
+    rest = batch if isinstance(first, OutcomeUnknown) else batch[1:]
     placed = first.positions if isinstance(first, Committed) else []
     outcome = await link.attempt(rest, None)
-    if isinstance(outcome, Repeated):
+    if isinstance(outcome, AlreadyStored):
         return [1] * len(batch)
     if isinstance(outcome, Committed):
         return [*placed, *outcome.positions]
@@ -249,13 +249,13 @@ ENDS, STARTS = "Broken: every episode ends once", "Broken: every episode ends on
 TRUTH = "Broken: log is the truth"
 REFUSED = ("CorruptEvent", "ForeignLog")
 
-_decode = Kind.decode
+_decode = SnapshotKind.decode
 
 
-def _decode_without(field: str) -> Callable[[Kind[Any], bytes], Any]:
+def _decode_without(field: str) -> Callable[[SnapshotKind[Any], bytes], Any]:
     """What is read back from a snapshot lacks one field of its state."""
 
-    def decode(kind: Kind[Any], content: bytes) -> Any:
+    def decode(kind: SnapshotKind[Any], content: bytes) -> Any:
         found = _decode(kind, content)
         state = getattr(found, "state", found)
         if hasattr(state, field):
@@ -288,7 +288,7 @@ class _OneTooMany(JoinedLog):
             yield batch
 
 
-def _decode_one_event_old(kind: Kind[Any], content: bytes) -> Any:
+def _decode_one_event_old(kind: SnapshotKind[Any], content: bytes) -> Any:
     """A state that lacks the event it is said to end with."""
     found = _decode(kind, content)
     getattr(found, "state", found).position += 1
@@ -306,7 +306,9 @@ class _AllScored(dict[int, float]):
         return 1.5
 
 
-def _replay_without_scores(state: BufferState, learner: LearnerSettings, *, steps: int) -> list[Replayed]:
+def _replay_without_scores(
+    state: BufferState, learner: LearnerSettings, *, steps: int
+) -> list[ReplayedEpisode]:
     scored = replace(state, perplexities=_AllScored(state.perplexities))
     return replayed(scored, learner, steps=steps)
 
@@ -326,7 +328,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a snapshot is one event old",
-        lambda: [patch.object(Kind, "decode", _decode_one_event_old)],
+        lambda: [patch.object(SnapshotKind, "decode", _decode_one_event_old)],
         (*REFUSED, "Stuck", "Broken"),
         seeds=range(141, 291),
     ),
@@ -392,7 +394,7 @@ SABOTAGES = (
     ),
     Sabotage(
         "a wait has no bound",
-        lambda: [patch.object(Stage, "limited", lambda *_, **__: _Unlimited())],
+        lambda: [patch.object(AttemptContext, "limited", lambda *_, **__: _Unlimited())],
         ("Stuck",),
     ),
     Sabotage(
@@ -470,13 +472,13 @@ SABOTAGES = (
     ),
     Sabotage(
         "a snapshot of the learner forgets how many batches there were",
-        lambda: [patch.object(Kind, "decode", _decode_without("batches"))],
+        lambda: [patch.object(SnapshotKind, "decode", _decode_without("batches"))],
         ("Broken: plan before training", "Broken: no effects in replay", "CorruptEvent"),
         seeds=range(141, 291),
     ),
     Sabotage(
         "a snapshot of the curriculum forgets where its last request stands",
-        lambda: [patch.object(Kind, "decode", _decode_without("last_request"))],
+        lambda: [patch.object(SnapshotKind, "decode", _decode_without("last_request"))],
         ("Stuck",),
         seeds=range(102, 252),
     ),

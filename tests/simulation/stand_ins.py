@@ -18,7 +18,7 @@ from curriculum_story import SOURCES
 from virtual_time import TakesTime
 
 from actors.engines.base import Constraint, Generation
-from actors.environments.base import Picture, Start, StepOutcome
+from actors.environments.base import ResetResult, StepOutcome, WindowImage
 from actors.judges.rules import RuleJudge
 from core.domain.action import Action, ParseFailure
 from core.domain.arrays import pack_floats
@@ -35,7 +35,7 @@ from events.catalogue.training import SampleReport
 from events.envelope import BlobRef
 from learner.batch_plan import minibatches_of
 from learner.buffer.records import Batch, Sample
-from storage.checkpoints import Checkpoint, Counters, Saved, Takes, save_checkpoint
+from storage.checkpoints import BlobSink, Checkpoint, Counters, Saved, save_checkpoint
 
 BASE_WEIGHTS = b"weights of the base policy"
 FOR_EVER_S = 1e6
@@ -140,11 +140,11 @@ class ScriptedWorld:
         self._steps = 0
         self.closed = 0
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         await asyncio.sleep(0.2)
         if self._mishaps(0.1):
             raise EnvironmentFailed("the page did not load")
-        return Start(instruction=task.instruction, observation=PAGES[self._page])
+        return ResetResult(instruction=task.instruction, observation=PAGES[self._page])
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         await asyncio.sleep(0.1)
@@ -163,8 +163,8 @@ class ScriptedWorld:
             observe_ms=1.0,
         )
 
-    async def picture(self) -> Picture:
-        return Picture(missing="a scripted page is not drawn")
+    async def picture(self) -> WindowImage:
+        return WindowImage(missing="a scripted page is not drawn")
 
     async def finish(self, answer: str | None) -> Evidence:
         trouble = ""
@@ -292,7 +292,7 @@ class DigestTrainer:
     def weights(self, model: str) -> bytes:
         return f"weights {self._models[model][1] if model in self._models else self._base}".encode()
 
-    def save(self, blobs: Takes, *, batch: int, version: int) -> Saved:
+    def save(self, blobs: BlobSink, *, batch: int, version: int) -> Saved:
         tensors: dict[str, Any] = {
             name: np.frombuffer(bytes.fromhex(digest), dtype=np.uint8)
             for name, (_, digest) in self._models.items()

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from virtual_time import clock_ns, clock_s, run_virtually
 
 from actors.engines.base import Constraint, Generation
-from actors.environments.base import Picture, Start, StepOutcome
+from actors.environments.base import ResetResult, StepOutcome, WindowImage
 from actors.episodes.actor import run_actor
 from core.domain.action import Action, ParseFailure
 from core.domain.arrays import unpack_floats, unpack_ids
@@ -118,9 +118,9 @@ class World:
             page = Page(url="http://shop/", title=self.title, nodes=nodes, ordinal=1)
         return Observation(page=page, digest=digest_hex(text.encode()))
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         await self._maybe("reset")
-        return Start(instruction="Buy it", observation=self._observation())
+        return ResetResult(instruction="Buy it", observation=self._observation())
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         self.actions.append(action)
@@ -135,9 +135,9 @@ class World:
             observe_ms=1.0,
         )
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         await self._maybe("picture")
-        return Picture(image=f"picture {len(self.actions)}".encode(), width=640, height=512, scale=0.5)
+        return WindowImage(image=f"picture {len(self.actions)}".encode(), width=640, height=512, scale=0.5)
 
     async def finish(self, answer: str | None) -> Evidence:
         await self._maybe("finish")

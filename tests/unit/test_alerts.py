@@ -16,14 +16,14 @@ from recorded_home import make_home, tell
 from synthetic_run import Told
 
 from app.alerts import terminal
-from app.alerts.incidents import Incidents, Message
-from app.alerts.rules import AlertFold, Incident, Thresholds, Watched
+from app.alerts.incidents import AlertMessage, Incidents
+from app.alerts.rules import AlertFold, AlertState, Incident, Thresholds
 from app.alerts.terminal import NAME, telling_alerts
-from app.alerts.watcher import TARGET, Clock, Teller, lags_of, watch_alerts
+from app.alerts.watcher import TARGET, AlertSender, StandstillClock, lags_of, watch_alerts
 from app.alerts.webhook import WebhookFailed, post, require_webhook
-from app.attach.attachment import Session, detached
+from app.attach.attachment import AttachmentSession, detached
 from app.attach.consumers import ConsumerRow
-from app.attach.store import Store
+from app.attach.store import ConsumerStore
 from app.runs.runs import RunHandle
 from core.domain.evidence import Evidence, Judgment
 from core.domain.task import Task
@@ -120,7 +120,7 @@ def episodes(outcomes: str) -> list[Fact]:
     return facts
 
 
-def watched(facts: list[Fact]) -> Watched:
+def watched(facts: list[Fact]) -> AlertState:
     fold = AlertFold(LIMITS, judge="rules")
     state = fold.initial()
     for position, fact in enumerate(facts, 1):
@@ -174,20 +174,20 @@ def test_a_pause_is_known_and_lifted_by_whoever_it_names() -> None:
 
 
 def test_nothing_moving_is_an_incident_only_where_something_should() -> None:
-    clock = Clock(LIMITS)
+    clock = StandstillClock(LIMITS)
     assert clock.still(7, 0.0, expected=True, standing=[]) == []
     assert clock.still(7, 29.0, expected=True, standing=[]) == []
     (one,) = clock.still(7, 31.0, expected=True, standing=[])
     assert one.id == "still.7"
     (over,) = clock.still(8, 32.0, expected=True, standing=[one])
     assert (over.id, bool(over.over)) == ("still.7", True)
-    paused = Clock(LIMITS)
+    paused = StandstillClock(LIMITS)
     assert [paused.still(7, at, expected=False, standing=[]) for at in (0.0, 100.0)] == [[], []]
     assert paused.still(7, 110.0, expected=True, standing=[]) == [], "it counts from when it should go on"
 
 
 def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_of_it() -> None:
-    clock = Clock(LIMITS)
+    clock = StandstillClock(LIMITS)
     assert clock.lag({"learner": (12.0, 5)}, standing=[]) == [], "a first look shows no growth"
     (one,) = clock.lag({"learner": (14.0, 6)}, standing=[])
     assert one.id == "lag.learner.6"
@@ -198,7 +198,7 @@ def test_lag_is_an_incident_while_it_grows_beyond_the_bound_and_over_below_half_
 
 def test_a_learner_in_one_long_update_is_not_behind_until_it_hangs() -> None:
     """The first updates of a cloning run take longer than the bound, while demonstrations are recorded."""
-    clock = Clock(LIMITS)
+    clock = StandstillClock(LIMITS)
     looks = [(0.0, 5), (6.0, 5), (12.0, 5), (29.0, 5)]
     assert [clock.lag({"learner": look}, standing=[]) for look in looks] == [[]] * len(looks)
     assert clock.lag({"learner": (1.0, 90)}, standing=[]) == []
@@ -207,7 +207,7 @@ def test_a_learner_in_one_long_update_is_not_behind_until_it_hangs() -> None:
 
 
 def test_a_consumer_that_reads_an_old_log_again_is_not_behind() -> None:
-    clock = Clock(LIMITS)
+    clock = StandstillClock(LIMITS)
     looks = [(9000.0, 1), (9005.0, 1), (9010.0, 1), (400.0, 700), (0.0, 900)]
     assert [clock.lag({"learner": look}, standing=[]) for look in looks] == [[]] * len(looks)
 
@@ -221,7 +221,7 @@ def test_requests_wait_their_turn_where_actors_work() -> None:
 
 def test_lag_that_cannot_be_told_stands_and_that_of_a_detached_consumer_is_over() -> None:
     one = Incident(id="lag.sink.6", kind="lag", position=6, text="lag grows")
-    clock = Clock(LIMITS)
+    clock = StandstillClock(LIMITS)
     assert clock.lag({"sink": (None, 0), "learner": (0.0, 9)}, standing=[one]) == []
     (over,) = clock.lag({"learner": (0.0, 9)}, standing=[one])
     assert (over.id, over.over) == ("lag.sink.6", "sink is not attached any more")
@@ -291,12 +291,12 @@ def test_an_incident_is_told_once_and_again_only_until_the_webhook_takes_it(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     url = f"sqlite:///{tmp_path}/alerts.sqlite"
-    store = Store(url)
+    store = ConsumerStore(url)
     incidents = Incidents(store, "tale")
     incidents.prepare()
-    said: list[Message] = []
+    said: list[AlertMessage] = []
     receiver.answers = [503]
-    teller = Teller(incidents, said.append, webhook=receiver.url)
+    teller = AlertSender(incidents, said.append, webhook=receiver.url)
     incidents.note([ONE])
     incidents.note([ONE])
     teller.tell(0.0)
@@ -308,11 +308,11 @@ def test_an_incident_is_told_once_and_again_only_until_the_webhook_takes_it(
     incidents.note([OVER])
     teller.tell(30.0)
     store.close()
-    again = Store(url)
+    again = ConsumerStore(url)
     later = Incidents(again, "tale")
     later.prepare()
     later.note([ONE, OVER])
-    Teller(later, said.append, webhook=receiver.url).tell(0.0)
+    AlertSender(later, said.append, webhook=receiver.url).tell(0.0)
     again.close()
     assert [key for key, _ in receiver.got] == ["tale/success.40/begun", "tale/success.40/over"]
     assert [body["text"] for _, body in receiver.got] == ["success falls", "success is back"]
@@ -326,11 +326,11 @@ def test_the_terminal_neither_waits_for_the_webhook_nor_is_told_again_by_a_secon
     receiver.answers = [503, 503]
     said: list[str] = []
     for _ in range(2):  # started again while the webhook refuses
-        store = Store(f"sqlite:///{tmp_path}/alerts.sqlite")
+        store = ConsumerStore(f"sqlite:///{tmp_path}/alerts.sqlite")
         incidents = Incidents(store, "tale")
         incidents.prepare()
         incidents.note([ONE, other])
-        teller = Teller(incidents, lambda message: said.append(message.line), webhook=receiver.url)
+        teller = AlertSender(incidents, lambda message: said.append(message.line), webhook=receiver.url)
         teller.tell(0.0)
         store.close()
     assert said == [
@@ -360,7 +360,7 @@ def test_a_webhook_that_does_not_speak_http_has_failed_like_any_other() -> None:
 
         thread = Thread(target=answer)
         thread.start()
-        message = Message(run="tale", id="success.40", kind="success", position=40, over=False, text="")
+        message = AlertMessage(run="tale", id="success.40", kind="success", position=40, over=False, text="")
         with pytest.raises(WebhookFailed, match="does not answer"):
             post(f"http://127.0.0.1:{server.getsockname()[1]}/", message)
         thread.join()
@@ -401,10 +401,10 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
     tmp_path: Path, receiver: Receiver
 ) -> None:
     handle = await make_home(tmp_path / "home", lived("+" * 45 + "-" * 20))
-    said: list[Message] = []
+    said: list[AlertMessage] = []
 
     async def watch(until: int) -> int:
-        session = Session()
+        session = AttachmentSession()
 
         def on_progress(position: int) -> None:
             if position >= until:
@@ -422,7 +422,7 @@ async def test_a_run_is_watched_from_its_log_and_a_second_watcher_repeats_nothin
     assert [body["id"] for _, body in receiver.got] == [said[0].id]
     assert said[0].text.startswith("success falls")
 
-    again = Session()
+    again = AttachmentSession()
     again.on_start = lambda *_: again.stop.set()
     async with asyncio.timeout(120):
         reached = await watch_alerts(handle, LIMITS, again, said.append, webhook=receiver.url, look_s=0.2)
@@ -503,7 +503,7 @@ async def test_what_happened_before_the_log_was_first_reached_is_told_if_it_came
     await live_on(handle, OLD[:200], "-" * 30)
 
     async def told(name: str, since_ns: int) -> list[str]:
-        session, said = Session(), list[Message]()
+        session, said = AttachmentSession(), list[AlertMessage]()
         session.on_progress = lambda position: session.stop.set() if position >= 230 * 4 else None
         async with asyncio.timeout(120):
             await watch_alerts(
@@ -546,7 +546,9 @@ async def test_a_start_that_is_cancelled_while_it_waits_for_its_watcher_leaves_n
     handle = await make_home(tmp_path / "home", [])
     begun, asked, gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
-    async def watch(_handle: RunHandle, _limits: Thresholds, session: Session, *_: Any, **__: Any) -> int:
+    async def watch(
+        _handle: RunHandle, _limits: Thresholds, session: AttachmentSession, *_: Any, **__: Any
+    ) -> int:
         begun.set()
         try:
             await session.stop.wait()
@@ -574,9 +576,9 @@ async def test_a_watcher_that_is_stopped_while_it_tells_sends_it_once(
     tmp_path: Path, receiver: Receiver
 ) -> None:
     handle = await make_home(tmp_path / "home", lived("+" * 45 + "-" * 20))
-    session, loop = Session(), asyncio.get_running_loop()
+    session, loop = AttachmentSession(), asyncio.get_running_loop()
 
-    def said(_: Message) -> None:
+    def said(_: AlertMessage) -> None:
         loop.call_soon_threadsafe(session.stop.set)
         time.sleep(2)
 

@@ -12,7 +12,7 @@ from synthetic_run import a_run, record
 
 import app.attach.effect
 from app.attach.effect import AttachedEffect, LiveAttachedEffect
-from app.attach.store import ConsumerMoved, Standing, Store, StoreUnavailable
+from app.attach.store import ConsumerMoved, ConsumerPosition, ConsumerStore, StoreUnavailable
 from app.attach.target import TargetFailed, load
 from core.errors import ForeignLog, SettingsError
 from events.log.consumer import ConsumerStopped, Retries, consume
@@ -44,7 +44,7 @@ class Bench:
 
     async def opened(self, name: str, *, live: bool = False) -> AttachedEffect:
         target = f"attached_consumers:{name}"
-        new = Standing(
+        new = ConsumerPosition(
             run=RUN,
             name=name.lower(),
             target=target,
@@ -56,12 +56,12 @@ class Bench:
             state=None,
         )
         kind = LiveAttachedEffect if live else AttachedEffect
-        effect = kind(load(target), Store(self.url), new=new, thread=self.thread)
+        effect = kind(load(target), ConsumerStore(self.url), new=new, thread=self.thread)
         await effect.open()
         return effect
 
     def ledger(self) -> list[int]:
-        store = Store(self.url)
+        store = ConsumerStore(self.url)
         with store.writing() as db:
             found = list(db.scalars(text("SELECT position FROM ledger")))
         store.close()
@@ -117,7 +117,7 @@ async def test_a_live_consumer_goes_on_without_it_and_keeps_word_of_it(
     last = len(log.events)
     monkeypatch.setattr(attached_consumers, "POISON", 30)
     await consume(log, await bench.opened(consumer, live=True), name=consumer, until=last, retries=QUICK)
-    store = Store(bench.url)
+    store = ConsumerStore(bench.url)
     number, letters = store.dead_letters(RUN, consumer, limit=last)
     store.close()
     assert number == len(letters)
@@ -198,7 +198,7 @@ def test_a_state_of_another_shape_is_a_worded_error() -> None:
 @pytest.mark.parametrize("url", ["postgresql+psycopg://me:secret@host/name", "mysql://host/name", "nonsense"])
 def test_a_store_with_a_password_or_of_another_kind_is_refused_without_showing_it(url: str) -> None:
     with pytest.raises(SettingsError, match="--store") as refused:
-        Store(url)
+        ConsumerStore(url)
     assert "secret" not in str(refused.value)
 
 

@@ -15,9 +15,9 @@ from sqlalchemy import text
 from synthetic_run import a_run, record
 from typer.testing import CliRunner
 
-from app.attach.attachment import Word, store_url
+from app.attach.attachment import AttachmentStatus, store_url
 from app.attach.consumers import Lag, state_of
-from app.attach.store import Store, this_host
+from app.attach.store import ConsumerStore, this_host
 from app.cli import app
 from app.runs.runs import RunHandle
 from core.domain.arrays import unpack_floats
@@ -56,7 +56,7 @@ def attach(handle: RunHandle, target: str, *arguments: str, **environment: str) 
 
 
 def asked(handle: RunHandle, name: str, statement: str) -> list[tuple[object, ...]]:
-    store = Store(store_url(handle, name))
+    store = ConsumerStore(store_url(handle, name))
     try:
         with store.writing() as db:
             return [tuple(row) for row in db.execute(text(statement))]
@@ -158,7 +158,7 @@ def test_the_duckdb_sink_writes_each_event_once_also_when_a_crash_undoes_what_it
     half = len(FACTS) // 2
     target, file = "app.examples.duckdb_sink:consumer", tmp_path / "run.duckdb"
     attach(handle, target, "--until", str(half), DUCKDB_FILE=str(file))
-    kept = Store(store_url(handle, "duckdb_sink")).file
+    kept = ConsumerStore(store_url(handle, "duckdb_sink")).file
     assert kept is not None
     before = kept.read_bytes()
     attach(handle, target, DUCKDB_FILE=str(file))
@@ -292,9 +292,9 @@ def test_a_fold_is_shown(handle: RunHandle) -> None:
     assert all(f'"{reason}":{number}' in shown.output for reason, number in ends.items())
 
 
-def word(**changes: object) -> Word:
+def word(**changes: object) -> AttachmentStatus:
     told = {"host": this_host(), "pid": 2**22 + 1, "began": 1.0, "state": "running", **changes}
-    return Word(name="n", target="t", store="s", **told)  # type: ignore[arg-type]
+    return AttachmentStatus(name="n", target="t", store="s", **told)  # type: ignore[arg-type]
 
 
 def test_what_a_process_left_behind_tells_what_became_of_it() -> None:

@@ -18,7 +18,7 @@ from app.bench.recipes.report import report
 from app.bench.recipes.results import Result, Results
 from app.bench.recipes.running import identity_of, settings_of
 from app.cli.bench.recipes import app as cli
-from app.evaluation.evaluation import Played, PlayedStep
+from app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep
 from core.errors import SettingsError
 
 CLAIM = Claim(name="x over y", ours="x", theirs="y", paper=1.5)
@@ -39,8 +39,8 @@ def by_place(*results: Result) -> dict[tuple[str, int], Result]:
     return {(one.row, one.seed): one for one in results}
 
 
-def played(*steps: tuple[str, str], end: str) -> Played:
-    return Played("f", [PlayedStep(page, what) for page, what in steps], end, "failure")  # type: ignore[arg-type]
+def played(*steps: tuple[str, str], end: str) -> EvaluatedEpisode:
+    return EvaluatedEpisode("f", [EvaluatedStep(page, what) for page, what in steps], end, "failure")  # type: ignore[arg-type]
 
 
 def test_the_repositorys_table_holds_together_and_every_row_has_settings() -> None:
@@ -143,7 +143,7 @@ def test_the_interval_of_a_ratio_is_katz() -> None:
         (played(("a", "ok"), ("b", "ok"), ("a", "ok"), end="max_steps"), "wrong stop"),
     ],
 )
-def test_failed_episodes_fall_to_four_kinds(episode: Played, kind: str) -> None:
+def test_failed_episodes_fall_to_four_kinds(episode: EvaluatedEpisode, kind: str) -> None:
     assert failure_kind(episode) == kind
 
 

@@ -10,7 +10,7 @@ from curriculum_story import settings_of
 
 from actors.environments.browsergym import child as bridge
 from actors.environments.browsergym import world as worlds
-from actors.environments.browsergym.child import Seen, SeenNode
+from actors.environments.browsergym.child import DriverReply, SeenNode
 from actors.environments.browsergym.driver import plain
 from actors.environments.browsergym.evaluators import evaluate
 from actors.environments.browsergym.pages import page_of
@@ -202,7 +202,7 @@ def test_a_page_numbers_what_can_be_acted_upon_and_says_nothing_twice() -> None:
         node("generic", "Card  of\nsorts", "9"),
         node("StaticText", "x" * 300),
     )
-    seen = Seen(
+    seen = DriverReply(
         goal="", url="http://a/", tabs=("A",), active=0, error="", nodes=nodes, reward=0.0, ended=False
     )
     page, bids = page_of(seen)

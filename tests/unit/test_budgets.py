@@ -5,13 +5,13 @@ from curriculum_story import SOURCES
 from typer.testing import CliRunner
 
 from app.cli import app
-from app.evaluation.evaluation import Played, PlayedStep, plan_attempts
+from app.evaluation.evaluation import EvaluatedEpisode, EvaluatedStep, plan_attempts
 from app.evaluation.interaction_budget import success_within, with_budget
 from core.errors import SettingsError
 
 
-def played(outcome: str, steps: int) -> Played:
-    return Played("buy", [PlayedStep("page", "ok")] * steps, "exit", outcome)  # type: ignore[arg-type]
+def played(outcome: str, steps: int) -> EvaluatedEpisode:
+    return EvaluatedEpisode("buy", [EvaluatedStep("page", "ok")] * steps, "exit", outcome)  # type: ignore[arg-type]
 
 
 def test_a_success_counts_from_the_budget_on_that_it_needed() -> None:

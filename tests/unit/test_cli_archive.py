@@ -388,7 +388,7 @@ def digest_at(folder: Path, position: int) -> str:
     return rolling.value.hex()
 
 
-async def bring(folder: Path) -> importing.Imported:
+async def bring(folder: Path) -> importing.ImportedRun:
     """What `hindcast import` does."""
     plan = plan_import(folder, on_event=lambda _: None)
     return await importing.carry_out(plan, on_event=lambda _: None, on_blob=lambda _: None)

@@ -13,7 +13,7 @@ from tiny_policy import write_tiny_policy
 from training_story import LEARNER, QUICK, Story, informative, tell
 from typer.testing import CliRunner, Result
 
-from app.attach.attachment import Attachment, Session, attach
+from app.attach.attachment import Attachment, AttachmentSession, attach
 from app.cli import app
 from app.runs.archive import archive_source
 from app.runs.fork import fork_run
@@ -198,7 +198,7 @@ def test_a_note_that_cannot_be_read_is_named_and_no_start_does_without_it(home: 
 def test_consumers_and_the_read_model_are_asked_how_far_they_have_read(home: Path) -> None:
     run = open_run(RUN, home=home)
     attachment = Attachment(target="app.examples.outcome_counts:OutcomeCounts", name="counts", until="end")
-    taken = asyncio.run(attach(run, attachment, Session())).position
+    taken = asyncio.run(attach(run, attachment, AttachmentSession())).position
     rebuilt = CliRunner().invoke(app, ("rebuild", RUN), env={"HINDCAST_HOME": str(home)})
     assert rebuilt.exit_code == 0
     names = {(witness.name, witness.position) for witness in known_witnesses(run)}

@@ -123,7 +123,7 @@ async def test_every_value_of_an_event_has_a_path() -> None:
 # --- doctor
 
 
-async def found(part: str, home: Path, **sections: Any) -> doctor.Finding:
+async def found(part: str, home: Path, **sections: Any) -> doctor.DoctorFinding:
     wanted = {name: (look, fix) for name, look, fix in doctor.parts(home, Settings(**sections))}
     look, fix = wanted[part]
     return await doctor.examine(part, look, fix)
@@ -204,4 +204,4 @@ def test_the_doctor_uses_every_part_and_leaves_nothing_behind(handle: RunHandle)
     browser = next(finding for finding in findings if finding["part"] == "browser")
     assert "started in" in browser["result"]
     assert sorted(path.name for path in handle.home.iterdir()) == before
-    assert msgspec.convert(findings, list[doctor.Finding])
+    assert msgspec.convert(findings, list[doctor.DoctorFinding])

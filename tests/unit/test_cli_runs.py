@@ -12,10 +12,10 @@ from app.cli import app
 from app.revision import code_revision
 from app.runs.runs import (
     IMPORTING,
-    Filling,
     Fork,
     NoSuchRun,
     RunHandle,
+    UnfinishedImport,
     create_run,
     current_run,
     list_runs,
@@ -113,7 +113,7 @@ def test_a_fork_is_not_named_like_a_run_whose_events_it_holds(tmp_path: Path) ->
 
 
 def test_a_name_that_is_being_imported_is_refused(tmp_path: Path) -> None:
-    filling = Filling(archive="/backup/mine", command="hindcast import /backup/mine")
+    filling = UnfinishedImport(archive="/backup/mine", command="hindcast import /backup/mine")
     write_json(tmp_path / "runs" / "mine" / IMPORTING, msgspec.to_builtins(filling))
     with pytest.raises(SettingsError, match="Go on with: hindcast import /backup/mine"):
         new(tmp_path, "mine")

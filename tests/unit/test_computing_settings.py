@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app.settings.checks.cross_checks import find_conflicts
-from app.system.learner_ranks import CompanionEnded, Companions, require_place
+from app.system.learner_ranks import RankEnded, RankProcesses, require_place
 from core.errors import SettingsError
 from core.models.arithmetic import device_for, require_device
 from core.settings.schema import LearnerSettings, Settings
@@ -71,8 +71,8 @@ def test_a_leader_that_names_no_address_is_a_worded_error(monkeypatch: pytest.Mo
 def test_a_companion_that_ended_is_named() -> None:
     ended = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"], env=os.environ)
     ended.wait()
-    with pytest.raises(CompanionEnded, match=f"process 1 .* {ended.pid}.* status 7"):
-        Companions([ended]).require_all()
+    with pytest.raises(RankEnded, match=f"process 1 .* {ended.pid}.* status 7"):
+        RankProcesses([ended]).require_all()
 
 
 def test_a_run_says_how_many_processes_computed_it_and_is_recomputed_where_it_was() -> None:

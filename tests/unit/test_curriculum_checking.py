@@ -13,7 +13,7 @@ from evolving_story import Bench, settings_of, state_of
 from virtual_time import run_virtually
 
 from actors.curriculum.evolution import Evolver, Told
-from actors.curriculum.feasibility import PROMPT, Checker
+from actors.curriculum.feasibility import PROMPT, FeasibilityChecker
 from actors.curriculum.pool import configured_pool
 from actors.curriculum.projection import CurriculumProjection
 from actors.curriculum.snapshots import curriculum_kind
@@ -74,7 +74,7 @@ def evolver_of(bench: Bench, endpoint: Endpoint) -> Evolver:
         settings=SETTINGS,
         blobs=bench.blobs,
         valuer=None,
-        checker=Checker(endpoint),
+        checker=FeasibilityChecker(endpoint),
     )
 
 

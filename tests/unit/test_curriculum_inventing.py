@@ -13,7 +13,7 @@ from actors.curriculum.evolution import Evolver, Told
 from actors.curriculum.phases import wording
 from actors.curriculum.pool import configured_pool
 from actors.curriculum.state import CurriculumState
-from actors.curriculum.task_generator import PROMPT, Inventor, new_tasks
+from actors.curriculum.task_generator import PROMPT, TaskGenerator, new_tasks
 from actors.endpoint.client import Endpoint
 from actors.judges.base import reach_judgment
 from actors.judges.rules import RuleJudge
@@ -56,7 +56,7 @@ async def next_facts(server: ChatServer, bench: Bench, state: CurriculumState) -
             settings=SETTINGS,
             blobs=bench.blobs,
             valuer=None,
-            inventor=Inventor(asked, run_seed=1),
+            inventor=TaskGenerator(asked, run_seed=1),
         )
         return await evolver.next_facts(state)
 

@@ -10,7 +10,7 @@ import pytest
 from batch_server import BatchServer
 from chat_server import Body, Drops, Reaction, fails, says, serving
 
-from actors.endpoint.answer_cache import Memory
+from actors.endpoint.answer_cache import AnswerCache
 from actors.endpoint.batch_files import BatchFiles
 from actors.endpoint.client import BATCHES, Endpoint
 from actors.endpoint.completion import Answered, Message, Unanswered
@@ -348,7 +348,7 @@ async def test_who_finds_a_batch_that_another_process_is_beginning_waits_for_it(
         server.forgets_to_say = False
         (place,) = kept(tmp_path)
         begun, server.batches = server.batches, {}  # nor does the server show it yet
-        files = BatchFiles(place.parent, base_url=server.base_url, memory=Memory(None))
+        files = BatchFiles(place.parent, base_url=server.base_url, memory=AnswerCache(None))
         looked = asyncio.Event()
 
         async def sleep(seconds: float) -> None:
@@ -450,7 +450,7 @@ async def test_a_file_that_cannot_be_let_go_of_keeps_nobody_waiting(
 
 
 def test_no_file_of_a_batch_comes_back_that_another_process_let_go_of(tmp_path: Path) -> None:
-    one, other = (BatchFiles(tmp_path, base_url="http://h/v1", memory=Memory(None)) for _ in range(2))
+    one, other = (BatchFiles(tmp_path, base_url="http://h/v1", memory=AnswerCache(None)) for _ in range(2))
     batch = one.new(["a", "b", "c"])
     one.claim(batch, own=())
     assert other.settle(batch.key, {"a"}, last=False) == {"a"}

@@ -18,7 +18,7 @@ from actors.endpoint.client import Endpoint
 from actors.endpoint.completion import Answered, Message, Unanswered
 from actors.endpoint.fuzzy_match import ask_fuzzy_match
 from actors.endpoint.prompts import FOLDER, json_in, prompt_text
-from actors.endpoint.rate_limit import Pace
+from actors.endpoint.rate_limit import RateLimit
 from app.settings.configuration import resolve
 from core.errors import SettingsError
 from core.settings.endpoint import EndpointSettings
@@ -243,7 +243,7 @@ async def test_turns_keep_the_rate_and_everybody_waits_where_the_server_asks_for
         nonlocal now
         now += seconds
 
-    pace = Pace(at_once=1, per_minute=30, clock=lambda: now, sleep=sleep)
+    pace = RateLimit(at_once=1, per_minute=30, clock=lambda: now, sleep=sleep)
     begun = []
     for turn in range(5):
         async with pace.turn():

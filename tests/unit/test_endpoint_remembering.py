@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from actors.endpoint.answer_cache import Memory
+from actors.endpoint.answer_cache import AnswerCache
 from actors.endpoint.completion import Completion
 
 DIGEST = "ab" * 32
@@ -20,7 +20,7 @@ def files(folder: Path) -> list[Path]:
 
 
 def test_who_remembers_an_answer_first_is_told_so(tmp_path: Path) -> None:
-    one, other = Memory(tmp_path), Memory(tmp_path)
+    one, other = AnswerCache(tmp_path), AnswerCache(tmp_path)
     assert one.keep(DIGEST, SAID)
     assert not other.keep(DIGEST, LATER)
     assert other.find(DIGEST) == SAID
@@ -28,7 +28,7 @@ def test_who_remembers_an_answer_first_is_told_so(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_is_forgotten_or_damaged_makes_room_for_another(tmp_path: Path) -> None:
-    memory = Memory(tmp_path)
+    memory = AnswerCache(tmp_path)
     memory.keep(DIGEST, SAID)
     memory.forget(DIGEST)
     assert memory.find(DIGEST) is None
@@ -45,14 +45,14 @@ def test_a_disk_without_second_names_remembers_too(tmp_path: Path, monkeypatch: 
         raise OSError(errno.EPERM, "no links here")
 
     monkeypatch.setattr(os, "link", no_links)
-    memory = Memory(tmp_path)
+    memory = AnswerCache(tmp_path)
     assert memory.keep(DIGEST, SAID)
     assert memory.find(DIGEST) == SAID
     assert len(files(tmp_path)) == 1
 
 
 def test_nothing_is_remembered_where_nothing_is_to_be() -> None:
-    memory = Memory(None)
+    memory = AnswerCache(None)
     assert memory.keep(DIGEST, SAID)
     memory.forget(DIGEST)
     assert memory.find(DIGEST) is None

@@ -18,9 +18,9 @@ from core.domain.observation import Node, Page
 from core.domain.sampling import Sampling
 from core.errors import CorruptEvent, EngineFailed
 from core.grammar.allowed_tokens import pack_allowed, unpack_allowed
-from core.grammar.answer_constraints import Choice, Form, Free, forms_of
+from core.grammar.answer_constraints import ActionChoice, Form, FreeText, forms_of
 from core.grammar.answer_parser import parse_answer
-from core.models.logprobs import Scored, restrict, score
+from core.models.logprobs import SampleToScore, restrict, score
 from core.models.policy import load_policy
 from core.settings.schema import PolicySettings
 
@@ -36,12 +36,12 @@ PAGE = Page(
     ),
 )
 CHOICES = (
-    Choice(action=Action(name="Click", element=3)),
-    Choice(action=Action(name="Click", element=14)),
-    Choice(action=Action(name="Search", element=2), free=True),
-    Choice(action=Action(name="Select Dropdown Option", element=7, argument='up to 12"')),
-    Choice(action=Action(name="Go_backward")),
-    Choice(action=Action(name="exit"), free=True),
+    ActionChoice(action=Action(name="Click", element=3)),
+    ActionChoice(action=Action(name="Click", element=14)),
+    ActionChoice(action=Action(name="Search", element=2), free=True),
+    ActionChoice(action=Action(name="Select Dropdown Option", element=7, argument='up to 12"')),
+    ActionChoice(action=Action(name="Go_backward")),
+    ActionChoice(action=Action(name="exit"), free=True),
 )
 MAX_TOKENS = 48
 
@@ -55,7 +55,7 @@ def sampling(seed: int, *, temperature: float = 1.0, max_tokens: int = MAX_TOKEN
     return Sampling(temperature=temperature, max_tokens=max_tokens, seed=seed)
 
 
-def is_among(action: object, choices: tuple[Choice, ...]) -> bool:
+def is_among(action: object, choices: tuple[ActionChoice, ...]) -> bool:
     """Whether an answer came to one of the choices, whatever its free argument."""
     assert isinstance(action, Action), action
     return any(
@@ -99,7 +99,7 @@ async def test_log_probabilities_are_those_of_what_was_left_of_the_vocabulary(
     model = load_policy(policy).model
     scored = score(
         model,
-        [Scored([*PROMPT, n], one.token_ids, one.allowed) for n, one in enumerate(given)],
+        [SampleToScore([*PROMPT, n], one.token_ids, one.allowed) for n, one in enumerate(given)],
         temperature=temperature,
         tokens_per_forward=256,
     )
@@ -114,7 +114,10 @@ async def test_log_probabilities_are_those_of_what_was_left_of_the_vocabulary(
                 assert logprob == 0.0, "what has no alternative is certain"
     assert forced
     free = score(
-        model, [Scored([*PROMPT, 0], given[0].token_ids)], temperature=temperature, tokens_per_forward=256
+        model,
+        [SampleToScore([*PROMPT, 0], given[0].token_ids)],
+        temperature=temperature,
+        tokens_per_forward=256,
     )
     assert free[0].sum() < scored[0].sum(), "the free distribution gives the same answer less"
 
@@ -188,7 +191,7 @@ async def test_what_cannot_be_said_in_time_fails_for_its_caller_alone(policy: Pa
 def test_fixed_and_free_text_are_told_apart_or_refused(policy: Path) -> None:
     loaded = load_policy(policy)
     vocabulary = Vocabulary(loaded.tokenizer, size=2048, ends=loaded.stops)
-    mixed: tuple[Form, ...] = (('f("', Free.QUOTED, '")'), ('f("fixed")',))
+    mixed: tuple[Form, ...] = (('f("', FreeText.QUOTED, '")'), ('f("fixed")',))
     with pytest.raises(ValueError, match="same place"):
         FormGuide(mixed, vocabulary, max_tokens=20)
 

@@ -12,7 +12,7 @@ from actors.engines.batch import draw
 from actors.engines.in_process import InProcessEngine
 from core.domain.sampling import Sampling
 from core.errors import EngineFailed, ModelFileError
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import load_policy, save_weights
 from core.settings.schema import PolicySettings
 
@@ -59,7 +59,7 @@ async def test_engine_and_scorer_agree_on_log_probabilities(
     requests = _requests(12, temperature=temperature)
     answers = await _together(engine, requests)
     samples = [
-        Scored(prompt, answer.token_ids) for (prompt, _), answer in zip(requests, answers, strict=True)
+        SampleToScore(prompt, answer.token_ids) for (prompt, _), answer in zip(requests, answers, strict=True)
     ]
     with torch.no_grad():
         scores = score(load_policy(folder).model, samples, temperature=temperature, tokens_per_forward=256)

@@ -26,7 +26,7 @@ from actors.engines.vllm.weights import (
 )
 from actors.policy_servers.command import server_command, server_environment
 from actors.policy_servers.role import folders_for
-from actors.policy_servers.version_folders import VersionFolders, WholeModel
+from actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
 from app.settings.configuration import resolve
 from app.system.vllm_python import require_policy_servers
 from core.domain.sampling import Sampling
@@ -178,7 +178,7 @@ def lay_out(folders: VersionFolders, version: int, digest: str, weights: Path) -
 
 def test_a_folder_stays_while_a_server_reads_it_however_many_newer_ones_come(tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModelLayout())
     with folders.lent(1, f"{1:064x}", tmp_path / "blob") as slow, folders.lent(1, f"{1:064x}", slow):
         made = [lay_out(folders, version, f"{version:064x}", tmp_path / "blob") for version in (2, 3, 4)]
         assert sorted((tmp_path / "versions").iterdir()) == [slow, *made[1:]]
@@ -186,7 +186,7 @@ def test_a_folder_stays_while_a_server_reads_it_however_many_newer_ones_come(tmp
     assert sorted((tmp_path / "versions").iterdir()) == [made[2], newest]
 
 
-class SlowCopy(WholeModel):
+class SlowCopy(WholeModelLayout):
     """A disk that takes its time over the second version."""
 
     def __init__(self) -> None:
@@ -219,7 +219,7 @@ def test_a_folder_is_given_back_without_waiting_for_a_version_that_is_laid_out(t
 
 def test_a_versions_folder_is_whole_keeps_its_weights_and_makes_older_ones_go(tmp_path: Path) -> None:
     base = write_base(tmp_path / "base")
-    folders = VersionFolders(tmp_path / "versions", base, WholeModel())
+    folders = VersionFolders(tmp_path / "versions", base, WholeModelLayout())
     assert folders.base() == base
     made = []
     for version in (1, 2, 10):
@@ -255,7 +255,7 @@ def test_a_versions_folder_is_durable_before_it_takes_its_name(
     monkeypatch.setattr(os, "fsync", synced)
     monkeypatch.setattr(Disk, "rename", renamed)
     (tmp_path / "blob").write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModelLayout())
     made = lay_out(folders, 1, f"{1:064x}", tmp_path / "blob")
     before, after = done[: done.index("renamed")], done[done.index("renamed") + 1 :]
     assert sorted(before) == sorted(
@@ -268,7 +268,7 @@ def test_servers_that_want_a_version_at_once_get_the_same_folder(tmp_path: Path)
     base = write_base(tmp_path / "base")
     for number in range(50):  # enough that laying out takes longer than the threads are apart
         (base / f"extra-{number}.json").write_bytes(bytes(20_000))
-    folders = VersionFolders(tmp_path / "versions", base, WholeModel())
+    folders = VersionFolders(tmp_path / "versions", base, WholeModelLayout())
     blob = tmp_path / "blob"
     blob.write_bytes(b"weights")
     with ThreadPoolExecutor(8) as threads:
@@ -284,7 +284,7 @@ def test_only_folders_of_versions_are_ever_removed(tmp_path: Path) -> None:
     (own / "kept").write_text("kept")
     blob = tmp_path / "blob"
     blob.write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", base, WholeModel())
+    folders = VersionFolders(tmp_path / "versions", base, WholeModelLayout())
     for version in range(1, 5):
         lay_out(folders, version, f"{version:064x}", blob)
     assert (own / "kept").read_text() == "kept"
@@ -295,7 +295,7 @@ def test_what_a_killed_process_laid_out_in_part_goes(tmp_path: Path) -> None:
     left = tmp_path / "versions" / f".{1:08d}-{'a' * 12}.partial"
     left.mkdir(parents=True)
     (tmp_path / "blob").write_bytes(b"weights")
-    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModel())
+    folders = VersionFolders(tmp_path / "versions", write_base(tmp_path / "base"), WholeModelLayout())
     made = lay_out(folders, 2, f"{2:064x}", tmp_path / "blob")
     assert list((tmp_path / "versions").iterdir()) == [made]
 

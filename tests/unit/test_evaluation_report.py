@@ -3,7 +3,7 @@
 import pytest
 from test_task_selection import TASKS
 
-from app.evaluation.evaluation import NothingPlayed, Tally, plan_attempts
+from app.evaluation.evaluation import NothingPlayed, OutcomeTally, plan_attempts
 from core.domain.evidence import Judgment, Outcome
 from core.rl.confusion import Confusion, majority_baseline, of_failures, of_successes, plain_accuracy
 from core.rl.statistics import Interval, proportion
@@ -13,21 +13,21 @@ from events.catalogue.verdict import JudgeIdentity
 RULES = JudgeIdentity(name="rules", version="1")
 
 
-def abandon(tally: Tally, episode: str) -> None:
+def abandon(tally: OutcomeTally, episode: str) -> None:
     """Lose an episode for good: its second try is abandoned as well."""
     for name in (episode, f"{episode}_again"):
         fact = EpisodeAbandoned(episode=name, task_id="", reason="browser_died", detail="no sandbox", steps=0)
         tally.apply(fact)
 
 
-def judge(tally: Tally, episode: str, outcome: Outcome, reason: str = "") -> None:
+def judge(tally: OutcomeTally, episode: str, outcome: Outcome, reason: str = "") -> None:
     judgment = Judgment(outcome=outcome, reward=float(outcome == "success"), reason=reason)
     tally.apply(EpisodeJudged(episode=episode, task_id="", judge=RULES, judgment=judgment))
 
 
 def test_an_evaluation_without_a_verdict_has_no_rate_but_counted_reasons() -> None:
     requests = plan_attempts(TASKS[:3], attempts=1, temperature=0.0, lease_s=1.0)
-    tally = Tally(requests)
+    tally = OutcomeTally(requests)
     for request in requests[:2]:
         abandon(tally, request.episode)
     judge(tally, requests[2].episode, "undecided", "the judge is out of reach")
@@ -46,7 +46,7 @@ def test_an_evaluation_without_a_verdict_has_no_rate_but_counted_reasons() -> No
 
 def test_one_verdict_makes_a_rate_and_the_reasons_of_the_others_stay() -> None:
     requests = plan_attempts(TASKS[:2], attempts=1, temperature=0.0, lease_s=1.0)
-    tally = Tally(requests)
+    tally = OutcomeTally(requests)
     abandon(tally, requests[0].episode)
     judge(tally, requests[1].episode, "failure")
     report = tally.report(suite="store", policy="base")

@@ -38,7 +38,7 @@ from app.exports.single_episode import episode_as_file
 from app.exports.tables import TABLES
 from app.exports.writer import Sources, choose, write_export
 from app.imports.atif import document_of_trajectory
-from app.imports.documents import Wrong
+from app.imports.documents import DocumentError
 from app.runs.archive_source import ArchiveSource
 from app.runs.folded_read_model import folded
 from core.domain.action import ACTIONS, Action
@@ -240,7 +240,7 @@ def test_a_trajectory_gives_its_document_back(told: Told) -> None:
             assert document_of_trajectory(content) == document
             back += 1
         else:
-            with pytest.raises(Wrong, match=r"steps\[\d\]\.tool_calls: a step is one action, not 0"):
+            with pytest.raises(DocumentError, match=r"steps\[\d\]\.tool_calls: a step is one action, not 0"):
                 document_of_trajectory(content)
             refused += 1
     assert back > 2

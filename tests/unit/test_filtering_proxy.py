@@ -8,7 +8,7 @@ import pytest
 
 from actors.environments import proxy as module
 from actors.environments.addresses import may_reach, networks
-from actors.environments.proxy import FilteringProxy, NotAsked, closing, parse_request
+from actors.environments.proxy import FilteringProxy, MalformedProxyRequest, closing, parse_request
 
 NAME = "shop.test"
 HERE = networks(("127.0.0.1/32",))
@@ -89,7 +89,7 @@ def test_a_request_to_the_proxy_becomes_one_to_the_site() -> None:
     ],
 )
 def test_what_is_no_request_to_a_proxy_is_not_taken_for_one(head: bytes) -> None:
-    with pytest.raises(NotAsked):
+    with pytest.raises(MalformedProxyRequest):
         parse_request(head)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from core.domain.action import ACTIONS, Action, ParseFailure
 from core.domain.observation import Node, Page
-from core.grammar.answer_constraints import Choice, Free, forms_of
+from core.grammar.answer_constraints import ActionChoice, FreeText, forms_of
 from core.grammar.answer_parser import format_answer, parse_answer
 from core.grammar.browsergym_dialect import read_browsergym
 
@@ -230,12 +230,12 @@ def test_calls_of_webrl_are_no_functions_of_browsergym(name: str) -> None:
 def test_choices_of_a_scaffold_are_written_in_the_dialect_that_is_asked_for(rationale: bool) -> None:
     page = Page(url="", title="", nodes=(Node(kind="input", tag="input", text="Find", id=2),))
     choices = (
-        Choice(action=Action(name="Search", element=2), free=True),
-        Choice(action=Action(name="exit"), free=True),
-        Choice(action=Action(name="Go_backward")),
+        ActionChoice(action=Action(name="Search", element=2), free=True),
+        ActionChoice(action=Action(name="exit"), free=True),
+        ActionChoice(action=Action(name="Go_backward")),
     )
     forms = forms_of(choices, page, rationale=rationale, dialect="browsergym")
-    answers = ["".join("mug" if isinstance(piece, Free) else piece for piece in form) for form in forms]
+    answers = ["".join("mug" if isinstance(piece, FreeText) else piece for piece in form) for form in forms]
     assert {answer.rpartition("\n")[2] for answer in answers} == {
         'search("2", "mug")',
         'send_msg_to_user("mug")',

@@ -18,7 +18,7 @@ from events.catalogue import BatchPlanned, RunStarted
 from learner.algorithms import algorithm_for
 from learner.algorithms.base import EpisodePart
 from learner.batch_plan import plan, sweep
-from learner.buffer.records import Episode, Relabelled, Sample
+from learner.buffer.records import Episode, RelabelledDemonstration, Sample
 from learner.buffer.state import BufferState
 from learner.planners import PLANNERS
 from learner.sample_terms import SampleTerms
@@ -99,7 +99,7 @@ def buffer(settings: Settings, *labels: tuple[float, ...], outcomes: str = "fail
     for index, relevance in enumerate(labels):
         name = f"ep_{index}"
         one = episode(name, steps=len(relevance), outcome=outcomes)
-        state.hindsight.append(Relabelled(one, relabel=0, relevance=relevance))
+        state.hindsight.append(RelabelledDemonstration(one, relabel=0, relevance=relevance))
     due = episode("ep_due", steps=0, outcome="failure")
     due.collected = 7
     state.episodes[due.id] = due

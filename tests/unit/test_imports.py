@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from app.bootstrap import task_sources
 from app.cli.demonstrations import app
-from app.demonstrations.pending import Demonstrated
+from app.demonstrations.pending import DemonstratedEpisode
 from app.imports.check import check
 from app.imports.documents import ImportRefused, read_documents
 from app.imports.import_documents import try_out
@@ -40,7 +40,7 @@ def written(folder: Path, *documents: Any) -> Path:
     return file
 
 
-def played(folder: Path, document: Any, tokenizer: Any, settings: Settings = PLAIN) -> Demonstrated:
+def played(folder: Path, document: Any, tokenizer: Any, settings: Settings = PLAIN) -> DemonstratedEpisode:
     (read,) = read_documents(written(folder, document), "jsonl")
     check(read.document, settings, sources=task_sources(settings))
     return asyncio.run(play(read.document, settings, tokenizer))

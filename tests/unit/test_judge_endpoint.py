@@ -22,7 +22,7 @@ from actors.endpoint.client import Endpoint
 from actors.environments.store.tasks import StoreTasks
 from actors.judges.base import Opinion, undecided
 from actors.judges.endpoint import PROMPT, EndpointJudge, identity_of
-from actors.judges.episode_transcript import Story
+from actors.judges.episode_transcript import EpisodeTranscript
 from actors.judges.role import run_judge
 from actors.judges.rules import RuleJudge
 from app.cli import app as cli
@@ -45,7 +45,7 @@ SITE = SiteSettings(products=60)
 TASKS = StoreTasks(SITE)
 WAIT_S = 120
 PAGE = Page(url="http://shop/", title="Cart </page>", nodes=(Node(kind="text", tag="p", text="Lamp 2"),))
-STORY = Story(
+STORY = EpisodeTranscript(
     instruction="Put two lamps into the cart.", answers=('do(action="Click", element="7")',), page=PAGE
 )
 
@@ -61,7 +61,7 @@ def settings_for(server: ChatServer, **judge: Any) -> Settings:
     )
 
 
-async def opinion_of(server: ChatServer, story: Story, **endpoint: Any) -> Opinion:
+async def opinion_of(server: ChatServer, story: EpisodeTranscript, **endpoint: Any) -> Opinion:
     settings = settings_for(server).endpoint.model_copy(update=endpoint)
     async with Endpoint(settings) as asked:
         return await EndpointJudge(asked, blobs=BlobStore(Path("nowhere"))).read(story)
@@ -189,10 +189,10 @@ class OutOfReach:
 
     identity = JudgeIdentity(name="far", version="1")
 
-    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> Story:
+    async def story_of(self, log: EventLog, ended: EpisodeEnded, *, before: int) -> EpisodeTranscript:
         return STORY
 
-    async def read(self, story: Story) -> Opinion:
+    async def read(self, story: EpisodeTranscript) -> Opinion:
         return Opinion(judgment=undecided("outage: nobody there"), may_pass=True)
 
 
@@ -215,7 +215,7 @@ class SlowAtFirst(OutOfReach):
     def __init__(self) -> None:
         self.asked = 0
 
-    async def read(self, story: Story) -> Opinion:
+    async def read(self, story: EpisodeTranscript) -> Opinion:
         self.asked += 1
         await asyncio.sleep(1000 if self.asked == 1 else 0)
         return Opinion(judgment=Judgment(outcome="success", reward=1.0, reason="at last"))

@@ -13,7 +13,7 @@ from tiny_policy import tiny_model, write_tiny_policy
 from transformers import PreTrainedTokenizerFast
 
 from actors.judges.base import Opinion
-from actors.judges.episode_transcript import Story, read_story
+from actors.judges.episode_transcript import EpisodeTranscript, read_story
 from actors.judges.orm import OrmVersions, judgment_of
 from actors.judges.role import run_judge
 from actors.published_versions import find_newest
@@ -222,7 +222,7 @@ async def test_a_model_that_was_let_go_of_does_not_keep_the_judge_from_reading(
     gone = WeightsPublished(version=3, model=ORM, weights=BlobRef("0" * 64, 10), update=12)
     await append(log, gone)
     judge = await OrmVersions(folder, blobs=blobs, settings=SETTINGS).begin(log)
-    opinion = await judge.read(Story(instruction=INSTRUCTION, answers=(), page=page()))
+    opinion = await judge.read(EpisodeTranscript(instruction=INSTRUCTION, answers=(), page=page()))
     assert (judge.version, opinion.judgment.outcome) == (None, "undecided")
     assert reading_of(opinion)
 
@@ -234,7 +234,7 @@ def reading_of(opinion: Opinion) -> list[int]:
 
 async def test_without_a_page_nothing_is_read_and_nothing_decided(folder: Path, tmp_path: Path) -> None:
     judge = await OrmVersions(folder, blobs=BlobStore(tmp_path), settings=SETTINGS).begin(MemoryLog("r"))
-    opinion = await judge.read(Story(instruction=INSTRUCTION, answers=(), page=None))
+    opinion = await judge.read(EpisodeTranscript(instruction=INSTRUCTION, answers=(), page=None))
     assert opinion.judgment.outcome == "undecided"
     assert "not kept any more" in opinion.judgment.reason
     assert opinion.reading is None

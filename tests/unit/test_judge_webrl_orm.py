@@ -18,7 +18,7 @@ from transformers import AutoModelForCausalLM
 from typer.testing import CliRunner
 
 from actors.judges.base import Opinion
-from actors.judges.episode_transcript import Story, read_story
+from actors.judges.episode_transcript import EpisodeTranscript, read_story
 from actors.judges.registry import judge_names
 from actors.judges.webrl_orm import model_version
 from app.cli import app as cli
@@ -144,10 +144,12 @@ def settings_of(folder: Path, **judge: Any) -> Settings:
     return SETTINGS.model_copy(update={"judge": SETTINGS.judge.model_copy(update=found)})
 
 
-STORY = Story(instruction=INSTRUCTION, answers=ANSWERS, page=page())
+STORY = EpisodeTranscript(instruction=INSTRUCTION, answers=ANSWERS, page=page())
 
 
-async def opinion_of(settings: Settings, tmp_path: Path, story: Story = STORY) -> tuple[Opinion, str]:
+async def opinion_of(
+    settings: Settings, tmp_path: Path, story: EpisodeTranscript = STORY
+) -> tuple[Opinion, str]:
     """The judge's opinion, and its version."""
     async with open_judges((WEBRL_ORM,), settings, BlobStore(tmp_path)) as judges:
         return await judges[WEBRL_ORM].read(story), judges[WEBRL_ORM].identity.version  # type: ignore[union-attr]
@@ -170,7 +172,9 @@ async def test_the_folder_s_model_decides_by_yes_among_yes_and_no(
         assert unpack_ids(opinion.reading.prompt_ids).tolist() == ids
     assert version == model_version(folder, served=False)
     assert version.startswith("1-llama3-")
-    gone, _ = await opinion_of(settings_of(folder), tmp_path, Story(instruction="", answers=(), page=None))
+    gone, _ = await opinion_of(
+        settings_of(folder), tmp_path, EpisodeTranscript(instruction="", answers=(), page=None)
+    )
     assert gone.judgment.outcome == "undecided"
 
 

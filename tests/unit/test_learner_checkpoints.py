@@ -11,7 +11,7 @@ from events.envelope import BlobRef
 from storage.blobs.store import BlobStore
 from storage.checkpoints import (
     Counters,
-    Part,
+    TensorPart,
     encode_checkpoint,
     load_checkpoint,
     save_checkpoint,
@@ -109,9 +109,9 @@ def test_a_shard_that_goes_while_its_checkpoint_is_read_is_a_worded_error(tmp_pa
 
 def test_a_part_of_the_tensors_is_named_without_its_folder() -> None:
     tensors = {"critic/weights/a": np.zeros(1), "weights/a": np.ones(2)}
-    inner = Part(tensors, "critic/", within="critic")
+    inner = TensorPart(tensors, "critic/", within="critic")
     assert (list(inner), len(inner["weights/a"])) == (["weights/a"], 1)
-    assert list(Part(tensors, "weights/", "optimizer/")) == ["weights/a"]
+    assert list(TensorPart(tensors, "weights/", "optimizer/")) == ["weights/a"]
 
 
 def test_a_shard_that_is_gone_damaged_or_of_another_shape_is_a_worded_error(tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 from core.settings.schema import LearnerSettings, Settings
 from learner.buffer.state import BufferState
-from learner.planners.relabeler import WrittenLessons
+from learner.planners.relabeler import RelabelerPlanner
 
 
 def test_lessons_that_were_counted_and_let_go_of_since_make_no_batch() -> None:
@@ -10,4 +10,4 @@ def test_lessons_that_were_counted_and_let_go_of_since_make_no_batch() -> None:
     state = BufferState()
     state.lessons.fresh = 5
     settings = Settings(learner=LearnerSettings(relabeler_every=4))
-    assert WrittenLessons().plan(state, settings) is None
+    assert RelabelerPlanner().plan(state, settings) is None

@@ -12,13 +12,21 @@ from core.errors import CheckpointCorrupt, DiskFull
 from core.settings.schema import LearnerSettings
 from events.envelope import BlobRef
 from learner.distributed import leader as leader_module
-from learner.distributed.leader import End, LeadingTraining, Make, Orders, Restore, Step, follow
-from learner.distributed.ranks import Together
+from learner.distributed.leader import (
+    EndOrder,
+    LeaderTraining,
+    MakeOrder,
+    Orders,
+    RestoreOrder,
+    StepOrder,
+    follow,
+)
+from learner.distributed.ranks import DistributedRank
 from storage.blobs.store import BlobStore
 from storage.checkpoints import Checkpoint, Counters, save_checkpoint
 
 
-class Told(Together):
+class Told(DistributedRank):
     """A place among so many, without a process group: what the others have to say is known beforehand."""
 
     def __init__(self, size: int, rank: int, others: NDArray[np.float64] | None) -> None:
@@ -28,7 +36,7 @@ class Told(Together):
         return values if self._others is None else values + self._others
 
 
-def one_of(size: int, *, rank: int, others: NDArray[np.float64] | None = None) -> Together:
+def one_of(size: int, *, rank: int, others: NDArray[np.float64] | None = None) -> DistributedRank:
     return Told(size, rank, others)
 
 
@@ -67,8 +75,8 @@ def test_a_follower_goes_on_after_a_checkpoint_that_does_not_fit(
     monkeypatch.setattr(leader_module, "Training", Refusing)
     blobs = BlobStore(tmp_path)
     saved = save_checkpoint(blobs, {}, Counters(update=1, batch=0, version=1, state="0" * 64))
-    make = Make(BlobRef(sha256="0" * 64, size=1), LearnerSettings())
-    orders = iter([make, Restore(saved), make, Step(0), End()])
+    make = MakeOrder(BlobRef(sha256="0" * 64, size=1), LearnerSettings())
+    orders = iter([make, RestoreOrder(saved), make, StepOrder(0), EndOrder()])
     heard: Any = SimpleNamespace(take=lambda: next(orders))
     follow(heard, tmp_path, blobs=blobs, ranks=one_of(2, rank=1))
     assert done == ["made", "made", "step 0"]
@@ -88,11 +96,11 @@ def test_a_checkpoint_that_one_process_cannot_read_is_taken_over_by_none(
 
     monkeypatch.setattr(leader_module, "Training", Untouched)
     gone = BlobRef(sha256="1" * 64, size=9)
-    orders = iter([Make(gone, LearnerSettings()), Restore(gone), End()])
+    orders = iter([MakeOrder(gone, LearnerSettings()), RestoreOrder(gone), EndOrder()])
     heard: Any = SimpleNamespace(take=lambda: next(orders))
     follow(heard, tmp_path, blobs=BlobStore(tmp_path), ranks=one_of(2, rank=1))
     ranks = one_of(2, rank=0, others=np.array([0.0, 1.0]))
-    leader = LeadingTraining(Untouched(), Orders(Store()), ranks)  # type: ignore[arg-type]
+    leader = LeaderTraining(Untouched(), Orders(Store()), ranks)  # type: ignore[arg-type]
     monkeypatch.setattr(leader_module.dist, "broadcast", lambda *_, **__: None)
     with pytest.raises(CheckpointCorrupt, match=r"cannot be read by process 1 of the learner.*storage.blobs"):
         leader.restore(Checkpoint(gone, {}, Counters(update=1, batch=0, version=1, state="0" * 64)))

@@ -35,7 +35,7 @@ from events.catalogue.training import PlannedEpisode
 from events.log.memory import MemoryLog
 from learner.algorithms import algorithm_for
 from learner.batch_plan import minibatches_of, plan, sweep
-from learner.buffer.snapshots import LEARNER, Folded
+from learner.buffer.snapshots import LEARNER, FoldedLog
 from learner.sample_terms import sample_terms
 from storage.blobs.store import BlobStore
 
@@ -354,7 +354,7 @@ async def test_the_store_is_in_the_snapshot_of_the_fold(tmp_path: Path, policy: 
     await told.sweep()
     await told.group(*FAILED)
     state = await folded(told.log)
-    again = LEARNER.decode(LEARNER.encode(Folded(state, {}))).state
+    again = LEARNER.decode(LEARNER.encode(FoldedLog(state, {}))).state
     assert again.stored == state.stored
     assert plan(again, told.settings) == plan(state, told.settings)
 

@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from typer.testing import CliRunner
 
-from actors.engines.round_trip import Asked, round_trip
+from actors.engines.round_trip import RoundTripPrompt, round_trip
 from app.cli import app
 from app.runs.selection import select_run
 from app.settings.configuration import resolve
 from app.system.model_check import check_model, require_model
 from core.errors import SettingsError
-from core.models.folder_check import Finding, cache_bytes
+from core.models.folder_check import FolderFinding, cache_bytes
 from core.models.policy import load_policy
 from core.settings.schema import Settings
 
@@ -162,7 +162,7 @@ def test_a_model_whose_logits_change_after_its_head_is_found_by_using_it(
     model_families: dict[str, Path],
 ) -> None:
     policy = load_policy(model_families["qwen2"])
-    assert round_trip(policy, [Asked([5, 6, 7])]).agrees
+    assert round_trip(policy, [RoundTripPrompt([5, 6, 7])]).agrees
     computed = policy.model.forward
 
     def capped(*given: Any, **named: Any) -> Any:
@@ -171,7 +171,7 @@ def test_a_model_whose_logits_change_after_its_head_is_found_by_using_it(
         return output
 
     policy.model.forward = capped
-    tried = round_trip(policy, [Asked([5, 6, 7]), Asked([8, 9])])
+    tried = round_trip(policy, [RoundTripPrompt([5, 6, 7]), RoundTripPrompt([8, 9])])
     assert not tried.agrees
     assert tried.answers == 4
 
@@ -196,7 +196,7 @@ def test_the_command_says_all_of_it_and_fails_where_something_failed(
     monkeypatch.chdir(tmp_path)
     shown = CliRunner().invoke(app, ["model", "check", str(model_families["qwen2"]), "--json"])
     assert shown.exit_code == 0, shown.output
-    found = [Finding(**one) for one in json.loads(shown.output)]
+    found = [FolderFinding(**one) for one in json.loads(shown.output)]
     assert found[-1].part == "use"
     refused = CliRunner().invoke(
         app, ["model", "check", str(model_families["qwen2"]), "--set", "actors.max_prompt_tokens=5000"]

@@ -17,9 +17,9 @@ from actors.engines.in_process import InProcessEngine
 from core.domain.action import Action
 from core.domain.sampling import Sampling
 from core.grammar.allowed_tokens import unpack_allowed
-from core.grammar.answer_constraints import Form, Free
+from core.grammar.answer_constraints import Form, FreeText
 from core.grammar.answer_form import parse_form
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import LoadedPolicy, load_policy
 from core.prompts.chat_frame import STAND_IN, chat_frame, encode_text
 from core.prompts.prompt import build_prompt, encode_answer
@@ -177,8 +177,8 @@ async def test_constrained_answers_have_their_form_with_every_family_s_tokens(
 ) -> None:
     policy = loaded[name]
     forms: tuple[Form, ...] = (
-        ("# ", Free.LINE, '\ndo(action="Click", element="3")'),
-        ("# ", Free.LINE, '\ndo(action="Type", argument="', Free.QUOTED, '", element="12")'),
+        ("# ", FreeText.LINE, '\ndo(action="Click", element="3")'),
+        ("# ", FreeText.LINE, '\ndo(action="Type", argument="', FreeText.QUOTED, '", element="12")'),
     )
     (prompt, _), *_ = _requests(policy)
     async with InProcessEngine(model_families[name], PolicySettings(threads=1)) as engine:
@@ -196,7 +196,7 @@ async def test_constrained_answers_have_their_form_with_every_family_s_tokens(
 
 
 def _assert_scored(policy: LoadedPolicy, prompt: list[int], sampling: Sampling, answer: Generation) -> None:
-    sample = Scored(prompt, answer.token_ids, answer.allowed)
+    sample = SampleToScore(prompt, answer.token_ids, answer.allowed)
     with torch.no_grad():
         (scores,) = score(policy.model, [sample], temperature=sampling.temperature, tokens_per_forward=512)
     assert answer.logprobs == pytest.approx(scores.tolist(), abs=1e-4)

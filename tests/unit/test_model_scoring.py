@@ -5,7 +5,7 @@ import pytest
 import torch
 from tiny_policy import write_tiny_policy
 
-from core.models.logprobs import Scored, packs, score
+from core.models.logprobs import SampleToScore, packs, score
 from core.models.policy import load_policy
 
 
@@ -16,10 +16,10 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> torch.nn.Module:
     return loaded
 
 
-def _samples(count: int) -> list[Scored]:
+def _samples(count: int) -> list[SampleToScore]:
     random = Random(8)
     return [
-        Scored(
+        SampleToScore(
             [random.randrange(4, 2000) for _ in range(random.randint(1, 80))],
             [random.randrange(4, 2000) for _ in range(random.randint(1, 12))],
         )
@@ -39,9 +39,9 @@ def test_packed_scores_equal_those_of_a_plain_forward_pass(model: torch.nn.Modul
 
 
 def test_padding_by_a_longer_companion_changes_no_gradient(model: torch.nn.Module) -> None:
-    short, long = Scored([5, 6, 7], [8, 9]), Scored(list(range(10, 90)), [4, 5, 6])
+    short, long = SampleToScore([5, 6, 7], [8, 9]), SampleToScore(list(range(10, 90)), [4, 5, 6])
 
-    def gradient(samples: list[Scored]) -> torch.Tensor:
+    def gradient(samples: list[SampleToScore]) -> torch.Tensor:
         model.zero_grad()
         score(model, samples, temperature=1.0, tokens_per_forward=10_000)[0].sum().backward()
         return torch.cat([value.grad.flatten() for value in model.parameters() if value.grad is not None])
@@ -68,5 +68,5 @@ def test_packs_hold_every_sample_once_and_stay_within_the_budget() -> None:
 
 
 def test_a_sample_beyond_the_budget_gets_a_pass_of_its_own() -> None:
-    samples = [Scored([1] * 500, [2]), Scored([1], [2])]
+    samples = [SampleToScore([1] * 500, [2]), SampleToScore([1], [2])]
     assert packs(samples, tokens_per_forward=100) == [[1], [0]]

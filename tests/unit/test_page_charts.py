@@ -13,7 +13,7 @@ from app.page.charts import MOST_STRIPS, SMALL, TALL, metric_chart, pool_metric,
 from app.page.lanes import lanes
 from app.page.plane import DRAWN_OUT, round_values, tick_labels
 from app.page.rendering import FOLDER
-from app.page.views.timeline import Bar, Published, Timeline
+from app.page.views.timeline import Bar, Published, TimelinePage
 from storage.readmodel.results import MetricColumn
 
 counts = st.lists(st.tuples(st.integers(0, 20), st.integers(0, 20)), max_size=300).map(
@@ -24,7 +24,7 @@ numbers = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 GLYPH = 7.0
 """Pixels that a digit takes at most at the size of labels."""
-TIMELINE = Timeline(
+TIMELINE = TimelinePage(
     until_ns=0,
     window_s=60.0,
     rows={"actor.1": 5, "learner": 1},

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from virtual_time import clock_s, run_virtually
 
-from actors.endpoint.rate_limit import Pace
+from actors.endpoint.rate_limit import RateLimit
 from actors.episodes.time_limit import limited, uncounted
 
 
@@ -57,7 +57,7 @@ def test_a_judge_is_not_slow_for_those_who_ask_before_it() -> None:
     """Twenty questions of four seconds each, one at a time, each limited to ten seconds."""
 
     async def main() -> list[int]:
-        pace = Pace(at_once=1, per_minute=0, clock=asyncio.get_running_loop().time)
+        pace = RateLimit(at_once=1, per_minute=0, clock=asyncio.get_running_loop().time)
 
         async def ask(number: int) -> int:
             async with limited(10), pace.turn():
@@ -71,7 +71,7 @@ def test_a_judge_is_not_slow_for_those_who_ask_before_it() -> None:
 
 def test_who_is_given_up_while_it_waits_for_its_turn_holds_none() -> None:
     async def main() -> str:
-        pace = Pace(at_once=1, per_minute=0, clock=asyncio.get_running_loop().time)
+        pace = RateLimit(at_once=1, per_minute=0, clock=asyncio.get_running_loop().time)
 
         async def ask(seconds: float) -> None:
             async with pace.turn():

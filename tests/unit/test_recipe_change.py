@@ -22,7 +22,7 @@ from core.settings.schema import Settings
 from events.catalogue import RecipeChanged, UpdateApplied
 from events.log.memory import MemoryLog
 from learner.verify.verify import verify
-from storage.readmodel.forgetting import WATCHED, Point, retained, stretches
+from storage.readmodel.forgetting import WATCHED, FamilyPoint, retained, stretches
 
 VALUES = flatten(Settings().model_dump(mode="json"), "the run")
 
@@ -140,7 +140,13 @@ async def test_a_change_is_recorded_shown_and_refused_where_it_must_be(
 
 
 def test_the_present_stretch_is_compared_with_the_best_before_it() -> None:
-    points = [Point(0, 12, 40), Point(1, 20, 20), Point(2, 8, 10), Point(3, 30, 30), Point(4, 9, 30)]
+    points = [
+        FamilyPoint(0, 12, 40),
+        FamilyPoint(1, 20, 20),
+        FamilyPoint(2, 8, 10),
+        FamilyPoint(3, 30, 30),
+        FamilyPoint(4, 9, 30),
+    ]
     found = retained("store/buy", points)
     assert found is not None
     assert (found.present.first_version, found.present.successes, found.present.judged) == (4, 9, 30)
@@ -157,7 +163,7 @@ def test_the_present_stretch_is_compared_with_the_best_before_it() -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 20)), max_size=30))
 def test_stretches_share_no_version_and_each_has_enough(counts: list[tuple[int, int]]) -> None:
-    points = [Point(version, min(good, n), n) for version, (good, n) in enumerate(counts)]
+    points = [FamilyPoint(version, min(good, n), n) for version, (good, n) in enumerate(counts)]
     found = stretches(points)
     versions = [v for one in found for v in range(one.first_version, one.last_version + 1)]
     assert len(versions) == len(set(versions))

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from actors.judges.base import Judge
 from actors.judges.second_opinion import NO_VERDICT, SecondOpinion, agreement_of
-from actors.replay.recorded import Wanted
+from actors.replay.recorded import EpisodeSelection
 from app.cli import app as cli
 from app.evaluation.rejudge import RejudgeReport, rejudge
 from core.domain.evidence import Evidence, Judgment, Outcome
@@ -44,9 +44,11 @@ class Saying:
 OTHER = JudgeIdentity(name="other", version="1")
 
 
-async def judged_again(judge: Judge, wanted: Wanted | None = None) -> tuple[RejudgeReport, list[Recorded]]:
+async def judged_again(
+    judge: Judge, wanted: EpisodeSelection | None = None
+) -> tuple[RejudgeReport, list[Recorded]]:
     log, history = await recorded_run(groups=8)
-    report = await rejudge(HeldRun(log), wanted or Wanted(), judge=judge)
+    report = await rejudge(HeldRun(log), wanted or EpisodeSelection(), judge=judge)
     assert (await log.identity()).last == history[-1].position, "nothing is appended unless asked for"
     return report, history
 
@@ -102,7 +104,7 @@ async def test_a_judge_that_contradicts_its_own_verdicts_is_told() -> None:
 
 
 async def test_conditions_choose_the_episodes() -> None:
-    report, _ = await judged_again(Saying(OTHER), Wanted(families=frozenset({"find_price"})))
+    report, _ = await judged_again(Saying(OTHER), EpisodeSelection(families=frozenset({"find_price"})))
     assert set(report.by_family) == {"store/find_price"}
 
 
@@ -144,13 +146,13 @@ async def test_saved_verdicts_stand_beside_the_old_ones_once_and_are_shown(
     judge = Saying(OTHER, find_price="success")
     away = await rejudge(
         handle,
-        Wanted(),
+        EpisodeSelection(),
         judge=Saying(OTHER, find_price="undecided", checkout="undecided", click_button="undecided"),
         save_to=handle,
     )
     assert away.saved == 0, "an outage must not stand in the way of a verdict"
-    first = await rejudge(handle, Wanted(), judge=judge, save_to=handle)
-    again = await rejudge(handle, Wanted(), judge=Saying(OTHER, checkout="success"), save_to=handle)
+    first = await rejudge(handle, EpisodeSelection(), judge=judge, save_to=handle)
+    again = await rejudge(handle, EpisodeSelection(), judge=Saying(OTHER, checkout="success"), save_to=handle)
     assert (first.saved, first.already) == (first.episodes, 0)
     assert (again.saved, again.already) == (0, first.episodes)
     async with handle.connect_log() as log:
@@ -173,7 +175,7 @@ async def test_saved_verdicts_stand_beside_the_old_ones_once_and_are_shown(
 async def test_comparing_with_a_judge_who_never_spoke_is_refused(tmp_path: Path) -> None:
     handle = await make_home(tmp_path / "home", a_run(groups=1))
     with pytest.raises(SettingsError, match="'rulse' has given no verdict in run tale"):
-        await rejudge(handle, Wanted(), judge=Saying(OTHER), against="rulse")
+        await rejudge(handle, EpisodeSelection(), judge=Saying(OTHER), against="rulse")
 
 
 async def test_the_command_names_a_contradiction_and_ends_with_3(

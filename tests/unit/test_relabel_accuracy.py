@@ -8,7 +8,7 @@ from store_visitor import running_store
 from store_walk import Visit
 from test_relabeler_learned import SITES, TASKS, played
 
-from actors.relabelers.base import AchievedGoal, Finding
+from actors.relabelers.base import AchievedGoal, RelabelResult
 from app.evaluation.relabel_accuracy import compare_goals
 from core.rl.confusion import Confusion
 from storage.blobs.store import BlobStore
@@ -38,7 +38,7 @@ def test_goals_in_words_are_read_and_compared_with_what_was_achieved_and_when(
         goal("Change the street of my address to 7 Hill Road.", 2),
         goal("Do what was asked.", 8),
     )
-    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, Finding(said), most=8)
+    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, RelabelResult(said), most=8)
     assert (first.until_step, len(visit.actions), counts.silent) == (3, 8, "")
     assert (counts.named, counts.dropped, counts.right, counts.well_cut) == (3, 1, 2, 1)
     assert (counts.listed, counts.found) == (2, 2)
@@ -50,12 +50,14 @@ def test_what_the_rules_find_is_right_throughout(visit: Visit, tmp_path: Path) -
         AchievedGoal(one.instruction, one.until_step, one.relevance, f"store/{one.family}", one.goal)
         for one in visit.hindsight(most=8)
     ]
-    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, Finding(tuple(found)), most=8)
+    counts = compare_goals(
+        played(visit, BlobStore(tmp_path)), visit.pages, RelabelResult(tuple(found)), most=8
+    )
     assert counts.named == counts.right == counts.well_cut == counts.listed == counts.found == len(found)
     assert counts.table == Confusion(hits=2, rejections=6)
 
 
 def test_whoever_names_nothing_finds_every_other_step_and_no_goal(visit: Visit, tmp_path: Path) -> None:
-    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, Finding(()), most=8)
+    counts = compare_goals(played(visit, BlobStore(tmp_path)), visit.pages, RelabelResult(()), most=8)
     assert (counts.named, counts.found, counts.listed) == (0, 0, 2)
     assert counts.table == Confusion(misses=2, rejections=6)

@@ -26,9 +26,9 @@ from actors.relabelers.learned import (
 )
 from actors.relabelers.rules import RuleRelabeler
 from core.domain.arrays import unpack_ids
-from core.models.logprobs import Scored, score_pack
+from core.models.logprobs import SampleToScore, score_pack
 from core.models.policy import encode_weights, load_policy
-from core.models.text_generation import WritingModel, write_greedily
+from core.models.text_generation import TextGenerator, write_greedily
 from core.prompts.achievement_prompt import Achievement, read_achievements
 from core.rl.combined_state import RELABELER
 from core.settings.schema import RelabelerSettings, Settings, SiteSettings
@@ -178,7 +178,7 @@ def test_what_it_learned_to_write_becomes_relabels_that_the_learner_can_train_on
 ) -> None:
     lesson = reading_of(relabel(visit, tmp_path / "before", policy, teacher=True))
     model = tiny_model(policy, seed=2)
-    sample = Scored(unpack_ids(lesson.prompt_ids).tolist(), unpack_ids(lesson.lesson_ids).tolist())
+    sample = SampleToScore(unpack_ids(lesson.prompt_ids).tolist(), unpack_ids(lesson.lesson_ids).tolist())
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     for _ in range(120):
         optimizer.zero_grad()
@@ -205,7 +205,7 @@ def test_writing_with_a_cache_is_what_reading_anew_each_time_would_write(
     path = tmp_path / "weights.safetensors"
     path.write_bytes(encode_weights(model))
     prompt, ends = list(range(5, 45)), load_policy(policy).stops
-    written = WritingModel(policy, path, threads=1).write(prompt, most=12)
+    written = TextGenerator(policy, path, threads=1).write(prompt, most=12)
     anew: list[int] = []
     while len(anew) < 12 and (not anew or anew[-1] not in ends):
         anew += write_greedily(model, [*prompt, *anew], ends=ends, most=1)

@@ -18,7 +18,7 @@ from virtual_time import clock_s, run_virtually
 from actors.environments.store.tasks import StoreTasks
 from actors.episodes.prompt_reader import prompt_of
 from actors.queue_worker import OUTAGE_PAUSES_S
-from actors.relabelers.base import AchievedGoal, Finding, PlayedEpisode, Relabeler, why_not_goal
+from actors.relabelers.base import AchievedGoal, PlayedEpisode, Relabeler, RelabelResult, why_not_goal
 from actors.relabelers.episode_memory import ENDED_KEPT, EpisodeMemory
 from actors.relabelers.rewritten_prompts import difference
 from actors.relabelers.role import run_relabeler
@@ -58,11 +58,11 @@ class Scripted:
     def __init__(self, *says: list[AchievedGoal] | Exception) -> None:
         self._says = list(says)
 
-    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+    async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
         said = self._says.pop(0) if len(self._says) > 1 else self._says[0]
         if isinstance(said, Exception):
             raise said
-        return Finding(tuple(said))
+        return RelabelResult(tuple(said))
 
 
 def relabel_all(
@@ -163,7 +163,7 @@ def test_an_outage_of_a_minute_costs_no_relabel(visit: Visit, tmp_path: Path) ->
     """Tries are 15, 30 and 60 seconds apart: whoever is back after a minute and a half is asked."""
 
     class BackAfter(Scripted):
-        async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> Finding:
+        async def goals(self, episode: PlayedEpisode, pages: Sequence[Page]) -> RelabelResult:
             began.append(clock_s())
             return await super().goals(episode, pages)
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from bare_step import bare_step
 
-from actors.environments.base import Picture, Start, StepOutcome
+from actors.environments.base import ResetResult, StepOutcome, WindowImage
 from actors.environments.snapshot import observe
 from actors.replay.divergence_causes import Surroundings, explain
 from actors.replay.pages import GONE
@@ -52,8 +52,8 @@ class World:
         self.raw = raw
         self.acted: list[Action | ParseFailure] = []
 
-    async def reset(self, task: Task) -> Start:
-        return Start(instruction=self.instruction, observation=seen(self.pages[0]))
+    async def reset(self, task: Task) -> ResetResult:
+        return ResetResult(instruction=self.instruction, observation=seen(self.pages[0]))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         self.acted.append(action)
@@ -66,7 +66,7 @@ class World:
             observe_ms=1.0,
         )
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         raise AssertionError("a replay needs no pictures")
 
     async def finish(self, answer: str | None) -> Evidence:

@@ -7,18 +7,18 @@ import pytest
 from synthetic_run import recorded_run
 
 from actors.replay.bounded_map import each
-from actors.replay.recorded import NoSuchEpisode, RecordedEpisode, Wanted, recorded_episodes
+from actors.replay.recorded import EpisodeSelection, NoSuchEpisode, RecordedEpisode, recorded_episodes
 from events.catalogue import EpisodeEnded, EpisodeRequested, EpisodeStarted, StepTaken
 from events.envelope import Recorded
 
 
-async def gathered(wanted: Wanted) -> tuple[list[RecordedEpisode], list[Recorded]]:
+async def gathered(wanted: EpisodeSelection) -> tuple[list[RecordedEpisode], list[Recorded]]:
     log, history = await recorded_run(groups=8)
     return [episode async for episode in recorded_episodes(log, wanted)], history
 
 
 async def test_every_begun_episode_comes_with_its_steps_and_its_end() -> None:
-    episodes, history = await gathered(Wanted())
+    episodes, history = await gathered(EpisodeSelection())
     begun = {r.fact.episode for r in history if isinstance(r.fact, EpisodeStarted)}
     steps = sum(isinstance(r.fact, StepTaken) for r in history)
     ended = {r.fact.episode: r.envelope.id for r in history if isinstance(r.fact, EpisodeEnded)}
@@ -32,7 +32,7 @@ async def test_every_begun_episode_comes_with_its_steps_and_its_end() -> None:
 
 async def test_a_sample_is_the_same_each_time_another_with_another_seed_and_grows_by_adding() -> None:
     async def names(sample: int, seed: int = 1) -> set[str]:
-        return {episode.name for episode in (await gathered(Wanted(sample=sample, seed=seed)))[0]}
+        return {episode.name for episode in (await gathered(EpisodeSelection(sample=sample, seed=seed)))[0]}
 
     assert len(await names(5)) == 5
     assert await names(5) == await names(5)
@@ -41,7 +41,9 @@ async def test_a_sample_is_the_same_each_time_another_with_another_seed_and_grow
 
 
 async def test_conditions_narrow_and_a_sample_is_drawn_of_what_they_leave() -> None:
-    wanted = Wanted(families=frozenset({"store/checkout", "click-button"}), origin="online", sample=3)
+    wanted = EpisodeSelection(
+        families=frozenset({"store/checkout", "click-button"}), origin="online", sample=3
+    )
     episodes, history = await gathered(wanted)
     assert len(episodes) == 3
     assert {episode.family for episode in episodes} <= {"store/checkout", "miniwob/click-button"}
@@ -51,12 +53,12 @@ async def test_conditions_narrow_and_a_sample_is_drawn_of_what_they_leave() -> N
 
 async def test_an_episode_that_is_not_there_is_named() -> None:
     with pytest.raises(NoSuchEpisode, match="'ep_nowhere'"):
-        await gathered(Wanted(episodes=frozenset({"ep_nowhere"})))
+        await gathered(EpisodeSelection(episodes=frozenset({"ep_nowhere"})))
 
 
 async def test_without_steps_none_are_kept() -> None:
     log, _ = await recorded_run()
-    episodes = [episode async for episode in recorded_episodes(log, Wanted(), steps=False)]
+    episodes = [episode async for episode in recorded_episodes(log, EpisodeSelection(), steps=False)]
     assert episodes
     assert not any(episode.steps for episode in episodes)
 

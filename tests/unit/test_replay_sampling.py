@@ -11,14 +11,14 @@ from tiny_policy import tiny_model, write_tiny_policy
 from training_story import QUICK, Story, settings_with
 
 from actors.engines.in_process import InProcessEngine
-from actors.replay.recorded import Wanted
+from actors.replay.recorded import EpisodeSelection
 from actors.replay.sampling import TOLERANCE, differing_tokens
 from app.replay.sampling import SamplingReport, replay_sampling
 from app.replay.steps import NothingToReplay
 from core.domain.arrays import pack_floats, pack_ids, unpack_floats, unpack_ids
 from core.domain.sampling import Sampling
 from core.domain.task import Task
-from core.grammar.answer_constraints import Form, Free
+from core.grammar.answer_constraints import Form, FreeText
 from core.models.policy import encode_weights
 from core.seeds import derive_seed
 from core.settings.schema import Settings
@@ -123,10 +123,10 @@ class Recorded:
             facts.append(alter(step))
         return facts
 
-    async def replay(self, log: MemoryLog, wanted: Wanted | None = None) -> SamplingReport:
+    async def replay(self, log: MemoryLog, wanted: EpisodeSelection | None = None) -> SamplingReport:
         before = (await log.identity()).last
         report = await replay_sampling(
-            HeldRun(log, blobs=self.blobs, settings=self.settings), wanted or Wanted()
+            HeldRun(log, blobs=self.blobs, settings=self.settings), wanted or EpisodeSelection()
         )
         assert (await log.identity()).last == before, "nothing is appended"
         return report
@@ -155,7 +155,7 @@ async def test_greedy_answers_take_the_likeliest_token(run: Recorded) -> None:
     assert report.regenerated_alike == report.answers
 
 
-FORMS: tuple[Form, ...] = (("go(", Free.QUOTED, '")'), ("stop()",), ("wait()",))
+FORMS: tuple[Form, ...] = (("go(", FreeText.QUOTED, '")'), ("stop()",), ("wait()",))
 
 
 @pytest.mark.parametrize("greedy", [False, True])
@@ -253,7 +253,7 @@ async def test_demonstrations_and_answers_of_several_versions_are_left_out(run: 
 
 async def test_a_run_without_such_episodes_says_so(run: Recorded) -> None:
     with pytest.raises(NothingToReplay, match="has begun no episode"):
-        await run.replay(await run.log(), Wanted(families=frozenset({"nothing"})))
+        await run.replay(await run.log(), EpisodeSelection(families=frozenset({"nothing"})))
 
 
 def test_differing_tokens_are_counted_by_place() -> None:

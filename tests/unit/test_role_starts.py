@@ -15,7 +15,7 @@ from virtual_time import clock_s, run_virtually
 from watched_reads import watch_reads
 
 from actors.curriculum.projection import CurriculumProjection
-from actors.curriculum.snapshot_keeper import Keeper
+from actors.curriculum.snapshot_keeper import SnapshotKeeper
 from actors.family_follower import LOOK_BACK_EVENTS
 from actors.judges.role import run_judge
 from core.settings.schema import Settings
@@ -75,7 +75,7 @@ def test_a_curriculum_keeps_the_fold_of_the_log_up_to_the_position_it_names() ->
         await play_rounds(bench, 3)
         history = [recorded async for recorded in read(bench.log)]
         async with bench.publisher("curriculum.1") as mine:
-            kept = await Keeper(bench.log, mine, bench.blobs, bench.settings).restore()
+            kept = await SnapshotKeeper(bench.log, mine, bench.blobs, bench.settings).restore()
         assert kept is not None
         whole = fold(CurriculumProjection.under(bench.settings), history[: kept.position])
         assert kept == whole
@@ -105,7 +105,7 @@ async def keep_curriculum_state(bench: ActorBench) -> int:
     projection = CurriculumProjection.under(bench.settings)
     state = fold(projection, await bench.history())
     async with bench.publisher("curriculum.1") as mine:
-        keeper = Keeper(bench.log, mine, bench.blobs, every(bench.settings, 1))  # type: ignore[arg-type]
+        keeper = SnapshotKeeper(bench.log, mine, bench.blobs, every(bench.settings, 1))  # type: ignore[arg-type]
         await keeper.save_if_due(state)
     return state.position
 

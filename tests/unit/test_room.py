@@ -12,7 +12,7 @@ import pytest
 from curriculum_story import Story, settings_of
 
 from actors.curriculum.leases import LeaseTimer
-from app.alerts.processes import Alerts
+from app.alerts.processes import ProcessAlerts
 from app.system.broker_disk import ENOUGH_BYTES, LONGEST_PAUSE_S, BrokerDisk
 from app.system.free_room import disk_shortage, log_shortage
 from app.system.kept_output import keep_output
@@ -165,7 +165,7 @@ def test_people_hear_of_restarts_and_pauses_once() -> None:
     def entry(state: str, restarts: int = 0, detail: str = "") -> ProcessState:
         return ProcessState(name="bus.1", pid=1, state=state, restarts=restarts, detail=detail)
 
-    alerts = Alerts(Path("/home"))
+    alerts = ProcessAlerts(Path("/home"))
     assert alerts.look([entry("ready", 3)]) == [], "what was before is no news"
     assert alerts.look([entry("paused", 3, "no room")]) == ["bus.1 waits: no room"]
     assert alerts.look([entry("paused", 3, "no room")]) == []
@@ -178,7 +178,7 @@ def test_people_hear_of_restarts_and_pauses_once() -> None:
 
 def test_people_hear_once_that_a_disk_is_full_and_once_that_it_is_not() -> None:
     free = [ENOUGH_BYTES, ENOUGH_BYTES - 1, 0, ENOUGH_BYTES]
-    alerts = Alerts(Path("/home"), free=lambda _: free.pop(0))
+    alerts = ProcessAlerts(Path("/home"), free=lambda _: free.pop(0))
     assert [bool(alerts.look_at_disk()) for _ in range(4)] == [False, True, False, True]
 
 

@@ -13,7 +13,7 @@ from core.domain.action import Action
 from core.domain.observation import Node, Page
 from core.domain.task import Task
 from core.errors import SettingsError
-from core.grammar.answer_constraints import Choice
+from core.grammar.answer_constraints import ActionChoice
 from core.settings.schema import ScaffoldSettings
 
 WAY_OUT = '[[state.actions]]\naction = "Go_backward"\n'
@@ -37,13 +37,13 @@ def states(body: str, *, head: str = 'environment = "x"\n') -> str:
     return f'{head}[[state]]\nname = "list"\npath = "/list"\ninstruction = "Choose."\n{body}'
 
 
-def choices(body: str) -> list[Choice]:
+def choices(body: str) -> list[ActionChoice]:
     site = parse_states(states(body), source="x.toml")
     return list(site.choices(site.state[0], PAGE))
 
 
-def action(name: str, element: int | None = None, argument: str | None = None) -> Choice:
-    return Choice(action=Action(name=name, element=element, argument=argument))
+def action(name: str, element: int | None = None, argument: str | None = None) -> ActionChoice:
+    return ActionChoice(action=Action(name=name, element=element, argument=argument))
 
 
 def test_actions_are_allowed_on_elements_that_fit_in_the_order_of_the_page() -> None:
@@ -62,7 +62,7 @@ def test_arguments_are_free_or_given_or_read_from_the_page() -> None:
         'quotes = [{ kind = "text", text = \'Price (.+)\' }, { kind = "heading" }]\n'
     )
     assert choices(body)[1:] == [
-        Choice(action=Action(name="Type", element=6), free=True),
+        ActionChoice(action=Action(name="Type", element=6), free=True),
         action("Select Dropdown Option", 5, "up"),
         action("Select Dropdown Option", 5, "down"),
         action("Press", None, "Enter"),

@@ -13,7 +13,7 @@ from actors.scaffold.scaffold import Scaffold
 from actors.scaffold.states import SiteStates
 from core.domain.action import Action
 from core.domain.observation import Page
-from core.grammar.answer_constraints import Choice
+from core.grammar.answer_constraints import ActionChoice
 from core.settings.schema import ScaffoldSettings, SiteSettings
 
 SETTINGS = SiteSettings(products=60)
@@ -34,7 +34,7 @@ def states() -> SiteStates:
     return found
 
 
-def allows(choices: tuple[Choice, ...], action: Action) -> bool:
+def allows(choices: tuple[ActionChoice, ...], action: Action) -> bool:
     return any(
         (one.action.name, one.action.element) == (action.name, action.element)
         and (one.free or one.action.argument == action.argument)

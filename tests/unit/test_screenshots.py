@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from actors.environments.base import Picture
+from actors.environments.base import WindowImage
 from actors.environments.screenshot import box_in, marks_in
-from actors.episodes.screenshots import MAX_MISSING, Allowance, EpisodeScreenshots
+from actors.episodes.screenshots import MAX_MISSING, EpisodeScreenshots, ScreenshotBudget
 from app.cli.screenshots import in_words, write_out
 from core.domain.screen import Box, Mark
 from core.errors import DiskFull
@@ -31,12 +31,12 @@ class Gallery:
         self.taken = 0
         self._missing = list(missing)
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         self.taken += 1
         why = self._missing.pop(0) if self._missing else ""
         if why:
-            return Picture(missing=why)
-        return Picture(image=b"picture %d" % self.taken, width=640, height=512, scale=0.5)
+            return WindowImage(missing=why)
+        return WindowImage(image=b"picture %d" % self.taken, width=640, height=512, scale=0.5)
 
 
 async def keep(image: bytes) -> BlobRef:
@@ -48,7 +48,7 @@ def settings(**values: Any) -> ActorSettings:
 
 
 def pictures(world: Gallery, of: ActorSettings, *, keep: Any = keep) -> EpisodeScreenshots:
-    return EpisodeScreenshots(world, keep=keep, settings=of, allowance=Allowance(of))  # type: ignore[arg-type]
+    return EpisodeScreenshots(world, keep=keep, settings=of, allowance=ScreenshotBudget(of))  # type: ignore[arg-type]
 
 
 def shown(screenshot: Screenshot | None) -> tuple[str, int] | None:
@@ -137,7 +137,7 @@ async def in_virtual_time(story: Callable[[Callable[[float], None]], Awaitable[N
 
 async def test_an_actor_takes_so_many_pictures_a_second_on_average_and_whole_episodes_of_them() -> None:
     of = settings(screenshot_rate=2.0)
-    allowance = Allowance(of)
+    allowance = ScreenshotBudget(of)
 
     async def story(passes: Callable[[float], None]) -> None:
         total = 0
@@ -157,7 +157,7 @@ async def test_an_actor_takes_so_many_pictures_a_second_on_average_and_whole_epi
 
 async def test_what_was_not_used_is_saved_for_ten_seconds_at_most() -> None:
     of = settings(screenshot_rate=1.0)
-    allowance = Allowance(of)
+    allowance = ScreenshotBudget(of)
 
     async def story(passes: Callable[[float], None]) -> None:
         assert allowance.admit()
@@ -244,7 +244,7 @@ def test_pictures_are_counted_in_words_and_written_out(tmp_path: Path) -> None:
 
 async def test_what_a_policy_is_shown_is_photographed_at_every_step_whatever_the_rate() -> None:
     of = settings(screenshots="off", screenshot_rate=0.001, screenshot_observation="newest")
-    allowance = Allowance(of)
+    allowance = ScreenshotBudget(of)
     for _ in range(2):
         world = Gallery("", "not drawn")
         taking = EpisodeScreenshots(world, keep=keep, settings=of, allowance=allowance)  # type: ignore[arg-type]

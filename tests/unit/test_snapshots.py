@@ -21,7 +21,7 @@ from events.log.memory import MemoryLog
 from events.log.publisher import Publisher
 from events.log.reader import read
 from storage.blobs.store import BlobStore
-from storage.snapshots import Kind, append_snapshot, code_of, newest_standing
+from storage.snapshots import SnapshotKind, append_snapshot, code_of, newest_standing
 
 RUN = "r"
 OURS = ("core", "events", "storage", "actors", "learner", "app")
@@ -35,7 +35,7 @@ class Counted(msgspec.Struct):
     count: int
 
 
-KIND = Kind("counter", Counted, rules=("core.ids",))
+KIND = SnapshotKind("counter", Counted, rules=("core.ids",))
 
 
 class Bench:
@@ -52,7 +52,7 @@ class Bench:
             return await publisher.commit()
 
     async def keep(
-        self, state: Any, position: int, *, kind: Kind[Any] = KIND, digest: bytes = b""
+        self, state: Any, position: int, *, kind: SnapshotKind[Any] = KIND, digest: bytes = b""
     ) -> BlobRef:
         blob = self.blobs.put(kind.encode(state))
         (stored,) = await self.log.read(after=position - 1, limit=1)
@@ -102,7 +102,7 @@ async def said(bench: Bench) -> list[tuple[int, int]]:
 
 
 async def test_another_projection_is_none_of_ours(bench: Bench) -> None:
-    await bench.keep(Counted(5), 5, kind=Kind("other", Counted, rules=("core.ids",)))
+    await bench.keep(Counted(5), 5, kind=SnapshotKind("other", Counted, rules=("core.ids",)))
     assert await bench.found() is None
 
 
@@ -117,9 +117,9 @@ async def test_what_cannot_be_trusted_is_passed_over_for_the_one_before_with_a_w
         class Other(msgspec.Struct):
             count: str
 
-        kind = Kind("counter", Other, rules=("core.ids",))
+        kind = SnapshotKind("counter", Other, rules=("core.ids",))
     elif fault == "other rules":
-        kind = Kind("counter", Counted, rules=("core.seeds",))
+        kind = SnapshotKind("counter", Counted, rules=("core.seeds",))
     elif fault == "other log":
         digest = bytes(32)
     state = Counted("5") if fault == "other shape" else Counted(5)  # type: ignore[arg-type]

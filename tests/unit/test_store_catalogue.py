@@ -1,6 +1,6 @@
 from actors.environments.store.catalogue import build_catalogue
-from actors.environments.store.pages import Choice
-from actors.environments.store.search import MAX_TOKENS, SearchIndex, sorted_by, tokens_of
+from actors.environments.store.pages import ListingFilter
+from actors.environments.store.search import MAX_TOKENS, StoreSearchIndex, sorted_by, tokens_of
 from actors.environments.store.vocabulary import KINDS
 from actors.environments.store.words import vocabulary_words
 from core.settings.schema import SiteSettings
@@ -32,7 +32,7 @@ def test_every_noun_has_similar_products_to_choose_among() -> None:
 
 def test_search_finds_the_products_that_have_every_word() -> None:
     catalogue = build_catalogue(400, 7)
-    index = SearchIndex(catalogue)
+    index = StoreSearchIndex(catalogue)
     for product in catalogue.products[:40]:
         found = index.search(product.title)
         assert found.exact
@@ -43,7 +43,7 @@ def test_search_finds_the_products_that_have_every_word() -> None:
 
 def test_search_without_a_full_match_gives_the_closest_and_says_so() -> None:
     catalogue = build_catalogue(400, 7)
-    index = SearchIndex(catalogue)
+    index = StoreSearchIndex(catalogue)
     found = index.search("lamp made of moonlight")
     assert not found.exact
     assert {product.noun for product in found.products} == {"lamp"}
@@ -52,7 +52,7 @@ def test_search_without_a_full_match_gives_the_closest_and_says_so() -> None:
 
 
 def test_search_knows_plurals_and_descriptions() -> None:
-    index = SearchIndex(build_catalogue(400, 7))
+    index = StoreSearchIndex(build_catalogue(400, 7))
     assert index.search("Lamps").products == index.search("lamp").products
     packed = index.search("packed without plastic").products
     assert packed
@@ -60,7 +60,7 @@ def test_search_knows_plurals_and_descriptions() -> None:
 
 
 def test_equal_relevance_is_ordered_by_id() -> None:
-    index = SearchIndex(build_catalogue(400, 7))
+    index = StoreSearchIndex(build_catalogue(400, 7))
     found = [product.id for product in index.search("lamp").products]
     assert len(found) > 8
     lengths = {len(product.title.split()) for product in index.search("lamp").products}
@@ -72,7 +72,7 @@ def test_equal_relevance_is_ordered_by_id() -> None:
 
 
 def test_query_syntax_is_only_words() -> None:
-    index = SearchIndex(build_catalogue(400, 7))
+    index = StoreSearchIndex(build_catalogue(400, 7))
     plain = index.search("lamp").products
     for query in (
         '"lamp"',
@@ -103,7 +103,7 @@ def test_query_syntax_is_only_words() -> None:
 
 
 def test_an_address_changes_only_what_was_asked() -> None:
-    choice = Choice(query="oak lamp", category="", noun="", sort="price", band="50", page=3)
+    choice = ListingFilter(query="oak lamp", category="", noun="", sort="price", band="50", page=3)
     assert choice.address("/search", page=2) == "/search?q=oak+lamp&sort=price&price=50&page=2"
     assert choice.address("/search", sort="relevance") == "/search?q=oak+lamp&price=50"
 

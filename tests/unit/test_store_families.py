@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.environments.store.control import Record
+from actors.environments.store.control import VisitRecord
 from actors.environments.store.evaluators import achieved_goals, evaluate
 from actors.environments.store.families import FAMILIES
 from actors.environments.store.initial_state import opening_state
@@ -15,7 +15,7 @@ from actors.environments.store.session import (
     Address,
     AnyFact,
     Cancelled,
-    Line,
+    CartLine,
     Listed,
     Moved,
     Order,
@@ -45,7 +45,7 @@ def evidence(task: Task, facts: Sequence[AnyFact] = (), answer: str | None = "do
     state = opening
     for fact in facts:
         state = apply(state, fact)
-    record = Record(
+    record = VisitRecord(
         catalogue=TASKS.catalogue.name,
         products=SETTINGS.products,
         catalogue_seed=SETTINGS.catalogue_seed,
@@ -65,11 +65,13 @@ def reward(task: Task, facts: Sequence[AnyFact] = (), answer: str | None = "done
     return judgment.reward
 
 
-def line_of(goal: dict[str, Any]) -> Line:
-    return Line(product=goal["product"], colour=goal["colour"], size=goal["size"], quantity=goal["quantity"])
+def line_of(goal: dict[str, Any]) -> CartLine:
+    return CartLine(
+        product=goal["product"], colour=goal["colour"], size=goal["size"], quantity=goal["quantity"]
+    )
 
 
-def ordered(*lines: Line) -> Ordered:
+def ordered(*lines: CartLine) -> Ordered:
     address = Address(name="Mira Berg", street="1 Mill Lane", city="Porto")
     return Ordered(order=Order(number=9999, date="1 July", status="processing", lines=lines, address=address))
 
@@ -132,7 +134,7 @@ def test_the_cart_holds_exactly_what_was_asked(seed: int) -> None:
     assert reward(task, [Added(line=line)]) == 1
     assert reward(task, [Added(line=line)], answer=None) == 1
     more = msgspec.structs.replace(line, quantity=line.quantity + 1)
-    foreign = Line(product=other_product(line.product))
+    foreign = CartLine(product=other_product(line.product))
     odd = msgspec.structs.replace(line, colour="pink")
     for facts in (
         [],
@@ -159,7 +161,7 @@ def test_several_things_in_either_order(seed: int) -> None:
 def test_buying_means_one_order_of_one_line(seed: int) -> None:
     task = TASKS.task("buy", seed)
     line = line_of(task.goal)
-    foreign = Line(product=other_product(line.product))
+    foreign = CartLine(product=other_product(line.product))
     assert reward(task, [Added(line=line), ordered(line)]) == 1
     for facts in (
         [],
@@ -191,7 +193,7 @@ def test_only_the_quantity_meant_changes(seed: int) -> None:
     meant = next(line for line in cart if line.product == task.goal["product"])
     other = next(line for line in cart if line.product != task.goal["product"])
     wanted = task.goal["quantity"]
-    change: Callable[[Line, int], AnyFact] = lambda line, n: Requantified(  # noqa: E731
+    change: Callable[[CartLine, int], AnyFact] = lambda line, n: Requantified(  # noqa: E731
         line=msgspec.structs.replace(line, quantity=n)
     )
     assert reward(task, [change(meant, wanted)]) == 1
@@ -319,7 +321,7 @@ def test_one_visit_reaches_several_goals_each_at_its_first_fact() -> None:
         p for p in catalogue.products if p.id not in opening_state(catalogue, "find_price", 3).wishes
     )
     bought = next(p for p in catalogue.products if not p.colours and not p.sizes and p.id != wished.id)
-    line = Line(product=bought.id)
+    line = CartLine(product=bought.id)
     address = opening_state(catalogue, "find_price", 3).address
     facts: list[AnyFact] = [
         Listed(query=wished.title, shown=(wished.id,)),

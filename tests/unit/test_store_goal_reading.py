@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from actors.environments.store.families import FAMILIES
 from actors.environments.store.goals.instruction_parser import MAX_TEXT, goal_said, phrasings
-from actors.environments.store.goals.visits import Place
+from actors.environments.store.goals.visits import StartPage
 from actors.environments.store.hindsight import meaning
 from actors.environments.store.initial_state import opening_state
 from actors.environments.store.tasks import StoreTasks
@@ -18,8 +18,8 @@ TASKS = StoreTasks(SiteSettings(products=60))
 SEEDS = range(20)
 
 
-def place_of(family: str, seed: int) -> Place:
-    return Place(TASKS.catalogue, opening_state(TASKS.catalogue, family, seed))
+def place_of(family: str, seed: int) -> StartPage:
+    return StartPage(TASKS.catalogue, opening_state(TASKS.catalogue, family, seed))
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))

@@ -8,14 +8,14 @@ from actors.environments.store.session import (
     Added,
     Address,
     Cancelled,
-    Line,
+    CartLine,
     Moved,
     Order,
     Ordered,
     Removed,
     Requantified,
-    State,
     Unwished,
+    VisitorState,
     Wished,
     apply,
 )
@@ -83,30 +83,30 @@ def test_opening_states_depend_on_family_and_seed_alone() -> None:
 
 
 def test_equal_items_share_a_line_and_different_options_do_not() -> None:
-    state = State(address=HOME)
+    state = VisitorState(address=HOME)
     for line in (
-        Line(product=1, colour="red"),
-        Line(product=1, colour="blue"),
-        Line(product=1, colour="red", quantity=2),
+        CartLine(product=1, colour="red"),
+        CartLine(product=1, colour="blue"),
+        CartLine(product=1, colour="red", quantity=2),
     ):
         state = apply(state, Added(line=line))
-    assert state.cart == (Line(product=1, colour="red", quantity=3), Line(product=1, colour="blue"))
-    state = apply(state, Requantified(line=Line(product=1, colour="blue", quantity=5)))
-    state = apply(state, Removed(line=Line(product=1, colour="red")))
-    assert state.cart == (Line(product=1, colour="blue", quantity=5),)
+    assert state.cart == (CartLine(product=1, colour="red", quantity=3), CartLine(product=1, colour="blue"))
+    state = apply(state, Requantified(line=CartLine(product=1, colour="blue", quantity=5)))
+    state = apply(state, Removed(line=CartLine(product=1, colour="red")))
+    assert state.cart == (CartLine(product=1, colour="blue", quantity=5),)
 
 
 def test_an_order_empties_the_cart_and_can_be_cancelled() -> None:
-    order = Order(number=7, date="1 July", status="processing", lines=(Line(product=2),), address=HOME)
-    state = apply(State(address=HOME, cart=(Line(product=2),)), Ordered(order=order))
+    order = Order(number=7, date="1 July", status="processing", lines=(CartLine(product=2),), address=HOME)
+    state = apply(VisitorState(address=HOME, cart=(CartLine(product=2),)), Ordered(order=order))
     assert (state.cart, state.orders) == ((), (order,))
     state = apply(state, Cancelled(number=7))
     assert state.orders == (msgspec.structs.replace(order, status="cancelled"),)
 
 
 def test_wishes_are_a_set_and_the_address_is_replaced() -> None:
-    state = State(address=HOME)
+    state = VisitorState(address=HOME)
     for fact in (Wished(product=3), Wished(product=3), Wished(product=4), Unwished(product=3)):
         state = apply(state, fact)
     moved = Address(name="Mira Berg", street="2 Park Avenue", city="Lyon")
-    assert apply(state, Moved(address=moved)) == State(address=moved, wishes=(4,))
+    assert apply(state, Moved(address=moved)) == VisitorState(address=moved, wishes=(4,))

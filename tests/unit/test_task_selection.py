@@ -6,8 +6,8 @@ import pytest
 from curriculum_story import SOURCES
 
 from actors.curriculum.pool import configured_pool, task_name
-from app.evaluation.evaluation import Tally, plan_attempts
-from app.evaluation.task_selection import Selection, divide, held_out_file, settings_file
+from app.evaluation.evaluation import OutcomeTally, plan_attempts
+from app.evaluation.task_selection import TaskSelection, divide, held_out_file, settings_file
 from app.settings.checks.cross_checks import find_conflicts
 from app.settings.checks.names import name_conflicts
 from app.settings.configuration import resolve
@@ -21,10 +21,10 @@ TASKS = [SOURCES["shop"].task("buy", seed) for seed in range(8)]
 ATTEMPTS = 4
 
 
-def attempted(*successes: int) -> Tally:
+def attempted(*successes: int) -> OutcomeTally:
     """A tally in which task i was solved so many times in its attempts."""
     requests = plan_attempts(TASKS, attempts=ATTEMPTS, temperature=1.0, lease_s=1.0)
-    tally = Tally(requests)
+    tally = OutcomeTally(requests)
     for number, request in enumerate(requests):
         index, attempt = number % len(TASKS), number // len(TASKS)
         outcome = "success" if attempt < successes[index] else "failure"
@@ -36,7 +36,7 @@ def attempted(*successes: int) -> Tally:
     return tally
 
 
-def divided(*successes: int, held_out: float = 0.5, seed: int = 1) -> Selection:
+def divided(*successes: int, held_out: float = 0.5, seed: int = 1) -> TaskSelection:
     return divide(TASKS, attempted(*successes), held_out=held_out, run_seed=seed)
 
 
@@ -67,7 +67,7 @@ def test_what_is_held_out_follows_from_the_seed() -> None:
 
 def test_an_attempt_that_a_broken_browser_lost_is_tried_again() -> None:
     (request,) = plan_attempts(TASKS[:1], attempts=1, temperature=1.0, lease_s=1.0)
-    tally = Tally([request])
+    tally = OutcomeTally([request])
     lost = EpisodeAbandoned(episode=request.episode, task_id="", reason="browser_died", detail="", steps=0)
     again = tally.apply(lost)
     assert again is not None

@@ -10,32 +10,32 @@ from hypothesis import strategies as st
 from core.errors import BlobMissing
 from learner.verify.diagnosis import Divergence
 from learner.verify.log_recomputer import StretchReport
-from learner.verify.survey import BASE, Seam, Stretch, Survey, cut, thin
+from learner.verify.survey import BASE, LogStretch, RecomputationStart, Survey, cut, thin
 from learner.verify.work_distribution import recompute_all
 
 
-def covers(stretches: list[Stretch], *, begin: int, until: int) -> bool:
+def covers(stretches: list[LogStretch], *, begin: int, until: int) -> bool:
     ends = [begin, *(one.until for one in stretches)]
     return [one.begin.position for one in stretches] == ends[:-1] and ends[-1] == until
 
 
 @st.composite
-def surveys(draw: st.DrawFn) -> tuple[Survey, list[Seam], int]:
+def surveys(draw: st.DrawFn) -> tuple[Survey, list[RecomputationStart], int]:
     """Updates of various length, and seams among them."""
-    survey, seams, position = Survey(), list[Seam](), 0
+    survey, seams, position = Survey(), list[RecomputationStart](), 0
     for number, cost in enumerate(draw(st.lists(st.integers(0, 500), max_size=40)), 1):
         position += draw(st.integers(1, 9))
         survey.updates.append(position)
         survey.cpu_s.append(survey.cpu_s[-1] + cost)
         if draw(st.booleans()):
             position += 1
-            seams.append(Seam(position=position, update=number))
+            seams.append(RecomputationStart(position=position, update=number))
     return survey, seams, position + draw(st.integers(1, 5))
 
 
 @given(surveys(), st.integers(1, 5))
 def test_stretches_follow_each_other_without_a_gap_and_meet_at_seams(
-    drawn: tuple[Survey, list[Seam], int], processes: int
+    drawn: tuple[Survey, list[RecomputationStart], int], processes: int
 ) -> None:
     survey, seams, until = drawn
     fine = cut(BASE, seams, until=until)
@@ -48,7 +48,7 @@ def test_stretches_follow_each_other_without_a_gap_and_meet_at_seams(
 
 @given(surveys(), st.integers(1, 5))
 def test_thinned_stretches_are_few_and_each_but_the_last_is_worth_a_start(
-    drawn: tuple[Survey, list[Seam], int], processes: int
+    drawn: tuple[Survey, list[RecomputationStart], int], processes: int
 ) -> None:
     survey, seams, until = drawn
     coarse = thin(cut(BASE, seams, until=until), survey, processes=processes)
@@ -72,7 +72,7 @@ class Scripted:
         self.done: list[int] = []
         self.left_out: list[int] = []
 
-    async def recompute(self, stretch: Stretch, *, updated: Callable[[], None]) -> StretchReport:
+    async def recompute(self, stretch: LogStretch, *, updated: Callable[[], None]) -> StretchReport:
         begin = stretch.begin.position
         try:
             for _ in range(self.turns.get(begin, 1)):
@@ -98,7 +98,7 @@ class Scripted:
         """Nothing to end."""
 
 
-STRETCHES = cut(BASE, [Seam(position=at, update=at) for at in (10, 20, 30, 40)], until=50)
+STRETCHES = cut(BASE, [RecomputationStart(position=at, update=at) for at in (10, 20, 30, 40)], until=50)
 
 
 def nothing() -> None:

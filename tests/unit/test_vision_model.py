@@ -25,16 +25,16 @@ from core.domain.sampling import Sampling
 from core.domain.task import Task
 from core.errors import BlobCorrupt, BlobMissing, ModelFileError, PictureUnreadable, SettingsError
 from core.models.adapter import ALL_LINEAR, add_adapter
-from core.models.logprobs import Scored, score
+from core.models.logprobs import SampleToScore, score
 from core.models.policy import LoadedPolicy, encode_weights, load_policy, load_weights
-from core.models.vision import Eyes, Seen, freeze_tower, is_of_tower, picture_inputs
+from core.models.vision import ImageProcessor, ProcessedImage, freeze_tower, is_of_tower, picture_inputs
 from core.prompts.chat_frame import encode_text
 from core.prompts.prompt import build_prompt
 from core.settings.schema import PolicySettings, Settings
 from events.catalogue import EpisodeRequested
 from events.catalogue.episode import ShownPicture
 from learner.buffer.state import BufferState
-from learner.screenshots import Album
+from learner.screenshots import ScreenshotStore
 from storage.blobs.store import BlobStore
 
 PAGE = "page Shop\nlink Brass lamp [3] <|image_pad|><|vision_start|>\nbutton Add to cart [4]"
@@ -51,8 +51,8 @@ def policy(folder: Path) -> LoadedPolicy:
 
 
 @pytest.fixture(scope="module")
-def eyes(folder: Path) -> Eyes:
-    return Eyes(folder)
+def eyes(folder: Path) -> ImageProcessor:
+    return ImageProcessor(folder)
 
 
 def image(colour: str, size: tuple[int, int] = (160, 105)) -> bytes:
@@ -64,7 +64,7 @@ def image(colour: str, size: tuple[int, int] = (160, 105)) -> bytes:
     return file.getvalue()
 
 
-def prompt(policy: LoadedPolicy, *pictures: Seen, answers: int = 0) -> list[int]:
+def prompt(policy: LoadedPolicy, *pictures: ProcessedImage, answers: int = 0) -> list[int]:
     standing = [token for picture in pictures for token in picture.ids]
     return build_prompt(
         policy.tokenizer,
@@ -76,8 +76,8 @@ def prompt(policy: LoadedPolicy, *pictures: Seen, answers: int = 0) -> list[int]
     ).ids
 
 
-def test_an_image_comes_to_the_same_patches_and_digest_each_time(eyes: Eyes, folder: Path) -> None:
-    first, again = eyes.look(image("red")), Eyes(folder).look(image("red"))
+def test_an_image_comes_to_the_same_patches_and_digest_each_time(eyes: ImageProcessor, folder: Path) -> None:
+    first, again = eyes.look(image("red")), ImageProcessor(folder).look(image("red"))
     assert first.digest == again.digest != eyes.look(image("blue")).digest
     assert first.ids == again.ids
     assert len(first.ids) - 2 == first.grid[1] * first.grid[2] // 4
@@ -85,7 +85,7 @@ def test_an_image_comes_to_the_same_patches_and_digest_each_time(eyes: Eyes, fol
         eyes.look(image("red")[:40])
 
 
-def test_text_of_pages_never_stands_for_a_picture(policy: LoadedPolicy, eyes: Eyes) -> None:
+def test_text_of_pages_never_stands_for_a_picture(policy: LoadedPolicy, eyes: ImageProcessor) -> None:
     assert not set(eyes.marks) & set(encode_text(policy.tokenizer, PAGE))
     seen = eyes.look(image("red"))
     ids = prompt(policy, seen)
@@ -94,7 +94,9 @@ def test_text_of_pages_never_stands_for_a_picture(policy: LoadedPolicy, eyes: Ey
     assert [token for token in ids if token not in eyes.marks] == prompt(policy)
 
 
-def test_the_page_gives_way_to_a_picture_and_not_the_picture(policy: LoadedPolicy, eyes: Eyes) -> None:
+def test_the_page_gives_way_to_a_picture_and_not_the_picture(
+    policy: LoadedPolicy, eyes: ImageProcessor
+) -> None:
     seen = eyes.look(image("red"))
     needed = len(prompt(policy, seen))
     cut = build_prompt(
@@ -106,7 +108,7 @@ def test_the_page_gives_way_to_a_picture_and_not_the_picture(policy: LoadedPolic
 
 
 def test_a_prompt_reads_as_the_models_own_template_and_forward_pass_have_it(
-    policy: LoadedPolicy, eyes: Eyes
+    policy: LoadedPolicy, eyes: ImageProcessor
 ) -> None:
     seen = eyes.look(image("red"))
     ids = torch.tensor([prompt(policy, seen)])
@@ -126,7 +128,7 @@ def test_a_prompt_reads_as_the_models_own_template_and_forward_pass_have_it(
 
 
 async def test_answers_to_pictures_in_a_batch_are_scored_at_what_they_were_sampled(
-    folder: Path, policy: LoadedPolicy, eyes: Eyes
+    folder: Path, policy: LoadedPolicy, eyes: ImageProcessor
 ) -> None:
     red, blue = eyes.look(image("red")), eyes.look(image("blue", (90, 160)))
     asked = [(red,), (), (blue,), (red, blue)]
@@ -144,7 +146,7 @@ async def test_answers_to_pictures_in_a_batch_are_scored_at_what_they_were_sampl
     assert [one.token_ids for one in together] == [one.token_ids for one in alone]
     assert other.logprobs != alone[0].logprobs, "the same tokens stand for another picture"
     samples = [
-        Scored(ids, one.token_ids, pictures=pictures)
+        SampleToScore(ids, one.token_ids, pictures=pictures)
         for ids, one, pictures in zip(prompts, together, asked, strict=True)
     ]
     with torch.no_grad():
@@ -154,7 +156,7 @@ async def test_answers_to_pictures_in_a_batch_are_scored_at_what_they_were_sampl
 
 
 def test_a_picture_token_that_was_sampled_is_read_as_text_and_learned_from(
-    policy: LoadedPolicy, eyes: Eyes
+    policy: LoadedPolicy, eyes: ImageProcessor
 ) -> None:
     seen, pad = eyes.look(image("red")), eyes.marks[1]
     pictures = [(seen,), (), (seen,)]
@@ -167,17 +169,22 @@ def test_a_picture_token_that_was_sampled_is_read_as_text_and_learned_from(
         logits = [torch.cat([after for _, after in read])]
         logits += [slots.step(torch.tensor([token] * len(prompts))) for token in answer[:-1]]
     sampled = torch.log_softmax(torch.stack(logits, 1), -1)[:, range(len(answer)), answer]
-    samples = [Scored(ids, answer, pictures=each) for ids, each in zip(prompts, pictures, strict=True)]
+    samples = [SampleToScore(ids, answer, pictures=each) for ids, each in zip(prompts, pictures, strict=True)]
     scored = torch.stack(score(policy.model, samples, temperature=1.0, tokens_per_forward=4096))
     assert torch.allclose(scored, sampled, atol=1e-4)
 
 
-def test_the_language_part_learns_from_pictures_and_the_tower_stays(folder: Path, eyes: Eyes) -> None:
+def test_the_language_part_learns_from_pictures_and_the_tower_stays(
+    folder: Path, eyes: ImageProcessor
+) -> None:
     model = load_policy(folder).model
     freeze_tower(model)
     seen = eyes.look(image("red"))
     (values,) = score(
-        model, [Scored([5, *seen.ids, 6], [7, 8], pictures=(seen,))], temperature=1.0, tokens_per_forward=512
+        model,
+        [SampleToScore([5, *seen.ids, 6], [7, 8], pictures=(seen,))],
+        temperature=1.0,
+        tokens_per_forward=512,
     )
     values.sum().backward()
     learned = {name for name, value in model.named_parameters() if value.grad is not None}
@@ -197,13 +204,13 @@ def test_published_weights_are_taken_over_whole(folder: Path, policy: LoadedPoli
 
 
 def test_an_album_says_which_picture_is_missing_damaged_or_another(
-    folder: Path, eyes: Eyes, tmp_path: Path
+    folder: Path, eyes: ImageProcessor, tmp_path: Path
 ) -> None:
     blobs = BlobStore(tmp_path / "blobs")
     ref = blobs.put(image("red"))
     seen = eyes.look(image("red"))
     shown = ShownPicture(blob=ref, tokens=len(seen.ids), digest=seen.digest)
-    album = Album(folder, blobs)
+    album = ScreenshotStore(folder, blobs)
     assert torch.equal(album.seen([shown])[0].patches, seen.patches)
     with pytest.raises(PictureUnreadable, match="when the policy read it"):
         album.seen([ShownPicture(blob=ref, tokens=len(seen.ids), digest="0" * 64)])
@@ -246,7 +253,7 @@ def test_the_check_says_what_keeps_a_model_from_being_shown_screenshots(
     assert "reads no pictures" in failed[0]
     assert "more than half of" in failed[1]
     with pytest.raises(ModelFileError, match="reads no pictures"):
-        Eyes(text)
+        ImageProcessor(text)
 
 
 @pytest.mark.parametrize(
@@ -280,7 +287,7 @@ def test_a_text_policy_is_shown_no_screenshots_be_it_the_shipped_one_or_a_forks(
 
 
 async def test_a_step_without_its_picture_is_answered_on_its_text_and_says_so(
-    folder: Path, eyes: Eyes, tmp_path: Path
+    folder: Path, eyes: ImageProcessor, tmp_path: Path
 ) -> None:
     shown = settings_for(folder, screenshot_observation="newest", max_answer_tokens=4).actors
     task = Task(environment="store", family="find", seed=1, instruction="Buy the lamp.", goal={}, max_steps=3)

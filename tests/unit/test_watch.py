@@ -11,8 +11,8 @@ from rich.console import Console
 from app.watch.health import bottleneck
 from app.watch.rendering import as_line, as_screen
 from app.watch.spans import Spans, covered_ns, total_ns
-from app.watch.state import Watch
-from app.watch.view import ActorView, EpisodeView, View
+from app.watch.state import WatchFold
+from app.watch.view import ActorView, EpisodeView, RunView
 from core.domain.arrays import pack_floats, pack_ids
 from core.domain.evidence import Evidence, Judgment
 from core.domain.task import Task
@@ -43,7 +43,7 @@ class Story:
     """Facts at seconds after the start, told to a watch."""
 
     def __init__(self) -> None:
-        self.watch = Watch(judge="rules", group_size=2, window_s=100)
+        self.watch = WatchFold(judge="rules", group_size=2, window_s=100)
         self.position = 0
 
     def tell(self, at_s: float, producer: str, fact: Fact) -> None:
@@ -154,7 +154,7 @@ class Story:
         )
         self.tell(at_s, "learner.1", fact)
 
-    def view(self, at_s: float, *, up: bool = True) -> View:
+    def view(self, at_s: float, *, up: bool = True) -> RunView:
         return self.watch.view(START_NS + int(at_s * SECOND_NS), up=up)
 
 
@@ -309,13 +309,13 @@ def test_a_view_is_shown_as_a_line_and_on_a_screen(story: Story) -> None:
         view.bottleneck,
     ):
         assert words in shown
-    assert msgspec.json.decode(msgspec.json.encode(view), type=View) == view
+    assert msgspec.json.decode(msgspec.json.encode(view), type=RunView) == view
 
 
 def test_a_family_is_text_whatever_its_author_called_it() -> None:
     one = EpisodeView(episode="a", family="store/[/b]\x1b[2J", step=1, age_s=1.0)
     actor = ActorView(name="actor.1", policy_version=1, episodes=(one,), idle=0.0, idle_s=0.0, quiet_s=0.0)
-    view = msgspec.structs.replace(Watch(judge="rules", group_size=2).view(0, up=True), actors=(actor,))
+    view = msgspec.structs.replace(WatchFold(judge="rules", group_size=2).view(0, up=True), actors=(actor,))
     with Path(os.devnull).open("w") as nowhere:
         console = Console(width=160, record=True, file=nowhere)
         console.print(as_screen(view))

@@ -23,10 +23,10 @@ from synthetic_run import Told, a_run
 from textual.pilot import Pilot
 
 from app.runs.runs import RunHandle
-from app.watch.read_model import Model
+from app.watch.read_model import WatchReadModel
 from app.watch.screens.episode import EpisodeScreen
-from app.watch.screens.episodes import Episodes
-from app.watch.screens.overview import Overview
+from app.watch.screens.episodes import EpisodesScreen
+from app.watch.screens.overview import OverviewScreen
 from app.watch.screens.rows import Rows
 from app.watch.screens.step import StepScreen
 from app.watch.screens.terminal import WatchTerminal
@@ -114,7 +114,7 @@ async def test_the_overview_says_the_whole_run_in_one_look(
 ) -> None:
     watching, pilot = terminal
     lines = await until(pilot, watching, words("projector", "success  ", "▁ 0 % to █ 100 %"))
-    model = Model(handle)
+    model = WatchReadModel(handle)
     curve = await model.curve()
     model.close()
     drawn = sparkline(curve, width=40)
@@ -134,7 +134,7 @@ async def test_keys_lead_to_an_episode_to_a_step_and_back(
     watching, pilot = terminal
     await pilot.press("right_square_bracket")
     await until(pilot, watching, words("latest episodes"))
-    assert isinstance(watching.screen, Episodes)
+    assert isinstance(watching.screen, EpisodesScreen)
     rows = watching.screen.query_one(Rows)
     model = watching.model
     listed = [one.episode for one in await model.episodes(outcome=None, limit=50)]
@@ -156,7 +156,7 @@ async def test_keys_lead_to_an_episode_to_a_step_and_back(
     await until(pilot, watching, words(f"step 0 of {played}", "ANSWER", "PAGE"))
     assert isinstance(watching.screen, StepScreen)
     await pilot.press("escape", "escape", "left_square_bracket")
-    assert isinstance(watching.screen, Overview)
+    assert isinstance(watching.screen, OverviewScreen)
 
 
 async def test_episodes_are_filtered_by_outcome(

@@ -7,15 +7,15 @@ import pytest
 from actors.environments.web.definition import Check
 from actors.environments.web.probes import look
 from actors.environments.web.secrets import Secrets
-from actors.http_calls import Answer
+from actors.http_calls import HttpResponse
 
 
 @pytest.mark.parametrize("body", ["{", "[" * 100_000, "1" * 5000])
 async def test_an_answer_that_cannot_be_read_is_an_error_in_words(
     monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    async def answered(*_: object, **__: object) -> Answer:
-        return Answer(status=200, body=body.encode())
+    async def answered(*_: object, **__: object) -> HttpResponse:
+        return HttpResponse(status=200, body=body.encode())
 
     monkeypatch.setattr("actors.environments.web.probes.call", answered)
     check = Check(of="http", address="/api", field="state", exact="paid")

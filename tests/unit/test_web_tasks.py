@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from actors.environments.web.definition import Check, WebTask, plain
-from actors.environments.web.evaluators import Found, Report, evaluate
+from actors.environments.web.evaluators import ProbeResult, SiteReport, evaluate
 from actors.environments.web.files import read_tasks
 from actors.environments.web.probes import MAX_CHARS, MAX_TEXTS, bounded
 from actors.environments.web.secrets import Secrets, require_secrets
@@ -130,7 +130,7 @@ def test_a_file_that_is_none_says_so(tmp_path: Path) -> None:
 
 
 def judged(
-    *checks: Check, answer: str | None = None, found: tuple[Found, ...] = (), **more: Any
+    *checks: Check, answer: str | None = None, found: tuple[ProbeResult, ...] = (), **more: Any
 ) -> tuple[str, str]:
     definition = WebTask(
         name="t",
@@ -140,7 +140,7 @@ def judged(
         checks=checks,
         **more,
     )
-    report = Report(found=found or tuple(Found() for _ in checks))
+    report = SiteReport(found=found or tuple(ProbeResult() for _ in checks))
     evidence = Evidence(answer=answer, final_url="http://a.test/done?n=1", probes=msgspec.to_builtins(report))
     judgment = evaluate(as_task(definition, 0), evidence)
     assert judgment.reward == (judgment.outcome == "success")
@@ -167,39 +167,43 @@ def test_answers_are_compared_as_the_check_says(
 
 
 def test_a_check_that_could_not_look_is_undecided_unless_another_decides() -> None:
-    blind = Found(error="the page is gone")
+    blind = ProbeResult(error="the page is gone")
     text, answer = Check(of="text", selector="h1", contains="yes"), Check(of="answer", exact="yes")
     outcome, reason = judged(text, found=(blind,))
     assert (outcome, "h1 could not be looked at: the page is gone" in reason) == ("undecided", True)
-    assert judged(text, answer, answer="no", found=(blind, Found()))[0] == "failure"
-    assert judged(text, answer, answer="yes", found=(blind, Found()))[0] == "undecided"
-    assert judged(text, answer, answer="yes", found=(blind, Found()), need="any")[0] == "success"
-    assert judged(text, answer, answer="no", found=(blind, Found()), need="any")[0] == "undecided"
+    assert judged(text, answer, answer="no", found=(blind, ProbeResult()))[0] == "failure"
+    assert judged(text, answer, answer="yes", found=(blind, ProbeResult()))[0] == "undecided"
+    assert judged(text, answer, answer="yes", found=(blind, ProbeResult()), need="any")[0] == "success"
+    assert judged(text, answer, answer="no", found=(blind, ProbeResult()), need="any")[0] == "undecided"
 
 
 def test_of_several_elements_one_is_enough_and_of_none_nothing_holds() -> None:
     check = Check(of="text", selector=".note", exact="milk")
-    assert judged(check, found=(Found(texts=("bread", "Milk")),))[0] == "success"
-    assert judged(check, found=(Found(texts=("bread", "oat milk")),))[0] == "failure"
+    assert judged(check, found=(ProbeResult(texts=("bread", "Milk")),))[0] == "success"
+    assert judged(check, found=(ProbeResult(texts=("bread", "oat milk")),))[0] == "failure"
     assert "there is no text .note" in judged(check)[1]
     assert judged(Check(of="url", regex=r"/done\?"))[0] == "success"
 
 
 def test_what_goes_on_beyond_the_evidence_decides_only_where_it_is_found() -> None:
     check = Check(of="text", selector="body", contains="milk")
-    assert judged(check, found=(Found(texts=("bread",), cut=True),))[0] == "undecided"
-    assert judged(check, found=(Found(texts=("milk and",), cut=True),))[0] == "success"
+    assert judged(check, found=(ProbeResult(texts=("bread",), cut=True),))[0] == "undecided"
+    assert judged(check, found=(ProbeResult(texts=("milk and",), cut=True),))[0] == "success"
     number = Check(of="text", selector="body", number=3)
-    assert judged(number, found=(Found(texts=("3 of",), cut=True),))[0] == "undecided"
+    assert judged(number, found=(ProbeResult(texts=("3 of",), cut=True),))[0] == "undecided"
 
 
 def test_what_is_stored_is_bounded_and_says_so() -> None:
     found = bounded(
-        [Found(texts=("x" * (MAX_CHARS + 1), "y")), Found(texts=("\ud800",)), Found(error="gone")]
+        [
+            ProbeResult(texts=("x" * (MAX_CHARS + 1), "y")),
+            ProbeResult(texts=("\ud800",)),
+            ProbeResult(error="gone"),
+        ]
     )
     assert [one.cut for one in found] == [True, False, False]
     assert (len(found[0].texts[0]), found[0].texts[1], found[1].texts) == (MAX_CHARS, "y", ("?",))
-    assert [one.cut for one in bounded([Found(texts=("a",) * (MAX_TEXTS + 1))])] == [True]
+    assert [one.cut for one in bounded([ProbeResult(texts=("a",) * (MAX_TEXTS + 1))])] == [True]
 
 
 def test_a_number_with_a_unit_behind_its_fraction_is_not_its_whole_part() -> None:

@@ -14,7 +14,7 @@ from actors.environments.webarena.evaluators import evaluate, questions
 from actors.environments.webarena.probes import (
     MAX_ALL_BYTES,
     MAX_CHARACTERS,
-    Look,
+    ProbedPage,
     looks_of,
     stored,
 )
@@ -55,8 +55,8 @@ def page_of(characters: int) -> str:
     return "".join(rows)[:characters]
 
 
-def seen(text: str | None, **more: Any) -> tuple[Look, ...]:
-    return (Look(url="http://forum.test:9999/", found=text, **more),)
+def seen(text: str | None, **more: Any) -> tuple[ProbedPage, ...]:
+    return (ProbedPage(url="http://forum.test:9999/", found=text, **more),)
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,8 @@ def test_texts_of_all_looks_fit_into_one_event(tmp_path: Path) -> None:
     )
     task = only_task(tmp_path, entry)
     looks = tuple(
-        Look(url="http://forum.test/", found=f"{page_of(400_000)} number {number}") for number in range(9)
+        ProbedPage(url="http://forum.test/", found=f"{page_of(400_000)} number {number}")
+        for number in range(9)
     )
     probes = stored(looks, goal_of(task).evaluation)
     assert len(msgspec.msgpack.encode(probes)) <= MAX_ALL_BYTES + 2000

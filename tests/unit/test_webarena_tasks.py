@@ -15,7 +15,7 @@ from actors.environments.webarena.accounts import account_for
 from actors.environments.webarena.addresses import PLACEHOLDER
 from actors.environments.webarena.calls import read_call
 from actors.environments.webarena.evaluators import evaluate, questions
-from actors.environments.webarena.probes import Look, stored
+from actors.environments.webarena.probes import ProbedPage, stored
 from actors.environments.webarena.tasks import WebArenaTasks, goal_of
 from app.bootstrap import task_sources
 from app.cli import app
@@ -66,7 +66,7 @@ def test_each_task_of_webarena_lite_can_be_passed_and_failed(lite: WebArenaTasks
             passing,
             answer="I do not know",
             final_url="http://elsewhere.test/",
-            probes=stored([Look(url="http://elsewhere.test/", found="-")] * 3),
+            probes=stored([ProbedPage(url="http://elsewhere.test/", found="-")] * 3),
         )
         no = dict.fromkeys(questions(task, nothing), False)
         assert evaluate(task, nothing, no).outcome == "failure", said

@@ -11,7 +11,7 @@ from webshop_files import small_set, written
 
 from actors.environments.webshop.goals import SPLITS, bounds_of, price_limit
 from actors.environments.webshop.products import read_products
-from actors.environments.webshop.shop import Shop, shop_of
+from actors.environments.webshop.shop import WebshopShop, shop_of
 from actors.environments.webshop.tasks import MAX_STEPS, ServerTasks, WebshopTasks, webshop_tasks
 from app.settings.checks.webshop import require_webshop_data
 from app.settings.configuration import resolve
@@ -25,7 +25,7 @@ def sites(tmp_path_factory: pytest.TempPathFactory) -> SiteSettings:
 
 
 @pytest.fixture(scope="module")
-def shop(sites: SiteSettings) -> Shop:
+def shop(sites: SiteSettings) -> WebshopShop:
     return shop_of(sites)
 
 
@@ -36,7 +36,7 @@ def read(tmp_path: Path, products: Any, attributes: Any = None) -> Any:
     return read_products(items, about)
 
 
-def test_options_prices_and_attributes_are_read_as_upstream_does(shop: Shop) -> None:
+def test_options_prices_and_attributes_are_read_as_upstream_does(shop: WebshopShop) -> None:
     first, second, third = shop.products[:3]
     assert first.options == {"color": ("black", "dark blue", "rose gold")}
     assert second.options["size"] == ("small", "large | wide", "x-large")
@@ -137,7 +137,7 @@ def test_the_environment_needs_data_and_a_run_reads_them_before_it_begins(
 
 
 def test_goals_are_the_same_in_every_process_and_their_digests_say_their_content(
-    shop: Shop, tmp_path: Path
+    shop: WebshopShop, tmp_path: Path
 ) -> None:
     again = shop_of(written(tmp_path))
     assert again.families == shop.families
@@ -148,7 +148,7 @@ def test_goals_are_the_same_in_every_process_and_their_digests_say_their_content
     assert (goal.digest, goal.asin, goal.price_upper) == ("10d5baf537a89c46", "B000000032", 60.0)
 
 
-def test_synthetic_goals_are_all_combinations_of_options_in_upstreams_words(shop: Shop) -> None:
+def test_synthetic_goals_are_all_combinations_of_options_in_upstreams_words(shop: WebshopShop) -> None:
     product = shop.products[2]
     goals = [
         goal
@@ -163,7 +163,9 @@ def test_synthetic_goals_are_all_combinations_of_options_in_upstreams_words(shop
     assert f"{product.asked} with color: rose gold, and size: large | wide" in said
 
 
-def test_goals_by_people_lose_their_full_stop_and_those_without_attributes_are_left_out(shop: Shop) -> None:
+def test_goals_by_people_lose_their_full_stop_and_those_without_attributes_are_left_out(
+    shop: WebshopShop,
+) -> None:
     human = [goal for split in SPLITS for goal in shop.families[split]]
     assert len(human) == 30
     assert all(", and price lower than" in goal.instruction for goal in human)
@@ -179,7 +181,7 @@ def test_limits_are_the_larger_of_two_of_the_next_four_tens() -> None:
     assert price_limit(980.0, "a") == price_limit(5000.0, "a") == 1_000_000.0
 
 
-def test_parts_cover_all_goals_once_and_no_product_is_in_two_synthetic_ones(shop: Shop) -> None:
+def test_parts_cover_all_goals_once_and_no_product_is_in_two_synthetic_ones(shop: WebshopShop) -> None:
     synthetic = [shop.families[f"synthetic_{split}"] for split in SPLITS]
     products = [{goal.asin for goal in goals} for goals in synthetic]
     assert all(len(one & other) == 0 for one in products for other in products if one is not other)
@@ -192,7 +194,7 @@ def test_parts_cover_all_goals_once_and_no_product_is_in_two_synthetic_ones(shop
     assert bounds_of(1500) == {"test": (0, 300), "dev": (300, 600), "train": (600, 1500)}
 
 
-def test_search_finds_by_title_description_first_bullet_and_options(shop: Shop) -> None:
+def test_search_finds_by_title_description_first_bullet_and_options(shop: WebshopShop) -> None:
     def found(query: str) -> list[str]:
         return [product.asin for product in shop.index.search(query)]
 

@@ -18,7 +18,7 @@ from actors.environments.demonstrator import DEMONSTRATORS, Demonstrate
 from actors.environments.site import Browserless
 from actors.environments.webshop.demonstrators import buy_first, demonstrate
 from actors.environments.webshop.evaluators import evaluate
-from actors.environments.webshop.locations import PARTS, Place, address_of, place_at
+from actors.environments.webshop.locations import PARTS, WebshopLocation, address_of, place_at
 from actors.environments.webshop.server import parts_of, webshop_routes
 from actors.environments.webshop.shop import FAMILIES, shop_of
 from actors.environments.webshop.site import WebshopServerSite, webshop_site
@@ -95,7 +95,7 @@ def play(tasks: WebshopTasks, task: Task, agent: Demonstrate) -> tuple[Judgment,
 
 @given(
     place=st.builds(
-        Place,
+        WebshopLocation,
         goal=st.text("0123456789abcdef", min_size=1, max_size=16),
         kind=st.sampled_from(["results", "item", "part", "done"]),
         keywords=st.text(max_size=20),
@@ -105,7 +105,7 @@ def play(tasks: WebshopTasks, task: Task, agent: Demonstrate) -> tuple[Judgment,
         options=st.dictionaries(st.text(max_size=5), st.text(max_size=8), max_size=3),
     )
 )
-def test_an_address_says_all_of_a_place(place: Place) -> None:
+def test_an_address_says_all_of_a_place(place: WebshopLocation) -> None:
     found = place_at(address_of(place))
     assert found is not None
     assert address_of(found) == address_of(place)
@@ -141,14 +141,15 @@ def test_products_options_and_goals_that_do_not_exist_have_no_page(tasks: Websho
     task = with_options(tasks)
     goal, asin = task.goal["wanted"]["digest"], task.goal["wanted"]["asin"]
     assert (
-        view_of(tasks.shop, Place(goal=goal, kind="item", asin=asin, options={"color": "black"})) is not None
+        view_of(tasks.shop, WebshopLocation(goal=goal, kind="item", asin=asin, options={"color": "black"}))
+        is not None
     )
     for place in (
-        Place(goal="0" * 16),
-        Place(goal=goal, kind="item", asin="B999999999"),
-        Place(goal=goal, kind="done", asin=asin, options={"color": "gold-plated"}),
-        Place(goal=goal, kind="item", asin=asin, options={"flavour": "black"}),
-        Place(goal=goal, kind="part", asin=asin, part="Attributes"),
+        WebshopLocation(goal="0" * 16),
+        WebshopLocation(goal=goal, kind="item", asin="B999999999"),
+        WebshopLocation(goal=goal, kind="done", asin=asin, options={"color": "gold-plated"}),
+        WebshopLocation(goal=goal, kind="item", asin=asin, options={"flavour": "black"}),
+        WebshopLocation(goal=goal, kind="part", asin=asin, part="Attributes"),
     ):
         assert view_of(tasks.shop, place) is None, place
 
@@ -214,11 +215,13 @@ def test_pages_over_http_are_those_of_the_text_mode(tasks: WebshopTasks, tmp_pat
     task = with_options(tasks)
     digest, asin = task.goal["wanted"]["digest"], task.goal["wanted"]["asin"]
     for place in (
-        Place(goal=digest),
-        Place(goal=digest, kind="results", keywords="a/b lamp", page=2),
-        Place(goal=digest, kind="item", asin=asin, keywords="a/b", options={"size": "large | wide"}),
-        Place(goal=digest, kind="part", asin=asin, keywords="<b>", part="Features"),
-        Place(goal=digest, kind="done", asin=asin),
+        WebshopLocation(goal=digest),
+        WebshopLocation(goal=digest, kind="results", keywords="a/b lamp", page=2),
+        WebshopLocation(
+            goal=digest, kind="item", asin=asin, keywords="a/b", options={"size": "large | wide"}
+        ),
+        WebshopLocation(goal=digest, kind="part", asin=asin, keywords="<b>", part="Features"),
+        WebshopLocation(goal=digest, kind="done", asin=asin),
     ):
         answer = client.get(address_of(place))
         assert answer.status_code == 200
@@ -462,7 +465,7 @@ def test_the_backup_opens_the_best_candidate_and_buying_it_is_left(tasks: Websho
 
 
 def test_webshops_dialect_is_resolved_on_the_page(tasks: WebshopTasks) -> None:
-    place = Place(goal=tasks.task("test", 0).goal["wanted"]["digest"])
+    place = WebshopLocation(goal=tasks.task("test", 0).goal["wanted"]["digest"])
     view = view_of(tasks.shop, place)
     assert view is not None
     page = page_of(view, address_of(place))

@@ -11,17 +11,17 @@ from webshop_files import released, written
 from webshop_reference import ratio, reference_reward, token_set_ratio
 
 from actors.environments.webshop.colours import colour_or_text
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import Place
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import WebshopLocation
 from actors.environments.webshop.nouns import Nouns, nouns_of, words_for_nouns
 from actors.environments.webshop.record import record_at
 from actors.environments.webshop.reward import Bought, Reward, reward_of, title_overlap, type_reward
-from actors.environments.webshop.shop import Shop, shop_of
+from actors.environments.webshop.shop import WebshopShop, shop_of
 from actors.environments.webshop.similarity import is_same, similarity
 
 TRIPLES = 1500
 
-WANTED = Goal(
+WANTED = WebshopGoal(
     digest="0" * 16,
     asin="B000000001",
     instruction="",
@@ -46,12 +46,12 @@ BOUGHT = Bought(
 NOUNS = Nouns(rule="words/1", bought=("acme", "lip", "balm"), wanted=("acme", "lip", "balm", "jar"))
 
 
-def reward(nouns: Nouns = NOUNS, wanted: Goal = WANTED, **changes: object) -> Reward:
+def reward(nouns: Nouns = NOUNS, wanted: WebshopGoal = WANTED, **changes: object) -> Reward:
     return reward_of(msgspec.structs.replace(BOUGHT, **changes), wanted, nouns)
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Shop:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> WebshopShop:
     return shop_of(released() or written(tmp_path_factory.mktemp("webshop")))
 
 
@@ -141,7 +141,7 @@ def test_nouns_without_spacy_are_words_and_the_rule_is_named() -> None:
     assert title_overlap(found) == 1
 
 
-def test_rewards_equal_the_reference_on_a_thousand_triples_and_more(shop: Shop) -> None:
+def test_rewards_equal_the_reference_on_a_thousand_triples_and_more(shop: WebshopShop) -> None:
     random = Random(11)
     goals = [goal for family in shop.families.values() for goal in family]
     by_query: dict[str, list[str]] = {}
@@ -164,7 +164,7 @@ def test_rewards_equal_the_reference_on_a_thousand_triples_and_more(shop: Shop) 
             if values and random.random() < 0.9
         }
         record = record_at(
-            shop, Place(goal=goal.digest, kind="done", asin=product.asin, options=options), goal
+            shop, WebshopLocation(goal=goal.digest, kind="done", asin=product.asin, options=options), goal
         )
         assert record.bought is not None
         assert record.nouns is not None
@@ -191,7 +191,7 @@ _texts = st.lists(_words, max_size=3).map(tuple)
 @settings(max_examples=300, deadline=None)
 @given(
     goal=st.builds(
-        Goal,
+        WebshopGoal,
         digest=st.just(""),
         asin=st.just(""),
         instruction=st.just(""),
@@ -215,7 +215,7 @@ _texts = st.lists(_words, max_size=3).map(tuple)
         chosen=st.dictionaries(st.sampled_from(["color", "size"]), _words),
     ),
 )
-def test_rewards_equal_the_reference_on_whatever_there_may_be(goal: Goal, bought: Bought) -> None:
+def test_rewards_equal_the_reference_on_whatever_there_may_be(goal: WebshopGoal, bought: Bought) -> None:
     nouns = nouns_of(bought=bought.title, wanted=goal.title)
     assert reward_of(bought, goal, nouns).total == reference_reward(bought, goal, nouns)
 
@@ -236,7 +236,9 @@ def test_the_small_set_of_the_tests_is_rewarded_too(tmp_path: Path) -> None:
             for value in values
             if value in goal.options
         }
-        record = record_at(shop, Place(goal=goal.digest, kind="done", asin=goal.asin, options=chosen), goal)
+        record = record_at(
+            shop, WebshopLocation(goal=goal.digest, kind="done", asin=goal.asin, options=chosen), goal
+        )
         assert record.bought is not None
         assert record.nouns is not None
         assert reward_of(record.bought, goal, record.nouns).total == 1

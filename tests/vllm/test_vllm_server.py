@@ -16,13 +16,13 @@ from actors.engines.vllm.server import VllmServer
 from actors.engines.vllm.weights import WholeWeights, label_of
 from actors.policy_servers.command import HOST, server_command, server_environment
 from actors.policy_servers.server_process import running
-from actors.policy_servers.version_folders import VersionFolders, WholeModel
+from actors.policy_servers.version_folders import VersionFolders, WholeModelLayout
 from actors.policy_servers.weight_sync import synchronise
 from app.bench.untied import write_untied
 from app.system.policy_servers import free_port
 from app.system.vllm_python import server_python
 from core.domain.sampling import Sampling
-from core.grammar.answer_constraints import Free
+from core.grammar.answer_constraints import FreeText
 from core.models.policy import WEIGHTS
 from core.settings.schema import Settings
 from events.catalogue import PolicyServerTroubled
@@ -106,7 +106,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         write_untied(root / f"policy-{seed}", seed=seed, width=128, inner=256, layers=2, heads=2)
         for seed in (0, 1)
     )
-    folders = VersionFolders(root / "versions", first, WholeModel())
+    folders = VersionFolders(root / "versions", first, WholeModelLayout())
     with folders.lent(1, "f" * 64, second / WEIGHTS) as laid_out:
         given = [first, laid_out]
     port = free_port(root / "nowhere.json")
@@ -169,7 +169,10 @@ async def test_the_same_seed_gives_the_same_answer(served: Served) -> None:
 async def test_constrained_answers_have_their_form_and_recorded_sets_give_their_log_probabilities(
     served: Served,
 ) -> None:
-    forms = (('do(action="Click", element="', Free.QUOTED, '")'), ('exit(message="', Free.QUOTED, '")'))
+    forms = (
+        ('do(action="Click", element="', FreeText.QUOTED, '")'),
+        ('exit(message="', FreeText.QUOTED, '")'),
+    )
     answers = await served.ask(prompts(3, seed=3), temperature=1.0, tokens=30, constraint=forms)
     for _, answer in answers:
         text = served.engine.tokenizer.decode(answer.token_ids, skip_special_tokens=True)

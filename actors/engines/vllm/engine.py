@@ -33,7 +33,7 @@ from actors.engines.vllm.fleet import Fleet, Tell
 from actors.engines.vllm.generate_wire import read_answer, request_body
 from actors.engines.vllm.guided import sample_guided
 from actors.engines.vllm.server import ServerTroubled, UnknownModel, VllmServer
-from actors.engines.vllm.server_checks import POLL_S, Looks, Shown
+from actors.engines.vllm.server_checks import POLL_S, ServerChecks, Shown
 from actors.engines.vllm.weights import ServedWeights, Unusable, WrongVersion
 from actors.engines.vocabulary import Vocabulary
 from core.domain.sampling import Sampling
@@ -210,7 +210,7 @@ class VllmEngine:
         """
         limit_s = self._settings.start_timeout_s + self._settings.sync_timeout_s
         try:
-            async with asyncio.timeout(limit_s), Looks(self._fleet.servers, self._shown_by) as looks:
+            async with asyncio.timeout(limit_s), ServerChecks(self._fleet.servers, self._shown_by) as looks:
                 shown = await self._due(looks, version)
         except TimeoutError:
             raise EngineFailed(
@@ -230,7 +230,7 @@ class VllmEngine:
             self._version = max(self._version, min(ready))
             self._changed.notify_all()
 
-    async def _due(self, looks: Looks, version: int) -> Mapping[VllmServer, Shown]:
+    async def _due(self, looks: ServerChecks, version: int) -> Mapping[VllmServer, Shown]:
         """What the servers show when nobody is waited for any more, and one has the version."""
         clock = asyncio.get_running_loop().time
         first_at: float | None = None

@@ -18,7 +18,7 @@ from core.grammar.allowed_tokens import Allowed, pack_allowed
 from core.seeds import derive_seed
 
 
-class Ask(Protocol):
+class GuidedRequest(Protocol):
     """One request to a server."""
 
     async def __call__(
@@ -35,7 +35,7 @@ class Ask(Protocol):
 
 
 async def sample_guided(
-    ask: Ask,
+    ask: GuidedRequest,
     prompt_ids: list[int],
     sampling: Sampling,
     guide: Guide,

@@ -17,7 +17,7 @@ Shown = int | ServerTroubled | None
 """A version, -1: weights that are not this run's; why a server shows none; None: its first look is under way."""
 
 
-class Looks:
+class ServerChecks:
     """Looks again and again; an async context manager, which takes the looks back that are under way at its end."""
 
     def __init__(

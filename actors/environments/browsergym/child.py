@@ -39,7 +39,7 @@ class SeenNode(msgspec.Struct, frozen=True, kw_only=True):
     depth: int
 
 
-class Seen(msgspec.Struct, frozen=True, kw_only=True):
+class DriverReply(msgspec.Struct, frozen=True, kw_only=True):
     """An answer."""
 
     goal: str
@@ -53,7 +53,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     ended: bool
 
 
-class Child:
+class DriverProcess:
     """One such process. `start` makes it, `close` ends it."""
 
     def __init__(self, process: asyncio.subprocess.Process, resources: ExitStack, words: IO[bytes]) -> None:
@@ -62,7 +62,7 @@ class Child:
         self._words = words
 
     @classmethod
-    async def start(cls, python: str, *, driver: Path, given: Mapping[str, str]) -> "Child":
+    async def start(cls, python: str, *, driver: Path, given: Mapping[str, str]) -> "DriverProcess":
         """Start it, with these variables unless our own environment has them. Raises EnvironmentFailed."""
         resources = ExitStack()  # closed with the process
         words = resources.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  (it is one)
@@ -85,7 +85,7 @@ class Child:
             ) from error
         return cls(process, resources, words)
 
-    async def ask(self, order: dict[str, Any], *, limit_s: float) -> Seen:
+    async def ask(self, order: dict[str, Any], *, limit_s: float) -> DriverReply:
         """The answer to an order. Raises EnvironmentFailed; the process is of no use afterwards."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -104,7 +104,7 @@ class Child:
             answer = msgspec.json.decode(line)
             if isinstance(answer, dict) and "failed" in answer:
                 raise EnvironmentFailed(f"BrowserGym could not {order['do']}: {answer['failed']}")
-            return msgspec.convert(answer, Seen)
+            return msgspec.convert(answer, DriverReply)
         except msgspec.MsgspecError as error:
             raise EnvironmentFailed(
                 f"BrowserGym answered {order['do']} with something else: {error}"

@@ -1,6 +1,6 @@
 """BrowserGym's accessibility tree as a page of ours. Pure: equal trees, equal pages."""
 
-from actors.environments.browsergym.child import Seen, SeenNode
+from actors.environments.browsergym.child import DriverReply, SeenNode
 from actors.environments.snapshot import LIMITS
 from core.domain.observation import Node, Page
 
@@ -23,7 +23,7 @@ KINDS = {
 TAGS = {"link": "a", "button": "button", "heading": "h", "image": "img", "text": "p", "clickable": "div"}
 
 
-def page_of(seen: Seen) -> tuple[Page, dict[int, str]]:
+def page_of(seen: DriverReply) -> tuple[Page, dict[int, str]]:
     """The page, and which of its numbers is which `bid`."""
     nodes: list[Node] = []
     bids: dict[int, str] = {}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import miniwob
 
-from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
-from actors.environments.browsergym.child import DRIVER, Child, Seen
+from actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
+from actors.environments.browsergym.child import DRIVER, DriverProcess, DriverReply
 from actors.environments.browsergym.pages import page_of
 from actors.environments.browsergym.tasks import ENVIRONMENT
 from actors.environments.chromium import find_browser
@@ -53,18 +53,18 @@ class BrowsergymWorld:
         self._settings = settings
         self._driver = driver
         self._limit_s = settings.actors.page_timeout_s + STEP_SLACK_S
-        self._child: Child | None = None
+        self._child: DriverProcess | None = None
         self._bids: dict[int, str] = {}
         self._reward = 0.0
         self._ended = False
-        self._last: Seen | None = None
+        self._last: DriverReply | None = None
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         """Start the process and the task. Raises EnvironmentFailed."""
         await self.close()
         given = {"MINIWOB_URL": PAGES.as_uri() + "/"}  # a variable of the user's own counts more
         browser = find_browser(self._settings.actors.browser_path)
-        self._child = await Child.start(
+        self._child = await DriverProcess.start(
             self._settings.sites.browsergym_python,
             driver=self._driver,
             given=given | ({"HINDCAST_BROWSER": browser} if browser else {}),
@@ -73,7 +73,7 @@ class BrowsergymWorld:
         seen = await self._child.ask(
             {"do": "reset", "id": task.goal["id"], "seed": task.seed}, limit_s=RESET_S
         )
-        return Start(instruction=task.instruction or seen.goal, observation=self._observe(seen))
+        return ResetResult(instruction=task.instruction or seen.goal, observation=self._observe(seen))
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Carry out an action. Raises EnvironmentFailed where BrowserGym does not answer."""
@@ -91,9 +91,9 @@ class BrowsergymWorld:
             observe_ms=1000 * (time.perf_counter() - acted),
         )
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         """There is none: BrowserGym's browser is not ours."""
-        return Picture(missing="BrowserGym's browser is not photographed")
+        return WindowImage(missing="BrowserGym's browser is not photographed")
 
     async def finish(self, answer: str | None) -> Evidence:
         """What the task has given, after it was told the answer."""
@@ -129,7 +129,7 @@ class BrowsergymWorld:
         self._ended = self._ended or self._last.ended
         return self._last.error
 
-    def _observe(self, seen: Seen) -> Observation:
+    def _observe(self, seen: DriverReply) -> Observation:
         self._last = seen
         page, self._bids = page_of(seen)
         return observe(page, tabs=seen.tabs, active_tab=seen.active)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.session import AnyFact, State
+from actors.environments.store.session import AnyFact, VisitorState
 from actors.environments.store.sessions import Session, Sessions
 from core.domain.task import Task
 
@@ -22,7 +22,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     task: Task
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class VisitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """What a visit left: everything that an evaluator of the store reads (`Evidence.probes`)."""
 
     catalogue: str
@@ -31,10 +31,10 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     catalogue_seed: int
     family: str
     seed: int
-    opening: State
+    opening: VisitorState
     """On arrival."""
     journal: tuple[AnyFact, ...]
-    state: State
+    state: VisitorState
     """At the end: `opening` with the journal applied."""
 
 
@@ -94,7 +94,7 @@ class Control:
                 {"error": "no such session: it ended, expired, or was pushed out by newer ones"}, 404
             )
         return _answer(
-            Record(
+            VisitRecord(
                 catalogue=self._catalogue.name,
                 products=self._products,
                 catalogue_seed=self._catalogue_seed,

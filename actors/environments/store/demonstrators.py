@@ -2,19 +2,19 @@
 
 from collections.abc import Callable, Sequence
 
-from actors.environments.store.families import FAMILIES, Family
-from actors.environments.store.families.view import View
+from actors.environments.store.families import FAMILIES, StoreFamily
+from actors.environments.store.families.view import PageView
 from actors.environments.store.tasks import ENVIRONMENT
 from core.domain.action import Action
 from core.domain.observation import Observation
 from core.domain.task import Task
 
 
-def _demonstrator(family: Family) -> Callable[[Task, str, Observation, Sequence[Action]], Action]:
+def _demonstrator(family: StoreFamily) -> Callable[[Task, str, Observation, Sequence[Action]], Action]:
     def demonstrate(
         task: Task, instruction: str, observation: Observation, earlier: Sequence[Action]
     ) -> Action:
-        return family.act(task.goal, View(observation), earlier)
+        return family.act(task.goal, PageView(observation), earlier)
 
     return demonstrate
 

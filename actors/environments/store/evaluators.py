@@ -6,15 +6,15 @@ from typing import Any
 import msgspec
 
 from actors.environments.store.catalogue import build_catalogue
-from actors.environments.store.control import Record
-from actors.environments.store.families import FAMILIES, Ending
+from actors.environments.store.control import VisitRecord
+from actors.environments.store.families import FAMILIES, VisitEnd
 from actors.environments.store.families.base import distinct
 from core.domain.evidence import Evidence, Judgment
 from core.domain.task import Task
 from core.seeds import derive_seed
 
 
-class AchievedGoal(msgspec.Struct, frozen=True, kw_only=True):
+class StoreGoalAchieved(msgspec.Struct, frozen=True, kw_only=True):
     """A goal that a visit did reach, whatever it was asked to do."""
 
     family: str
@@ -28,21 +28,21 @@ class AchievedGoal(msgspec.Struct, frozen=True, kw_only=True):
     then the last step."""
 
 
-def _record_of(evidence: Evidence) -> Record | str:
+def _record_of(evidence: Evidence) -> VisitRecord | str:
     try:
-        return msgspec.convert(evidence.probes, Record)
+        return msgspec.convert(evidence.probes, VisitRecord)
     except msgspec.ValidationError as error:
         return f"the store's record is missing or damaged: {error}"
 
 
-def ending_of(evidence: Evidence) -> Ending | str:
+def ending_of(evidence: Evidence) -> VisitEnd | str:
     """What is left of the visit; in words, why that cannot be told."""
     record = _record_of(evidence)
     return record if isinstance(record, str) else _ending(record, evidence.answer)
 
 
-def _ending(record: Record, answer: str | None) -> Ending:
-    return Ending(
+def _ending(record: VisitRecord, answer: str | None) -> VisitEnd:
+    return VisitEnd(
         build_catalogue(record.products, record.catalogue_seed),
         opening=record.opening,
         journal=record.journal,
@@ -73,18 +73,18 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     )
 
 
-def achieved_goals(evidence: Evidence) -> tuple[AchievedGoal, ...]:
+def achieved_goals(evidence: Evidence) -> tuple[StoreGoalAchieved, ...]:
     """Every goal of every family that the visit reached, each once, by ordinal. Empty without a usable record."""
     record = _record_of(evidence)
     if isinstance(record, str):
         return ()
     ending = _ending(record, evidence.answer)
-    found: list[AchievedGoal] = []
+    found: list[StoreGoalAchieved] = []
     for family in FAMILIES.values():
         for index, reached in enumerate(distinct(family.reached(ending))):
             random = Random(derive_seed(record.seed, "store", "hindsight", family.name, index))
             found.append(
-                AchievedGoal(
+                StoreGoalAchieved(
                     family=family.name,
                     goal={**reached.goal, "catalogue": record.catalogue},
                     instruction=family.say(reached.goal, random),

@@ -10,7 +10,7 @@ from actors.environments.store.session import (
     Added,
     Address,
     Cancelled,
-    Line,
+    CartLine,
     Moved,
     Order,
     Ordered,
@@ -23,7 +23,7 @@ from actors.environments.store.session import (
     with_line,
 )
 from actors.environments.store.sessions import Session
-from actors.environments.store.shop import Shop, go, number_of
+from actors.environments.store.shop import StoreShop, go, number_of
 
 MAX_BODY_BYTES = 16 * 1024
 MAX_FIELDS = 20
@@ -50,7 +50,7 @@ async def fields_of(request: Request) -> dict[str, str]:
 class Forms:
     """Handlers of all POST requests."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: StoreShop) -> None:
         self._shop = shop
 
     async def add(self, request: Request, session: Session) -> Response:
@@ -70,7 +70,7 @@ class Forms:
         count = number_of(quantity)
         if count is None or not 1 <= count <= MAX_QUANTITY:
             return self._shop.refuse(session, back, "quantity")
-        line = Line(
+        line = CartLine(
             product=product.id,
             colour=colour if product.colours else "",
             size=size if product.sizes else "",
@@ -81,7 +81,7 @@ class Forms:
         session.record(Added(line=line))
         return go("/cart")
 
-    async def _held(self, request: Request, session: Session) -> tuple[Line | None, dict[str, str]]:
+    async def _held(self, request: Request, session: Session) -> tuple[CartLine | None, dict[str, str]]:
         given = await fields_of(request)
         key = (number_of(given.get("product", "")), given.get("colour", ""), given.get("size", ""))
         cart = session.state.cart
@@ -103,7 +103,7 @@ class Forms:
         count = number_of(given.get("quantity", ""))
         if count is None or not 1 <= count <= MAX_QUANTITY:
             return self._shop.refuse(session, "/cart", "quantity")
-        changed = Line(product=line.product, colour=line.colour, size=line.size, quantity=count)
+        changed = CartLine(product=line.product, colour=line.colour, size=line.size, quantity=count)
         session.record(Requantified(line=changed))
         return go("/cart")
 

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from actors.environments.store.evaluators import AchievedGoal, achieved_goals, ending_of
-from actors.environments.store.families import FAMILIES, Ending, Goal, Reached
+from actors.environments.store.evaluators import StoreGoalAchieved, achieved_goals, ending_of
+from actors.environments.store.families import FAMILIES, Goal, ReachedGoal, VisitEnd
 from actors.environments.store.relevance import Walk, needed_facts, relevant_steps
 from core.domain.evidence import Evidence
 from core.domain.task import Task
@@ -73,9 +73,9 @@ def first_achieved(evidence: Evidence, walk: Walk) -> dict[tuple[str, bytes], in
     return found
 
 
-def _chosen(task: Task, goals: Sequence[AchievedGoal], ending: Ending) -> list[AchievedGoal]:
+def _chosen(task: Task, goals: Sequence[StoreGoalAchieved], ending: VisitEnd) -> list[StoreGoalAchieved]:
     """One wording of each goal, families in turn."""
-    kinds: dict[str, dict[bytes, list[AchievedGoal]]] = {}
+    kinds: dict[str, dict[bytes, list[StoreGoalAchieved]]] = {}
     for goal in goals:
         kinds.setdefault(goal.family, {}).setdefault(meaning(goal.family, goal.goal), []).append(goal)
     asked = kinds.get(task.family, {}).pop(meaning(task.family, task.goal), [])
@@ -89,12 +89,12 @@ def _chosen(task: Task, goals: Sequence[AchievedGoal], ending: Ending) -> list[A
     return [row[place] for place in range(length) for row in rows if place < len(row)]
 
 
-def _as_asked(task: Task, ways: Sequence[AchievedGoal]) -> AchievedGoal:
+def _as_asked(task: Task, ways: Sequence[StoreGoalAchieved]) -> StoreGoalAchieved:
     way = next((way for way in ways if way.goal == task.goal), ways[0])
     return msgspec.structs.replace(way, instruction=task.instruction)
 
 
-def _as_searched(ways: Sequence[AchievedGoal], ending: Ending, random: Random) -> AchievedGoal:
+def _as_searched(ways: Sequence[StoreGoalAchieved], ending: VisitEnd, random: Random) -> StoreGoalAchieved:
     """The wording that names what the episode searched for, as it sorted; else one that needs no sorting."""
     ways = [way for way in ways if way.ordinal == ways[0].ordinal]
     searched = {
@@ -103,7 +103,7 @@ def _as_searched(ways: Sequence[AchievedGoal], ending: Ending, random: Random) -
         if ordinal <= ways[0].ordinal
     }
 
-    def rank(way: AchievedGoal) -> tuple[int, int]:
+    def rank(way: StoreGoalAchieved) -> tuple[int, int]:
         targets = way.goal.get("items", [way.goal])
         asked = [(str(one.get("query", "")).casefold(), one.get("sort", "relevance")) for one in targets]
         return (
@@ -115,11 +115,11 @@ def _as_searched(ways: Sequence[AchievedGoal], ending: Ending, random: Random) -
     return random.choice([way for way in ways if rank(way) == best])
 
 
-def _demonstration(achieved: AchievedGoal, ending: Ending, walk: Walk) -> Hindsight:
+def _demonstration(achieved: StoreGoalAchieved, ending: VisitEnd, walk: Walk) -> Hindsight:
     family = FAMILIES[achieved.family]
     goal = {key: value for key, value in achieved.goal.items() if key != "catalogue"}
     last = walk.step_of(achieved.ordinal)
-    needed = needed_facts(family, Reached(goal, achieved.ordinal), ending)
+    needed = needed_facts(family, ReachedGoal(goal, achieved.ordinal), ending)
     roots = {step for ordinal in needed if (step := walk.step_of(ordinal)) >= 0}
     relevant = relevant_steps(walk, {*roots, last})
     return Hindsight(

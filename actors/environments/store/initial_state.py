@@ -4,7 +4,7 @@ from random import Random
 
 from actors.environments.store import vocabulary
 from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.session import Address, Line, Order, State
+from actors.environments.store.session import Address, CartLine, Order, VisitorState
 from core.seeds import derive_seed
 
 FILLED_CARTS = ("remove_from_cart", "change_quantity")
@@ -19,9 +19,9 @@ def random_address(random: Random, *, name: str) -> Address:
     return Address(name=name, street=street, city=random.choice(vocabulary.CITIES))
 
 
-def random_line(product: Product, random: Random) -> Line:
+def random_line(product: Product, random: Random) -> CartLine:
     """One or two of a product in some of its options."""
-    return Line(
+    return CartLine(
         product=product.id,
         colour=random.choice(product.colours) if product.colours else "",
         size=random.choice(product.sizes) if product.sizes else "",
@@ -50,7 +50,7 @@ def _orders(catalogue: Catalogue, address: Address, random: Random) -> tuple[Ord
     )
 
 
-def _cart(catalogue: Catalogue, random: Random) -> tuple[Line, ...]:
+def _cart(catalogue: Catalogue, random: Random) -> tuple[CartLine, ...]:
     """Three or four lines, two of them of the same noun: the right one has to be read."""
     first = random.choice(catalogue.products)
     similar = [p for p in catalogue.matching(noun=first.noun) if p.id != first.id]
@@ -61,12 +61,12 @@ def _cart(catalogue: Catalogue, random: Random) -> tuple[Line, ...]:
     return tuple(random_line(product, random) for product in chosen)
 
 
-def opening_state(catalogue: Catalogue, family: str, seed: int) -> State:
+def opening_state(catalogue: Catalogue, family: str, seed: int) -> VisitorState:
     """The state of a fresh session for the task of this family and seed."""
     random = Random(derive_seed(seed, "store", family, "opening"))
     name = f"{random.choice(vocabulary.FIRST_NAMES)} {random.choice(vocabulary.LAST_NAMES)}"
     address = random_address(random, name=name)
-    return State(
+    return VisitorState(
         address=address,
         orders=_orders(catalogue, address, random),
         wishes=tuple(product.id for product in random.sample(catalogue.products, random.randint(0, 2))),

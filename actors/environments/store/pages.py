@@ -10,7 +10,7 @@ from actors.environments.store.catalogue import Product
 from actors.environments.store.search import MAX_QUERY_CHARS, SORTS, Sort, sorted_by
 from actors.environments.store.session import Listed, OrderViewed, Viewed, Visited
 from actors.environments.store.sessions import Session
-from actors.environments.store.shop import Shop, note_of, number_of
+from actors.environments.store.shop import StoreShop, note_of, number_of
 
 PER_PAGE = 8
 PRICE_BANDS: dict[str, tuple[str, int, int]] = {
@@ -33,7 +33,7 @@ SORT_LABELS: dict[Sort, str] = {
 }
 
 
-class Choice(msgspec.Struct, frozen=True, kw_only=True):
+class ListingFilter(msgspec.Struct, frozen=True, kw_only=True):
     """How a list of products is narrowed, sorted and paged."""
 
     query: str
@@ -44,7 +44,7 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
     page: int
 
     @classmethod
-    def of(cls, request: Request, *, category: str | None = None) -> "Choice":
+    def of(cls, request: Request, *, category: str | None = None) -> "ListingFilter":
         """Read from an address; whatever is not understood counts as not asked."""
         given = request.query_params
         sort = given.get("sort", "")
@@ -82,10 +82,10 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return f"{path}?{urlencode(kept)}" if kept else path
 
 
-class Pages:
+class StorePages:
     """Handlers of all GET requests."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: StoreShop) -> None:
         self._shop = shop
 
     async def home(self, request: Request, session: Session) -> Response:
@@ -96,7 +96,7 @@ class Pages:
 
     async def search(self, request: Request, session: Session) -> Response:
         """Results of a full-text search."""
-        choice = Choice.of(request)
+        choice = ListingFilter.of(request)
         found = self._shop.index.search(choice.query, sort=choice.sort)
         title = f"Results for {choice.query}" if choice.query else "Search"
         return self._list(session, choice, found.products, path="/search", title=title, exact=found.exact)
@@ -107,14 +107,14 @@ class Pages:
         if name not in self._shop.catalogue.categories:
             session.record(Visited(page="missing"))
             return self._shop.missing(session, "category")
-        choice = Choice.of(request, category=name)
+        choice = ListingFilter.of(request, category=name)
         products = sorted_by(self._shop.catalogue.products, choice.sort)
         return self._list(session, choice, products, path=f"/category/{name.lower()}", title=name, exact=True)
 
     def _list(
         self,
         session: Session,
-        choice: Choice,
+        choice: ListingFilter,
         products: tuple[Product, ...],
         *,
         path: str,

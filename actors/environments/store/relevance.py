@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from actors.environments.store.families import Ending, Family, Reached
+from actors.environments.store.families import ReachedGoal, StoreFamily, VisitEnd
 from core.domain.action import Action
 from core.domain.observation import Node, Page
 
@@ -51,14 +51,14 @@ class Walk(NamedTuple):
         )
 
 
-def needed_facts(family: Family, reached: Reached, ending: Ending) -> list[int]:
+def needed_facts(family: StoreFamily, reached: ReachedGoal, ending: VisitEnd) -> list[int]:
     """Ordinals of the facts that the goal needs, in order."""
     answered = reached.ordinal > len(ending.journal)
     journal = list(ending.journal[: reached.ordinal])
     kept = list(range(len(journal)))
 
     def holds(without: set[int]) -> bool:
-        shorter = Ending(
+        shorter = VisitEnd(
             ending.catalogue,
             opening=ending.opening,
             journal=[journal[index] for index in kept if index not in without],

@@ -21,7 +21,7 @@ CLOSEST = 8
 _TOKEN = re.compile(r"\w+")
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class SearchResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a search found, in the order asked for."""
 
     products: tuple[Product, ...]
@@ -43,7 +43,7 @@ def sorted_by(products: tuple[Product, ...], sort: Sort) -> tuple[Product, ...]:
     return products
 
 
-class SearchIndex:
+class StoreSearchIndex:
     """An FTS5 table over titles, categories, descriptions and origins. Used from one thread."""
 
     def __init__(self, catalogue: Catalogue) -> None:
@@ -71,15 +71,15 @@ class SearchIndex:
         )
         return tuple(self._catalogue[row[0]] for row in rows)
 
-    def search(self, query: str, *, sort: Sort = "relevance") -> Found:
+    def search(self, query: str, *, sort: Sort = "relevance") -> SearchResult:
         """Products with every word of the query; failing that, the closest ones; nothing for a query of no words."""
         quoted = [f'"{token}"' for token in tokens_of(query)]
         if not quoted:
-            return Found(products=(), exact=False)
+            return SearchResult(products=(), exact=False)
         found = self._match(" AND ".join(quoted), len(self._catalogue.products))
         if found:
-            return Found(products=sorted_by(found, sort), exact=True)
-        return Found(products=sorted_by(self._match(" OR ".join(quoted), CLOSEST), sort), exact=False)
+            return SearchResult(products=sorted_by(found, sort), exact=True)
+        return SearchResult(products=sorted_by(self._match(" OR ".join(quoted), CLOSEST), sort), exact=False)
 
     def close(self) -> None:
         """Let go of the table."""

@@ -17,9 +17,9 @@ from starlette.routing import Route
 from actors.environments.store.catalogue import catalogue_of
 from actors.environments.store.control import Control
 from actors.environments.store.forms import BodyTooLarge, Forms
-from actors.environments.store.pages import Pages
+from actors.environments.store.pages import StorePages
 from actors.environments.store.sessions import Sessions
-from actors.environments.store.shop import COOKIE, Shop, go
+from actors.environments.store.shop import COOKIE, StoreShop, go
 from actors.environments.webshop.server import webshop_routes
 from actors.web_server import serve_app
 from core.settings.schema import SiteSettings
@@ -33,8 +33,8 @@ def create_app(settings: SiteSettings, *, control_token: str) -> Starlette:
         raise ValueError("the store needs a control token of at least one character")
     catalogue = catalogue_of(settings)
     sessions = Sessions(clock=time.monotonic, token=lambda: secrets.token_urlsafe(18))
-    shop = Shop(catalogue, sessions)
-    pages, forms = Pages(shop), Forms(shop)
+    shop = StoreShop(catalogue, sessions)
+    pages, forms = StorePages(shop), Forms(shop)
     control = Control(
         catalogue,
         sessions,

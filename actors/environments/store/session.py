@@ -17,7 +17,7 @@ class Address(msgspec.Struct, frozen=True, kw_only=True):
     city: str
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class CartLine(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line of a cart or an order."""
 
     product: int
@@ -27,7 +27,7 @@ class Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Empty when the product has no choice of sizes."""
     quantity: int = 1
 
-    def same_item(self, other: "Line") -> bool:
+    def same_item(self, other: "CartLine") -> bool:
         """Whether both lines name the same product with the same options."""
         return (self.product, self.colour, self.size) == (other.product, other.colour, other.size)
 
@@ -38,7 +38,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     date: str
     status: str
-    lines: tuple[Line, ...]
+    lines: tuple[CartLine, ...]
     address: Address
 
 
@@ -50,28 +50,28 @@ class WrittenReview(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class State(msgspec.Struct, frozen=True, kw_only=True):
+class VisitorState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a visitor has."""
 
     address: Address
-    cart: tuple[Line, ...] = ()
+    cart: tuple[CartLine, ...] = ()
     wishes: tuple[int, ...] = ()
     orders: tuple[Order, ...] = ()
     """Newest first."""
     reviews: tuple[WrittenReview, ...] = ()
 
 
-class Fact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact", omit_defaults=True):
+class JournalFact(msgspec.Struct, frozen=True, kw_only=True, tag_field="fact", omit_defaults=True):
     """Base of everything a journal holds."""
 
 
-class Visited(Fact, frozen=True, kw_only=True, tag="visited"):
+class Visited(JournalFact, frozen=True, kw_only=True, tag="visited"):
     """A page without facts of its own was opened."""
 
     page: str
 
 
-class Listed(Fact, frozen=True, kw_only=True, tag="listed"):
+class Listed(JournalFact, frozen=True, kw_only=True, tag="listed"):
     """A category or a search result was shown."""
 
     query: str = ""
@@ -84,7 +84,7 @@ class Listed(Fact, frozen=True, kw_only=True, tag="listed"):
     """Products on the page, in their order."""
 
 
-class Viewed(Fact, frozen=True, kw_only=True, tag="viewed"):
+class Viewed(JournalFact, frozen=True, kw_only=True, tag="viewed"):
     """A product's page or one of its sub-pages was opened."""
 
     product: int
@@ -92,67 +92,67 @@ class Viewed(Fact, frozen=True, kw_only=True, tag="viewed"):
     """`product`, `description`, `features`, `reviews` or `write`."""
 
 
-class Added(Fact, frozen=True, kw_only=True, tag="added"):
+class Added(JournalFact, frozen=True, kw_only=True, tag="added"):
     """A line was put into the cart."""
 
-    line: Line
+    line: CartLine
 
 
-class Removed(Fact, frozen=True, kw_only=True, tag="removed"):
+class Removed(JournalFact, frozen=True, kw_only=True, tag="removed"):
     """A line left the cart."""
 
-    line: Line
+    line: CartLine
 
 
-class Requantified(Fact, frozen=True, kw_only=True, tag="requantified"):
+class Requantified(JournalFact, frozen=True, kw_only=True, tag="requantified"):
     """A line of the cart now has this quantity."""
 
-    line: Line
+    line: CartLine
 
 
-class Wished(Fact, frozen=True, kw_only=True, tag="wished"):
+class Wished(JournalFact, frozen=True, kw_only=True, tag="wished"):
     """A product went on the wish list."""
 
     product: int
 
 
-class Unwished(Fact, frozen=True, kw_only=True, tag="unwished"):
+class Unwished(JournalFact, frozen=True, kw_only=True, tag="unwished"):
     """A product left the wish list."""
 
     product: int
 
 
-class Ordered(Fact, frozen=True, kw_only=True, tag="ordered"):
+class Ordered(JournalFact, frozen=True, kw_only=True, tag="ordered"):
     """The cart became an order."""
 
     order: Order
 
 
-class OrderViewed(Fact, frozen=True, kw_only=True, tag="order_viewed"):
+class OrderViewed(JournalFact, frozen=True, kw_only=True, tag="order_viewed"):
     """An order's page was opened."""
 
     number: int
 
 
-class Cancelled(Fact, frozen=True, kw_only=True, tag="cancelled"):
+class Cancelled(JournalFact, frozen=True, kw_only=True, tag="cancelled"):
     """An order was cancelled."""
 
     number: int
 
 
-class Moved(Fact, frozen=True, kw_only=True, tag="moved"):
+class Moved(JournalFact, frozen=True, kw_only=True, tag="moved"):
     """The address changed."""
 
     address: Address
 
 
-class Reviewed(Fact, frozen=True, kw_only=True, tag="reviewed"):
+class Reviewed(JournalFact, frozen=True, kw_only=True, tag="reviewed"):
     """A review was written."""
 
     review: WrittenReview
 
 
-class Refused(Fact, frozen=True, kw_only=True, tag="refused"):
+class RequestRefused(JournalFact, frozen=True, kw_only=True, tag="refused"):
     """The shop did not do what was asked."""
 
     note: str
@@ -173,11 +173,11 @@ AnyFact: TypeAlias = (
     | Cancelled
     | Moved
     | Reviewed
-    | Refused
+    | RequestRefused
 )
 
 
-def with_line(cart: tuple[Line, ...], line: Line) -> tuple[Line, ...]:
+def with_line(cart: tuple[CartLine, ...], line: CartLine) -> tuple[CartLine, ...]:
     """The cart with this line added: quantities of the same item add up."""
     for index, held in enumerate(cart):
         if held.same_item(line):
@@ -186,7 +186,7 @@ def with_line(cart: tuple[Line, ...], line: Line) -> tuple[Line, ...]:
     return (*cart, line)
 
 
-def apply(state: State, fact: AnyFact) -> State:
+def apply(state: VisitorState, fact: AnyFact) -> VisitorState:
     """The state after a fact."""
     replace = msgspec.structs.replace
     match fact:
@@ -211,5 +211,5 @@ def apply(state: State, fact: AnyFact) -> State:
         case Reviewed(review=review):
             kept = tuple(held for held in state.reviews if held.product != review.product)
             return replace(state, reviews=(*kept, review))
-        case Visited() | Listed() | Viewed() | OrderViewed() | Refused():
+        case Visited() | Listed() | Viewed() | OrderViewed() | RequestRefused():
             return state

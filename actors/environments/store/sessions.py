@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.initial_state import opening_state
-from actors.environments.store.session import AnyFact, State, apply
+from actors.environments.store.session import AnyFact, VisitorState, apply
 
 MAX_SESSIONS = 2048
 """Beyond it the session unused for longest ends."""
@@ -21,8 +21,8 @@ class Session:
     def __init__(self, catalogue: Catalogue, *, family: str, seed: int) -> None:
         self.family = family
         self.seed = seed
-        self.opening: State = opening_state(catalogue, family, seed)
-        self.state: State = self.opening
+        self.opening: VisitorState = opening_state(catalogue, family, seed)
+        self.state: VisitorState = self.opening
         self.journal: list[AnyFact] = []
 
     @property

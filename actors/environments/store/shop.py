@@ -9,8 +9,8 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from actors.environments.store.catalogue import Catalogue, money, stars_text
-from actors.environments.store.search import SearchIndex
-from actors.environments.store.session import Line, Refused
+from actors.environments.store.search import StoreSearchIndex
+from actors.environments.store.session import CartLine, RequestRefused
 from actors.environments.store.sessions import Session, Sessions
 
 COOKIE = "visit"
@@ -41,13 +41,13 @@ _NO_STORE = {
 Handler: TypeAlias = Callable[[Request, Session], Awaitable[Response]]
 
 
-class Shop:
+class StoreShop:
     """The parts that the pages are made from."""
 
     def __init__(self, catalogue: Catalogue, sessions: Sessions) -> None:
         self.catalogue = catalogue
         self.sessions = sessions
-        self.index = SearchIndex(catalogue)
+        self.index = StoreSearchIndex(catalogue)
         self._templates = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
             autoescape=True,
@@ -84,7 +84,7 @@ class Shop:
 
     def refuse(self, session: Session, to: str, note: str) -> Response:
         """Record that something was not done, and show `to` with the notice."""
-        session.record(Refused(note=note))
+        session.record(RequestRefused(note=note))
         return go(f"{to}{'&' if '?' in to else '?'}note={note}")
 
     def missing(self, session: Session, what: str) -> Response:
@@ -118,7 +118,7 @@ def go(address: str) -> Response:
     return RedirectResponse(address, status_code=303, headers=_NO_STORE)
 
 
-def options_text(line: Line) -> str:
+def options_text(line: CartLine) -> str:
     """`red, large`, or nothing."""
     return ", ".join(part for part in (line.colour, line.size) if part)
 

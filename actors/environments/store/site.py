@@ -21,7 +21,7 @@ PAGE_TIMEOUT_MS = 15_000.0
 """Loading the first page."""
 
 
-class Visit(msgspec.Struct, kw_only=True):
+class StoreVisit(msgspec.Struct, kw_only=True):
     """One episode's session."""
 
     task_id: str
@@ -39,7 +39,7 @@ class StoreSite:
     def __init__(self, base_url: str, control_token: str) -> None:
         self._base = base_url.rstrip("/")
         self._control_token = control_token
-        self._visits: dict[BrowserContext, Visit] = {}
+        self._visits: dict[BrowserContext, StoreVisit] = {}
         self._watched: set[BrowserContext] = set()
         self._over: list[str] = []
         """Tokens of visits that nobody can read any more."""
@@ -65,7 +65,7 @@ class StoreSite:
         if context not in self._watched:
             self._watched.add(context)
             context.on("close", self._closed)
-        self._visits[context] = Visit(task_id=task.id, token=token)
+        self._visits[context] = StoreVisit(task_id=task.id, token=token)
         response = await page.goto(f"{self._base}/_enter/{token}", timeout=PAGE_TIMEOUT_MS)
         if response is None or not response.ok:
             status = response.status if response else "nothing"

@@ -143,7 +143,7 @@ class WebTask(Definition, frozen=True, kw_only=True):
         return self.resets != "per_episode" and not self.parallel
 
 
-class Wrong(Exception):
+class DefinitionError(Exception):
     """What is wrong with a definition: `key`, then why."""
 
     def __init__(self, key: str, why: str) -> None:
@@ -155,7 +155,7 @@ def task_of(content: dict[str, Any]) -> WebTask:
     try:
         task = msgspec.convert(content, WebTask)
     except msgspec.ValidationError as error:
-        raise Wrong(*_place(str(error))) from error
+        raise DefinitionError(*_place(str(error))) from error
     _check_task(task)
     if not task.origins:
         task = msgspec.structs.replace(task, origins=(origin_of(task.start),))
@@ -169,7 +169,7 @@ def tasks_of(contents: tuple[dict[str, Any], ...]) -> tuple[WebTask, ...]:
         where = f"web.tasks, task {content.get('name') or number + 1!r}"
         try:
             task = task_of(content)
-        except Wrong as wrong:
+        except DefinitionError as wrong:
             raise SettingsError(f"{where}: {wrong}") from wrong
         if task.name in tasks:
             raise SettingsError(f"{where}: name: another task has this name")
@@ -208,26 +208,36 @@ def _place(message: str) -> tuple[str, str]:
 def _check_task(task: WebTask) -> None:
     for key, name in (("name", task.name), ("family", task.family)):
         if not NAME.fullmatch(name):
-            raise Wrong(key, f"{name!r} must be small letters, digits, `-` and `_`, a letter or digit first")
+            raise DefinitionError(
+                key, f"{name!r} must be small letters, digits, `-` and `_`, a letter or digit first"
+            )
     if not task.instruction.strip():
-        raise Wrong("instruction", "is empty")
+        raise DefinitionError("instruction", "is empty")
     _check_address("start", task.start)
     for origin in task.origins:
         _check_address("origins", origin)
         if urlsplit(origin).path not in ("", "/") or urlsplit(origin).query:
-            raise Wrong("origins", f"{origin!r} is an address; an origin ends with its host and port")
+            raise DefinitionError(
+                "origins", f"{origin!r} is an address; an origin ends with its host and port"
+            )
     if task.origins and origin_of(task.start) not in {origin_of(origin) for origin in task.origins}:
-        raise Wrong("origins", f"lacks {origin_of(task.start)}, where the task starts")
+        raise DefinitionError("origins", f"lacks {origin_of(task.start)}, where the task starts")
     if not 1 <= task.max_steps <= 1000:
-        raise Wrong("max_steps", f"{task.max_steps} must be 1 to 1000")
+        raise DefinitionError("max_steps", f"{task.max_steps} must be 1 to 1000")
     if not all(200 <= side <= 4000 for side in task.viewport):
-        raise Wrong("viewport", f"{list(task.viewport)} must be width and height in pixels, 200 to 4000")
+        raise DefinitionError(
+            "viewport", f"{list(task.viewport)} must be width and height in pixels, 200 to 4000"
+        )
     if task.judge and task.checks:
-        raise Wrong("judge", f"{task.judge!r} and checks are given; a verdict comes from one of them")
+        raise DefinitionError(
+            "judge", f"{task.judge!r} and checks are given; a verdict comes from one of them"
+        )
     if not task.judge and not task.checks:
-        raise Wrong("checks", "there is none, and no judge: nobody could say whether an episode succeeded")
+        raise DefinitionError(
+            "checks", "there is none, and no judge: nobody could say whether an episode succeeded"
+        )
     if task.judge == "rules":
-        raise Wrong("judge", "'rules' is the judge that reads checks: give checks instead")
+        raise DefinitionError("judge", "'rules' is the judge that reads checks: give checks instead")
     for number, check in enumerate(task.checks):
         _check_check(f"checks[{number}]", check)
     _check_reset(task)
@@ -235,7 +245,7 @@ def _check_task(task: WebTask) -> None:
         _check_login(task.login)
     public = msgspec.structs.replace(task, reset="none", login=None, checks=())
     for name in secrets_named(public):
-        raise Wrong(
+        raise DefinitionError(
             f"${{{name}}}", "only login, reset and headers name secrets: all else is shown and recorded"
         )
 
@@ -247,9 +257,9 @@ def _check_address(key: str, url: str) -> None:
     except ValueError:
         usable = False
     if not usable:
-        raise Wrong(key, f"{url!r} is no address such as http://127.0.0.1:8080/")
+        raise DefinitionError(key, f"{url!r} is no address such as http://127.0.0.1:8080/")
     if parts.username is not None or parts.password is not None:
-        raise Wrong(key, "holds a user name or password, and is recorded: use a login")
+        raise DefinitionError(key, "holds a user name or password, and is recorded: use a login")
 
 
 _NEEDS = {
@@ -272,48 +282,58 @@ _BELONGS = {
 def _check_check(key: str, check: Check) -> None:
     needed = _NEEDS.get(check.of)
     if needed and not getattr(check, needed):
-        raise Wrong(f"{key}.{needed}", f"is missing: of = {check.of!r} needs it")
+        raise DefinitionError(f"{key}.{needed}", f"is missing: of = {check.of!r} needs it")
     for name, kinds in _BELONGS.items():
         if getattr(check, name) and check.of not in kinds:
-            raise Wrong(f"{key}.{name}", f"belongs to of = {' or '.join(map(repr, kinds))}, not {check.of!r}")
+            raise DefinitionError(
+                f"{key}.{name}", f"belongs to of = {' or '.join(map(repr, kinds))}, not {check.of!r}"
+            )
     given = [name for name in ("exact", "contains", "regex", "number") if getattr(check, name) is not None]
     if len(given) != 1:
         found = " and ".join(given) or "none"
-        raise Wrong(key, f"needs one of exact, contains, regex and number; found {found}")
+        raise DefinitionError(key, f"needs one of exact, contains, regex and number; found {found}")
     if check.regex is not None:
         try:
             re.compile(check.regex)
         except re.error as error:
-            raise Wrong(f"{key}.regex", f"{check.regex!r} is no regular expression: {error}") from error
+            raise DefinitionError(
+                f"{key}.regex", f"{check.regex!r} is no regular expression: {error}"
+            ) from error
     if check.tolerance and check.number is None:
-        raise Wrong(f"{key}.tolerance", "belongs to number")
+        raise DefinitionError(f"{key}.tolerance", "belongs to number")
     for name in secrets_named(msgspec.structs.replace(check, headers={})):
-        raise Wrong(key, f"${{{name}}}: only headers of a check name secrets: all else is recorded")
+        raise DefinitionError(key, f"${{{name}}}: only headers of a check name secrets: all else is recorded")
 
 
 def _check_reset(task: WebTask) -> None:
     reset = task.reset
     if reset == "none":
         if task.resets == "per_batch":
-            raise Wrong("reset", "is missing: resets = 'per_batch' says that something resets the site")
+            raise DefinitionError(
+                "reset", "is missing: resets = 'per_batch' says that something resets the site"
+            )
         return
     if bool(reset.command) == bool(reset.url):
-        raise Wrong("reset", "needs a command or a url, one of them")
+        raise DefinitionError("reset", "needs a command or a url, one of them")
     if reset.command and (reset.headers or reset.body):
-        raise Wrong("reset", "headers and body belong to a url, not to a command")
+        raise DefinitionError("reset", "headers and body belong to a url, not to a command")
     if reset.url and urlsplit(reset.url).scheme not in WEB and not PLACEHOLDER.match(reset.url):
-        raise Wrong("reset.url", f"{reset.url!r} is no address such as http://127.0.0.1:8080/reset")
+        raise DefinitionError("reset.url", f"{reset.url!r} is no address such as http://127.0.0.1:8080/reset")
     if task.resets == "none":
-        raise Wrong("resets", "'none' says that nothing resets the site, and there is a reset: say when")
+        raise DefinitionError(
+            "resets", "'none' says that nothing resets the site, and there is a reset: say when"
+        )
 
 
 def _check_login(login: Login) -> None:
     if bool(login.steps) == bool(login.state):
-        raise Wrong("login", "needs steps or a state, one of them")
+        raise DefinitionError("login", "needs steps or a state, one of them")
     if login.state and not NAME.fullmatch(login.state):
-        raise Wrong("login.state", f"{login.state!r} is no name of a saved state; hindcast login makes one")
+        raise DefinitionError(
+            "login.state", f"{login.state!r} is no name of a saved state; hindcast login makes one"
+        )
     if login.state and not login.signed_in:
-        raise Wrong("login.signed_in", "is missing: without it an expired state would go unnoticed")
+        raise DefinitionError("login.signed_in", "is missing: without it an expired state would go unnoticed")
     check_steps("login.steps", login.steps)
 
 
@@ -322,11 +342,11 @@ def check_steps(key: str, steps: tuple[Step, ...]) -> None:
     for number, step in enumerate(steps):
         given = [verb for verb in VERBS if getattr(step, verb)]
         if len(given) != 1:
-            raise Wrong(
+            raise DefinitionError(
                 f"{key}[{number}]", f"needs one of {', '.join(VERBS)}; found {' and '.join(given) or 'none'}"
             )
         if step.value and given[0] not in ("fill", "select"):
-            raise Wrong(f"{key}[{number}].value", f"belongs to fill and select, not to {given[0]}")
+            raise DefinitionError(f"{key}[{number}].value", f"belongs to fill and select, not to {given[0]}")
 
 
 VERBS = ("goto", "fill", "click", "select", "press", "wait")

@@ -129,25 +129,25 @@ async def _do(page: Page, step: Step, start: str, secrets: Secrets) -> None:
     await page.wait_for_load_state("load", timeout=STEP_MS)
 
 
-class Entry(msgspec.Struct, frozen=True):
+class LocalStorageItem(msgspec.Struct, frozen=True):
     """One thing in an origin's local storage."""
 
     name: str
     value: str
 
 
-class Stored(msgspec.Struct, frozen=True, rename="camel"):
+class OriginStorage(msgspec.Struct, frozen=True, rename="camel"):
     """What one origin keeps in the browser."""
 
     origin: str
-    local_storage: tuple[Entry, ...] = ()
+    local_storage: tuple[LocalStorageItem, ...] = ()
 
 
-class State(msgspec.Struct, frozen=True):
+class SavedLogin(msgspec.Struct, frozen=True):
     """A saved login, as Playwright writes it (`BrowserContext.storage_state`)."""
 
     cookies: tuple[dict[str, Any], ...] = ()
-    origins: tuple[Stored, ...] = ()
+    origins: tuple[OriginStorage, ...] = ()
 
 
 def state_path(states: Path, name: str) -> Path:
@@ -155,11 +155,11 @@ def state_path(states: Path, name: str) -> Path:
     return states / f"{name}.json"
 
 
-def read_state(states: Path, name: str) -> State:
+def read_state(states: Path, name: str) -> SavedLogin:
     """A saved login. Raises EnvironmentFailed when there is none of this name."""
     path = state_path(states, name)
     try:
-        return msgspec.json.decode(path.read_bytes(), type=State)
+        return msgspec.json.decode(path.read_bytes(), type=SavedLogin)
     except OSError as error:
         raise EnvironmentFailed(
             f"there is no saved login {name!r} ({path}: {error.strerror}). Run: hindcast login URL --name {name}"
@@ -168,7 +168,7 @@ def read_state(states: Path, name: str) -> State:
         raise EnvironmentFailed(f"{path} is no saved login: {error}. Run: hindcast login again") from error
 
 
-async def apply_state(page: Page, state: State) -> None:
+async def apply_state(page: Page, state: SavedLogin) -> None:
     """Give the page's context the cookies and the local storage of a saved login. Raises EnvironmentFailed."""
     try:
         await page.context.add_cookies([*state.cookies])  # type: ignore[list-item]  # written by Playwright itself

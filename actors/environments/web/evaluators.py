@@ -13,7 +13,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?!\w|\
 SHOWN_CHARS = 80
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class ProbeResult(msgspec.Struct, frozen=True, kw_only=True):
     """What a check found where it looked, as the site stored it."""
 
     texts: tuple[str, ...] = ()
@@ -24,10 +24,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Why nobody could look."""
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class SiteReport(msgspec.Struct, frozen=True, kw_only=True):
     """What the site says at the end of an episode: `Evidence.probes`."""
 
-    found: tuple[Found, ...] = ()
+    found: tuple[ProbeResult, ...] = ()
     """By check, in their order; nothing is looked up for answers and addresses."""
     start: str = ""
     """Digest of what the task's `fingerprint` showed at the start; empty: none is declared."""
@@ -37,7 +37,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     """Reward 1 when the checks hold, else 0; undecided where the verdict is left to a judge, or a check could not look."""
     try:
         definition = definition_of(task)
-        report = msgspec.convert(evidence.probes, Report)
+        report = msgspec.convert(evidence.probes, SiteReport)
     except msgspec.ValidationError as error:
         return _undecided(f"task or evidence is damaged: {error}")
     if definition.judge:
@@ -65,7 +65,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     )
 
 
-def _texts(check: Check, found: Found, evidence: Evidence) -> tuple[str, ...] | str:
+def _texts(check: Check, found: ProbeResult, evidence: Evidence) -> tuple[str, ...] | str:
     """What a check reads; a text: why it cannot."""
     if check.of == "answer":
         return () if evidence.answer is None else (evidence.answer,)

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from actors.environments.web.definition import Wrong, plain, task_of
+from actors.environments.web.definition import DefinitionError, plain, task_of
 from core.errors import SettingsError
 from core.text.plain_values import find_unkeepable, parse_json, parse_toml
 
@@ -29,7 +29,7 @@ def read_tasks(path: Path) -> tuple[dict[str, Any], ...]:
             raise SettingsError(f"{path}, task number {number} {why}")
         try:
             task = task_of(filled(defaults, entry))
-        except Wrong as wrong:
+        except DefinitionError as wrong:
             raise SettingsError(f"{path}, task {name!r}: {wrong}") from wrong
         if task.name in found:
             raise SettingsError(f"{path}, task {name!r}: name: another task of the file has it")

@@ -16,7 +16,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page as BrowserPage
 
-from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
+from actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
 from actors.environments.site import Site
 from actors.environments.snapshot import page_digest, script_beside, take_snapshot
 from actors.environments.window import Window
@@ -44,7 +44,7 @@ class RecordingStopped(HindcastError):
     """The recording cannot go on, and nothing of it is kept."""
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class RecordedAct(msgspec.Struct, frozen=True, kw_only=True):
     """What a page told."""
 
     kind: str
@@ -57,7 +57,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Enter followed what was typed."""
 
 
-class Watched(Windows):
+class WatchedWindows(Windows):
     """Hands out windows and remembers the one that is in use."""
 
     def __init__(self, windows: Windows) -> None:
@@ -82,13 +82,13 @@ class Watched(Windows):
 class Person:
     """Who acts in the window. `begin` once it stands at the start, then `next` for each step."""
 
-    def __init__(self, watched: Watched, *, said: Callable[[str], None]) -> None:
+    def __init__(self, watched: WatchedWindows, *, said: Callable[[str], None]) -> None:
         """`said` hears what the person should know: what was taken down, and what could not be."""
         self._watched = watched
         self._said = said
-        self._acts: asyncio.Queue[Act] = asyncio.Queue()
+        self._acts: asyncio.Queue[RecordedAct] = asyncio.Queue()
         self._ending: asyncio.Future[str | None] = asyncio.get_running_loop().create_future()
-        self._waiting: list[Act] = []
+        self._waiting: list[RecordedAct] = []
         """Taken from the queue, to be looked at again."""
         self._history = 0
         self._navigations = 0
@@ -175,7 +175,7 @@ class Person:
             if action is not None:
                 return self._taken(action)
 
-    async def _hear(self) -> Act | None:
+    async def _hear(self) -> RecordedAct | None:
         """The next act; None: look at something else."""
         if not self.window.tabs:
             raise RecordingStopped("the window was closed before the recording was ended; nothing is kept")
@@ -206,7 +206,7 @@ class Person:
         self._told_more.set()
         self.idle.clear()
         self._acts.put_nowait(
-            Act(
+            RecordedAct(
                 kind=str(told.get("kind", "")),
                 page=source["page"],
                 place=int(told.get("place", 0)),
@@ -215,7 +215,7 @@ class Person:
             )
         )
 
-    async def _action(self, act: Act, observation: Observation) -> Action | None:
+    async def _action(self, act: RecordedAct, observation: Observation) -> Action | None:
         if act.kind == "password":
             raise RecordingStopped(
                 "a password was typed, and recordings are kept: nothing is. Log in beforehand: hindcast login, or login steps "
@@ -246,10 +246,10 @@ class Person:
         changed = shown.page is not None and page_digest(shown.page) != observation.digest
         return Action(name="Wait") if changed else None
 
-    async def _number(self, act: Act) -> int:
+    async def _number(self, act: RecordedAct) -> int:
         return int(await self._ask(act, _ID_JS, act.place) or 0)
 
-    async def _ask(self, act: Act, script: str, about: Any) -> Any:
+    async def _ask(self, act: RecordedAct, script: str, about: Any) -> Any:
         """What the page of an act answers; None where its document is gone."""
         try:
             async with asyncio.timeout(ASK_S):
@@ -288,7 +288,7 @@ class Person:
         return action
 
 
-def _on_element(act: Act, element: int) -> Action:
+def _on_element(act: RecordedAct, element: int) -> Action:
     match act.kind:
         case "click":
             return Action(name="Click", element=element)
@@ -308,7 +308,7 @@ class PersonWorld:
         self._world = world
         self._person = person
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         """See `EpisodeWorld`."""
         start = await self._world.reset(task)
         await self._person.begin()
@@ -326,7 +326,7 @@ class PersonWorld:
         await self._person.settle()
         return outcome
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         """See `EpisodeWorld`."""
         return await self._world.picture()
 

@@ -13,7 +13,7 @@ from playwright.async_api import Page
 
 from actors.environments.web.definition import Check, WebTask
 from actors.environments.web.entry import first_line
-from actors.environments.web.evaluators import Found
+from actors.environments.web.evaluators import ProbeResult
 from actors.environments.web.secrets import Secrets
 from actors.environments.window import MAX_TABS
 from actors.http_calls import call
@@ -39,10 +39,10 @@ _VALUES = (
 )
 
 
-async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Found:
+async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
     """What a check finds. A page that cannot be looked at is an error in words, never an exception."""
     if check.of in ("answer", "url"):
-        return Found()
+        return ProbeResult()
     try:
         if check.of == "http":
             return await _ask(task, check, secrets)
@@ -59,10 +59,10 @@ async def look(page: Page, task: WebTask, check: Check, secrets: Secrets) -> Fou
                 async with asyncio.timeout(CLOSE_S):
                     await beside.close()
     except PlaywrightError as error:
-        return Found(error=secrets.take_out(first_line(error)))
+        return ProbeResult(error=secrets.take_out(first_line(error)))
 
 
-def bounded(found: Sequence[Found]) -> tuple[Found, ...]:
+def bounded(found: Sequence[ProbeResult]) -> tuple[ProbeResult, ...]:
     """What is stored of what was found. Texts beyond the bounds are cut, and say so."""
     left, kept = MAX_ALL_BYTES, []
     for one in found:
@@ -87,36 +87,36 @@ async def fingerprint(page: Page, selector: str) -> str:
     return digest_hex(json.dumps(texts).encode())
 
 
-async def _read(page: Page, check: Check) -> Found:
+async def _read(page: Page, check: Check) -> ProbeResult:
     if check.of == "script":
         value = await page.evaluate(f"() => ({check.script})")
-        return Found() if value is None else Found(texts=(_as_text(value),))
+        return ProbeResult() if value is None else ProbeResult(texts=(_as_text(value),))
     found = page.locator(check.selector)
     if check.of == "count":
-        return Found(texts=(str(await found.count()),))
+        return ProbeResult(texts=(str(await found.count()),))
     # one more than is kept, so that `bounded` sees that there is more
     texts = await found.evaluate_all(_VALUES if check.of == "value" else _TEXTS, MAX_TEXTS + 1)
-    return Found(texts=tuple(map(str, texts)))
+    return ProbeResult(texts=tuple(map(str, texts)))
 
 
-async def _ask(task: WebTask, check: Check, secrets: Secrets) -> Found:
+async def _ask(task: WebTask, check: Check, secrets: Secrets) -> ProbeResult:
     headers = {name: secrets.put_in(value) for name, value in check.headers.items()}
     answer = await call(urljoin(task.start, check.address), headers=headers)
     if answer.status in ABSENT:
-        return Found()
+        return ProbeResult()
     if answer.error or not 200 <= answer.status < 300:
-        return Found(error=secrets.take_out(answer.error or f"it answered {answer.status}"))
+        return ProbeResult(error=secrets.take_out(answer.error or f"it answered {answer.status}"))
     text = answer.text
     if check.field:
         try:
             value = _part(json.loads(text), check.field)
         except (ValueError, RecursionError) as error:
             # also numbers of 5 000 digits, and lists in lists without end
-            return Found(error=f"its answer is not JSON: {error}")
+            return ProbeResult(error=f"its answer is not JSON: {error}")
         if value is None:
-            return Found()
+            return ProbeResult()
         text = _as_text(value)
-    return Found(texts=(secrets.take_out(text),))
+    return ProbeResult(texts=(secrets.take_out(text),))
 
 
 def _part(value: Any, path: str) -> Any:

@@ -8,7 +8,7 @@ import msgspec
 from playwright.async_api import Error as PlaywrightError
 from playwright.async_api import Page
 
-from actors.environments.web.definition import Definition, Step, Wrong, check_steps
+from actors.environments.web.definition import Definition, DefinitionError, Step, check_steps
 from actors.environments.web.entry import first_line
 from actors.environments.web.person import Person
 from core.errors import SettingsError
@@ -32,7 +32,7 @@ def read_script(path: Path) -> Script:
         check_steps("steps", script.steps)
     except OSError as error:
         raise SettingsError(f"the script {path} cannot be read: {error.strerror}") from error
-    except (ValueError, Wrong) as error:
+    except (ValueError, DefinitionError) as error:
         raise SettingsError(f"the script {path}: {error}") from error
     return script
 

@@ -15,7 +15,7 @@ from playwright.async_api import Error as PlaywrightError
 from actors.environments.site import SiteTraits
 from actors.environments.web.definition import WebTask, origin_of, secrets_named
 from actors.environments.web.entry import STEP_MS, first_line, log_in, require_signed_in, reset_site
-from actors.environments.web.evaluators import Report
+from actors.environments.web.evaluators import SiteReport
 from actors.environments.web.probes import bounded, fingerprint, look
 from actors.environments.web.secrets import Secrets
 from actors.environments.web.tasks import ENVIRONMENT, definition_of
@@ -83,7 +83,7 @@ class WebSite:
         """What the checks find, in plain values: see `evaluators.Report`."""
         definition, secrets = self._definition(task), Secrets()
         found = [await look(page, definition, check, secrets) for check in definition.checks]
-        report = Report(found=bounded(found), start=self._starts.get(page.context, ""))
+        report = SiteReport(found=bounded(found), start=self._starts.get(page.context, ""))
         as_stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(report))
         return as_stored
 

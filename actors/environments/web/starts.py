@@ -18,7 +18,7 @@ class FirstStart(msgspec.Struct, frozen=True):
     digest: str
 
 
-class Visit(msgspec.Struct, frozen=True):
+class OpenVisit(msgspec.Struct, frozen=True):
     """One open episode."""
 
     task: str
@@ -30,7 +30,7 @@ class Visit(msgspec.Struct, frozen=True):
 class Starts(msgspec.Struct):
     """`apply` takes every fact in order."""
 
-    visits: dict[str, Visit] = {}
+    visits: dict[str, OpenVisit] = {}
     first: dict[str, FirstStart] = {}
     """By the task's id."""
     unlike: dict[str, int] = {}
@@ -42,7 +42,7 @@ class Starts(msgspec.Struct):
             case EpisodeRequested(episode=episode, task=task):
                 if task.environment == ENVIRONMENT and task.goal.get("resets") == "per_episode":
                     name = str(task.goal.get("name", task.id))
-                    self.visits[episode] = Visit(task.id, name, bool(task.goal.get("fingerprint")))
+                    self.visits[episode] = OpenVisit(task.id, name, bool(task.goal.get("fingerprint")))
             case StepTaken(episode=episode, index=0, observation_digest=digest):
                 visit = self.visits.get(episode)
                 if visit is not None and not visit.selected:
@@ -55,7 +55,7 @@ class Starts(msgspec.Struct):
                 self.visits.pop(episode, None)
         return None
 
-    def _compare(self, episode: str, visit: Visit, digest: str) -> str | None:
+    def _compare(self, episode: str, visit: OpenVisit, digest: str) -> str | None:
         first = self.first.setdefault(visit.task, FirstStart(episode, digest))
         if first.digest == digest:
             return None

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from actors.environments.webarena.schema import SITES, WebTask
+from actors.environments.webarena.schema import SITES, WebArenaTask
 from core.errors import EnvironmentFailed, SettingsError
 from core.text.nearest import advice
 
@@ -26,7 +26,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
         return "Account(…)"
 
 
-def check_accounts(accounts: Mapping[str, tuple[str, ...]], tasks: Iterable[WebTask]) -> None:
+def check_accounts(accounts: Mapping[str, tuple[str, ...]], tasks: Iterable[WebArenaTask]) -> None:
     """Whether `sites.webarena_accounts` has an entry for every site that tasks log in to.
 
     Raises:

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.environments.webarena.schema import SITES, Malformed, WebTask
+from actors.environments.webarena.schema import SITES, Malformed, WebArenaTask
 from core.errors import SettingsError
 from core.text.nearest import advice
 
@@ -62,7 +62,7 @@ def origin_of(address: str) -> str:
     return f"{parts.scheme}://{parts.netloc}"
 
 
-def needed(task: WebTask) -> tuple[str, ...]:
+def needed(task: WebArenaTask) -> tuple[str, ...]:
     """Sites that must have an address for the task to be played: its own, and those its texts speak of.
 
     Raises:

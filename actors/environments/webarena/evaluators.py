@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from actors.environments.webarena.matchers import at_address, cleaned, equals, includes_any, shown
-from actors.environments.webarena.probes import Look, looks_of
+from actors.environments.webarena.probes import ProbedPage, looks_of
 from actors.environments.webarena.questions import Question
 from actors.environments.webarena.schema import NOT_APPLICABLE, Evaluation, Requirement
 from actors.environments.webarena.tasks import goal_of
@@ -24,7 +24,7 @@ Answers = Mapping[Question, bool]
 NO_ANSWERS: Answers = {}
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class EvaluatorResult(msgspec.Struct, frozen=True, kw_only=True):
     """What one check came to."""
 
     passed: bool | None
@@ -54,10 +54,10 @@ def questions(task: Task, evidence: Evidence) -> tuple[Question, ...]:
     return tuple(dict.fromkeys(one.question for one in found if one.question is not None))
 
 
-def findings(task: Task, evidence: Evidence, answers: Answers) -> list[Finding]:
+def findings(task: Task, evidence: Evidence, answers: Answers) -> list[EvaluatorResult]:
     """Every check of the task, in its order."""
     wanted = goal_of(task).evaluation
-    found: list[Finding] = []
+    found: list[EvaluatorResult] = []
     for check in wanted.checks:
         if check == "string_match":
             found += _answered(wanted, task.instruction, evidence.answer or "", answers)
@@ -68,7 +68,7 @@ def findings(task: Task, evidence: Evidence, answers: Answers) -> list[Finding]:
     return found
 
 
-def _answered(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> Iterator[Finding]:
+def _answered(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> Iterator[EvaluatorResult]:
     text = cleaned(answer, wanted.rules)
     for one in wanted.answers:
         if one.approach == "fuzzy_match" and one.whole and one.references == (NOT_APPLICABLE,):
@@ -77,12 +77,12 @@ def _answered(wanted: Evaluation, intent: str, answer: str, answers: Answers) ->
             yield from _compared(one, text, wanted, intent, answers, where="the answer", on_page=False)
 
 
-def _impossible(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> Finding:
+def _impossible(wanted: Evaluation, intent: str, answer: str, answers: Answers) -> EvaluatorResult:
     """`N/A` itself, or the reason why the task cannot be done in other words."""
     if equals(NOT_APPLICABLE, answer, wanted.rules):
-        return Finding(passed=True, words=f"the answer is {NOT_APPLICABLE}")
+        return EvaluatorResult(passed=True, words=f"the answer is {NOT_APPLICABLE}")
     if not answer:
-        return Finding(
+        return EvaluatorResult(
             passed=False, words=f"there is no answer, and {NOT_APPLICABLE} or the reason was wanted"
         )
     return _asked(
@@ -99,13 +99,13 @@ def _compared(
     *,
     where: str,
     on_page: bool,
-) -> Iterator[Finding]:
+) -> Iterator[EvaluatorResult]:
     if one.approach == "fuzzy_match":
         # Lite asks about all references at once, WebArena about one at a time
         asked = (", ".join(one.references),) if wanted.rules == "lite" else one.references
         for reference in asked:
             if not text:
-                yield Finding(passed=not reference, words=f"{where} is empty")
+                yield EvaluatorResult(passed=not reference, words=f"{where} is empty")
             else:
                 yield _asked(Question(kind="same", task=intent, reference=reference, answer=text), answers)
         return
@@ -117,47 +117,51 @@ def _compared(
             passed = includes_any(reference, text, wanted.rules, alone=alone, on_page=on_page)
             verb = "includes"
         if passed:
-            yield Finding(passed=True, words=f"{where} {verb} {_quoted(reference)}")
+            yield EvaluatorResult(passed=True, words=f"{where} {verb} {_quoted(reference)}")
         else:
-            yield Finding(
+            yield EvaluatorResult(
                 passed=False, words=f"{where}, {_quoted(text)}, lacks {_quoted(reference)} ({one.approach})"
             )
 
 
-def _asked(question: Question, answers: Answers) -> Finding:
+def _asked(question: Question, answers: Answers) -> EvaluatorResult:
     said = answers.get(question)
     if said is None:
         words = (
             f"whether {_quoted(question.answer)} means {_quoted(question.reference)} must be asked of a judge endpoint, and "
             "none has answered"
         )
-        return Finding(passed=None, words=words, question=question)
+        return EvaluatorResult(passed=None, words=words, question=question)
     verdict = "means" if said else "does not mean"
     words = f"by the judge endpoint {_quoted(question.answer)} {verdict} {_quoted(question.reference)}"
-    return Finding(passed=said, words=words)
+    return EvaluatorResult(passed=said, words=words)
 
 
-def _arrived(wanted: Evaluation, address: str) -> Finding:
+def _arrived(wanted: Evaluation, address: str) -> EvaluatorResult:
     if at_address(wanted.address, address, wanted.note, wanted.rules):
-        return Finding(passed=True, words=f"the episode ended at {_quoted(address)}")
+        return EvaluatorResult(passed=True, words=f"the episode ended at {_quoted(address)}")
     words = f"the episode ended at {_quoted(address)}, not at {_quoted(wanted.address)} (url_match)"
-    return Finding(passed=False, words=words)
+    return EvaluatorResult(passed=False, words=words)
 
 
-def _shown(wanted: Evaluation, intent: str, looks: Sequence[Look], answers: Answers) -> Iterator[Finding]:
+def _shown(
+    wanted: Evaluation, intent: str, looks: Sequence[ProbedPage], answers: Answers
+) -> Iterator[EvaluatorResult]:
     for number, target in enumerate(wanted.targets):
         if number >= len(looks):
-            yield Finding(passed=None, words=f"the evidence holds no look at {_quoted(target.url)}")
+            yield EvaluatorResult(passed=None, words=f"the evidence holds no look at {_quoted(target.url)}")
             continue
         look = looks[number]
         if look.found is None:
-            yield Finding(passed=None, words=f"nothing is known of {_quoted(target.url)}: {look.problem}")
+            yield EvaluatorResult(
+                passed=None, words=f"nothing is known of {_quoted(target.url)}: {look.problem}"
+            )
             continue
         text = shown(look.found, wanted.rules)
         where = f"what {look.url} shows"
         for one in _compared(target.required, text, wanted, intent, answers, where=where, on_page=True):
             if look.cut and one.passed is False:
-                yield Finding(
+                yield EvaluatorResult(
                     passed=None, words=f"{where} was cut at {len(look.found)} characters: {one.words}"
                 )
             else:

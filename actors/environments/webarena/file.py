@@ -8,7 +8,7 @@ from typing import NamedTuple
 import msgspec
 
 from actors.environments.webarena.addresses import NAMES, needed
-from actors.environments.webarena.schema import Malformed, WebTask, read_task
+from actors.environments.webarena.schema import Malformed, WebArenaTask, read_task
 from core.errors import SettingsError
 from core.text.plain_values import find_unkeepable
 
@@ -16,7 +16,7 @@ from core.text.plain_values import find_unkeepable
 class TaskFile(NamedTuple):
     """The tasks of a file, in its order."""
 
-    tasks: tuple[WebTask, ...]
+    tasks: tuple[WebArenaTask, ...]
     """Those whose sites all have an address."""
     left_out: Mapping[str, int]
     """Site without an address -> tasks that need it."""

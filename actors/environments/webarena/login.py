@@ -23,7 +23,7 @@ USER_FIELD = "input[type=text]:visible, input[type=email]:visible, input:not([ty
 PASSWORD_FIELD = "input[type=password]:visible"
 
 
-class Door(msgspec.Struct, frozen=True, kw_only=True):
+class LoginPage(msgspec.Struct, frozen=True, kw_only=True):
     """Where one logs in, and how it shows that one has. Paths follow the site's address."""
 
     form: str
@@ -33,16 +33,16 @@ class Door(msgspec.Struct, frozen=True, kw_only=True):
     """Stands in that page; empty: its address stays what was asked for."""
 
 
-DOORS: Mapping[str, Door] = {
-    "shopping": Door(form="/customer/account/login/", inside="/wishlist/"),
-    "shopping_admin": Door(form="", inside="/dashboard", word="Dashboard"),
-    "reddit": Door(form="/login", inside="/user/{user}/account", word="Delete"),
-    "gitlab": Door(form="/users/sign_in", inside="/-/profile"),
+DOORS: Mapping[str, LoginPage] = {
+    "shopping": LoginPage(form="/customer/account/login/", inside="/wishlist/"),
+    "shopping_admin": LoginPage(form="", inside="/dashboard", word="Dashboard"),
+    "reddit": LoginPage(form="/login", inside="/user/{user}/account", word="Delete"),
+    "gitlab": LoginPage(form="/users/sign_in", inside="/-/profile"),
 }
 """As the benchmark's own `auto_login.py` checks them. The other sites have no users."""
 
 
-class LogIns:
+class LoginSessions:
     """Who is logged in. One object serves any number of episodes at once."""
 
     def __init__(self, addresses: Mapping[str, str], accounts: Mapping[str, tuple[str, ...]]) -> None:

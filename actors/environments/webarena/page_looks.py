@@ -13,8 +13,8 @@ from playwright.async_api import Page as BrowserPage
 
 from actors.environments.webarena.calls import PREFIX, read_call
 from actors.environments.webarena.helpers import Helpers
-from actors.environments.webarena.probes import MAX_CHARACTERS, Look
-from actors.environments.webarena.schema import Target
+from actors.environments.webarena.probes import MAX_CHARACTERS, ProbedPage
+from actors.environments.webarena.schema import PageCheck
 from core.errors import EnvironmentFailed
 
 LAST = "last"
@@ -26,30 +26,30 @@ WHOLE_PAGE = (
 
 
 async def look_at(
-    targets: Sequence[Target], page: BrowserPage, *, helpers: Helpers, settle_s: float
-) -> list[Look]:
+    targets: Sequence[PageCheck], page: BrowserPage, *, helpers: Helpers, settle_s: float
+) -> list[ProbedPage]:
     """One look per target; what cannot be looked at says why."""
     if targets and page.is_closed():
         page = await page.context.new_page()
     return [await _look(target, page, helpers, settle_s) for target in targets]
 
 
-async def _look(target: Target, page: BrowserPage, helpers: Helpers, settle_s: float) -> Look:
+async def _look(target: PageCheck, page: BrowserPage, helpers: Helpers, settle_s: float) -> ProbedPage:
     url = target.url
     try:
         if url.startswith(PREFIX):
             url = await helpers.run(read_call(url), page)
             if not url:
-                return Look(url=target.url, found="")
+                return ProbedPage(url=target.url, found="")
         if url != LAST:
             await page.goto(url, wait_until="load")
             await asyncio.sleep(settle_s)
-        return Look(url=page.url, found=await _read(target, page, helpers))
+        return ProbedPage(url=page.url, found=await _read(target, page, helpers))
     except (PlaywrightError, EnvironmentFailed) as error:
-        return Look(url=url, found=None, problem=str(error).splitlines()[0][:300])
+        return ProbedPage(url=url, found=None, problem=str(error).splitlines()[0][:300])
 
 
-async def _read(target: Target, page: BrowserPage, helpers: Helpers) -> str:
+async def _read(target: PageCheck, page: BrowserPage, helpers: Helpers) -> str:
     """The text that the locator finds; empty where it fails in the page, since then the page is another than wanted."""
     if not target.locator:
         return str(await page.evaluate(_bounded(WHOLE_PAGE)))

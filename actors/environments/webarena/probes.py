@@ -1,4 +1,4 @@
-"""What a probe writes into the evidence: one `Look` per entry of `program_html`, in the task's order.
+"""What a probe writes into the evidence: one `ProbedPage` per entry of `program_html`, in the task's order.
 
 Whole pages are read whole. Long texts are stored compressed; of those that are too long even then, passages are stored
 that decide the task's check as the whole text does.
@@ -30,7 +30,7 @@ LEVEL = 12
 """Of zstd: a page of a megabyte takes a tenth of a second."""
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class ProbedPage(msgspec.Struct, frozen=True, kw_only=True):
     """What stood in one place at the end of an episode."""
 
     url: str
@@ -45,14 +45,14 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `found` is passages of the text, which decided as the text did when it was stored."""
 
 
-class StoredLook(Look, frozen=True, kw_only=True, omit_defaults=True):
+class StoredLook(ProbedPage, frozen=True, kw_only=True, omit_defaults=True):
     """A look as evidence holds it."""
 
     packed: bytes = b""
     """The text, UTF-8 in one zstd frame, where it is long; `found` is then None."""
 
 
-def stored(looks: Sequence[Look], evaluation: Evaluation | None = None) -> dict[str, Any]:
+def stored(looks: Sequence[ProbedPage], evaluation: Evaluation | None = None) -> dict[str, Any]:
     """The probes of an evidence.
 
     `evaluation`: what the looks are for, an entry of `program_html` each; without it, texts that are too long to be stored
@@ -67,7 +67,7 @@ def stored(looks: Sequence[Look], evaluation: Evaluation | None = None) -> dict[
     return {LOOKS: msgspec.to_builtins(kept)}
 
 
-def _stored(look: Look, most_bytes: int, evaluation: Evaluation | None, number: int) -> StoredLook:
+def _stored(look: ProbedPage, most_bytes: int, evaluation: Evaluation | None, number: int) -> StoredLook:
     plain = StoredLook(url=look.url, found=look.found, cut=look.cut, problem=look.problem)
     if look.found is None:
         return plain
@@ -93,7 +93,7 @@ def _base64_bytes(packed: bytes) -> int:
     return -(-len(packed) // 3) * 4
 
 
-def looks_of(evidence: Evidence) -> list[Look]:
+def looks_of(evidence: Evidence) -> list[ProbedPage]:
     """The looks of an evidence; none where it holds none.
 
     Raises:
@@ -102,7 +102,7 @@ def looks_of(evidence: Evidence) -> list[Look]:
     """
     kept = msgspec.convert(evidence.probes.get(LOOKS, []), list[StoredLook])
     return [
-        Look(
+        ProbedPage(
             url=one.url,
             found=_unpacked(one.packed) if one.packed else one.found,
             cut=one.cut,

@@ -32,7 +32,7 @@ class Requirement(msgspec.Struct, frozen=True, kw_only=True):
     """Whether `references` was a single text: `fuzzy_match: "N/A"` asks whether a task was found impossible."""
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class PageCheck(msgspec.Struct, frozen=True, kw_only=True):
     """One entry of `program_html`: where to look at the end, and what must be there."""
 
     url: str
@@ -56,10 +56,10 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
     address: str = ""
     note: str = ""
     """One of `NOTES`, or empty."""
-    targets: tuple[Target, ...] = ()
+    targets: tuple[PageCheck, ...] = ()
 
 
-class WebTask(msgspec.Struct, frozen=True, kw_only=True):
+class WebArenaTask(msgspec.Struct, frozen=True, kw_only=True):
     """A checked task."""
 
     number: int
@@ -81,7 +81,7 @@ class Malformed(Exception):
         super().__init__(f"{key} = {shown if len(shown) <= 120 else shown[:117] + '…'}: {wrong}")
 
 
-def read_task(raw: object) -> WebTask:
+def read_task(raw: object) -> WebArenaTask:
     """A task of the file.
 
     Raises:
@@ -99,7 +99,7 @@ def read_task(raw: object) -> WebTask:
     if not sites:
         raise Malformed("sites", [], "a task takes place somewhere")
     login = _login(raw)
-    return WebTask(
+    return WebArenaTask(
         number=_of_kind(raw, "task_id", int, ""),
         sites=sites,
         start=tuple(part.strip() for part in _filled(raw, "start_url", "").split("|AND|")),
@@ -154,14 +154,14 @@ def _answers(raw: Mapping[str, Any]) -> tuple[Requirement, ...]:
     return tuple(_requirement(way, value, "eval.reference_answers") for way, value in answers.items())
 
 
-def _targets(raw: Mapping[str, Any]) -> tuple[Target, ...]:
+def _targets(raw: Mapping[str, Any]) -> tuple[PageCheck, ...]:
     listed = _of_kind(raw, "program_html", list, "eval.")
     if not listed:
         raise Malformed("eval.program_html", listed, "program_html has nothing to look at")
     return tuple(_target(one, f"eval.program_html[{number}]") for number, one in enumerate(listed))
 
 
-def _target(raw: object, where: str) -> Target:
+def _target(raw: object, where: str) -> PageCheck:
     if not isinstance(raw, dict):
         raise Malformed(where, raw, "it must be an object")
     url, locator = _filled(raw, "url", f"{where}."), _of_kind(raw, "locator", str, f"{where}.").strip()
@@ -179,7 +179,7 @@ def _target(raw: object, where: str) -> Target:
     if len(required) != 1:
         raise Malformed(f"{where}.required_contents", required, "it must have one key")
     [(way, value)] = required.items()
-    return Target(
+    return PageCheck(
         url=url,
         locator=locator,
         prepare=_texts(raw, "prep_actions", f"{where}.") if "prep_actions" in raw else (),

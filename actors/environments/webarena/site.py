@@ -17,11 +17,11 @@ from actors.environments.web.entry import reset_site
 from actors.environments.web.secrets import Secrets
 from actors.environments.webarena.addresses import checked_addresses
 from actors.environments.webarena.helpers import Helpers
-from actors.environments.webarena.login import LogIns
+from actors.environments.webarena.login import LoginSessions
 from actors.environments.webarena.page_looks import look_at
 from actors.environments.webarena.probes import stored
-from actors.environments.webarena.site_slots import Held, Places, places_folder
-from actors.environments.webarena.tasks import ENVIRONMENT, Goal, goal_of
+from actors.environments.webarena.site_slots import HeldSlots, SiteSlots, places_folder
+from actors.environments.webarena.tasks import ENVIRONMENT, WebArenaGoal, goal_of
 from core.domain.task import Task
 from core.errors import EnvironmentFailed
 from core.settings.schema import SiteSettings
@@ -50,13 +50,13 @@ class WebArenaSite:
         )
         self._settings = settings
         self._addresses = checked_addresses(settings.webarena_sites)
-        self._log_ins = LogIns(self._addresses, settings.webarena_accounts)
+        self._log_ins = LoginSessions(self._addresses, settings.webarena_accounts)
         self._helpers = Helpers(self._addresses, settings.webarena_accounts)
-        self._places = Places(settings.webarena_concurrency, places or places_folder())
+        self._places = SiteSlots(settings.webarena_concurrency, places or places_folder())
         self._trusted = trusted
         self._was_reset: set[str] = set()
         self._resetting: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
-        self._held: dict[BrowserContext, Held] = {}
+        self._held: dict[BrowserContext, HeldSlots] = {}
 
     def origins(self, task: Task) -> tuple[str, ...]:
         """Those of the task's sites."""
@@ -83,7 +83,7 @@ class WebArenaSite:
             ) from None
         return task.instruction
 
-    async def _steps_in(self, page: BrowserPage, goal: Goal) -> AsyncIterator[str]:
+    async def _steps_in(self, page: BrowserPage, goal: WebArenaGoal) -> AsyncIterator[str]:
         """The way into a task; says what comes next each time."""
         held = self._hold(page.context)
         await self._places.take((self._addresses[site] for site in goal.sites), held)
@@ -112,9 +112,9 @@ class WebArenaSite:
                 "anybody. If it is yours: --trust-tasks"
             )
 
-    def _hold(self, context: BrowserContext) -> Held:
+    def _hold(self, context: BrowserContext) -> HeldSlots:
         """What this context holds from now on, given back when it closes."""
-        held = Held()
+        held = HeldSlots()
         self._held[context] = held
         context.on("close", self._give_back)
         for lost in [one for one in self._held if one.browser is None or not one.browser.is_connected()]:

@@ -21,7 +21,7 @@ def places_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"hindcast-webarena-{os.getuid()}"
 
 
-class Held:
+class HeldSlots:
     """Places that an episode holds; `free` gives them back."""
 
     def __init__(self) -> None:
@@ -37,14 +37,14 @@ class Held:
             os.close(self._files.pop())
 
 
-class Places:
+class SiteSlots:
     """`limit` places on each address; 0: as many as are wanted."""
 
     def __init__(self, limit: int, folder: Path) -> None:
         self._limit = limit
         self._folder = folder
 
-    async def take(self, addresses: Iterable[str], held: Held) -> None:
+    async def take(self, addresses: Iterable[str], held: HeldSlots) -> None:
         """Wait for one place on each address and add it to `held`. The caller bounds the wait, and frees `held`."""
         if not self._limit:
             return

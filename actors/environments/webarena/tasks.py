@@ -16,7 +16,7 @@ from actors.environments.webarena.addresses import (
     origin_of,
 )
 from actors.environments.webarena.file import TaskFile, read_file
-from actors.environments.webarena.schema import SITES, Evaluation, WebTask
+from actors.environments.webarena.schema import SITES, Evaluation, WebArenaTask
 from core.domain.task import Task
 from core.errors import SettingsError
 from core.settings.schema import SiteSettings
@@ -26,7 +26,7 @@ SEVERAL = "multi"
 """The family of tasks on more than one site."""
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
+class WebArenaGoal(msgspec.Struct, frozen=True, kw_only=True):
     """A task's `goal`: what sites and evaluators read, addresses filled in."""
 
     number: int
@@ -38,12 +38,12 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     evaluation: Evaluation
 
 
-def goal_of(task: Task) -> Goal:
+def goal_of(task: Task) -> WebArenaGoal:
     """The goal of one of this environment's tasks."""
-    return msgspec.convert(task.goal, Goal)
+    return msgspec.convert(task.goal, WebArenaGoal)
 
 
-def family_of(task: WebTask) -> str:
+def family_of(task: WebArenaTask) -> str:
     """The column that a task counts in.
 
     Both releases call a task on several sites `multi`, but WebArena-Lite's results count tasks that need the map and
@@ -120,11 +120,11 @@ class WebArenaTasks:
             listed.append(self._make(one, seed=len(listed)))
         return by_family
 
-    def _make(self, one: WebTask, *, seed: int) -> Task:
+    def _make(self, one: WebArenaTask, *, seed: int) -> Task:
         reached = dict.fromkeys((*one.sites, *one.login))
         if HOMEPAGE in self._addresses:
             reached[HOMEPAGE] = None
-        goal = Goal(
+        goal = WebArenaGoal(
             number=one.number,
             sites=one.sites,
             origins=tuple(

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import Place, place_at
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import WebshopLocation, place_at
 from actors.environments.webshop.shop import FAMILIES
 from actors.environments.webshop.tasks import ENVIRONMENT
 from core.domain.action import Action
@@ -27,7 +27,7 @@ def demonstrate(task: Task, instruction: str, observation: Observation, earlier:
     """
     if "wanted" not in task.goal:
         return buy_first(task, instruction, observation, earlier)
-    goal = msgspec.convert(task.goal["wanted"], Goal)
+    goal = msgspec.convert(task.goal["wanted"], WebshopGoal)
     page = observation.page
     place = _place(page)
     if place.kind == "results":
@@ -54,7 +54,7 @@ def buy_first(task: Task, instruction: str, observation: Observation, earlier: S
     return _press(page, "Buy Now")
 
 
-def _choose_result(page: Page, place: Place, goal: Goal) -> Action:
+def _choose_result(page: Page, place: WebshopLocation, goal: WebshopGoal) -> Action:
     links = [node for node in page.nodes if node.kind == "link" and node.text == goal.asin]
     if links:
         return Action(name="Click", element=links[0].id)
@@ -63,7 +63,7 @@ def _choose_result(page: Page, place: Place, goal: Goal) -> Action:
     return _press(page, "Back to Search")
 
 
-def _choose_options(page: Page, goal: Goal, earlier: Sequence[Action]) -> Action:
+def _choose_options(page: Page, goal: WebshopGoal, earlier: Sequence[Action]) -> Action:
     values = {node.text: node for node in page.nodes if node.kind == "radio"}
     for wanted in goal.options:
         node = values.get(wanted)
@@ -87,8 +87,8 @@ def _field(page: Page) -> int | None:
     return next((node.id for node in page.nodes if node.kind == "input"), None)
 
 
-def _place(page: Page) -> Place:
-    return place_at(page.url) or Place(goal="")
+def _place(page: Page) -> WebshopLocation:
+    return place_at(page.url) or WebshopLocation(goal="")
 
 
 DEMONSTRATORS = {(ENVIRONMENT, family): demonstrate for family in FAMILIES}

@@ -2,8 +2,8 @@
 
 import msgspec
 
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.record import Record
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.record import PurchaseRecord
 from actors.environments.webshop.reward import reward_of
 from core.domain.evidence import Evidence, Judgment
 from core.domain.task import Task
@@ -12,10 +12,10 @@ from core.domain.task import Task
 def evaluate(task: Task, evidence: Evidence) -> Judgment:
     """WebShop's reward, a success when it is 1; undecided without a usable record."""
     try:
-        record = msgspec.convert(evidence.probes, Record)
+        record = msgspec.convert(evidence.probes, PurchaseRecord)
         if "session" in task.goal:
             return _by_score(record)
-        goal = msgspec.convert(task.goal["wanted"], Goal)
+        goal = msgspec.convert(task.goal["wanted"], WebshopGoal)
     except (msgspec.ValidationError, KeyError) as error:
         return _undecided(f"goal or record are missing or damaged: {error}")
     if record.shop != task.goal.get("shop"):
@@ -34,7 +34,7 @@ def evaluate(task: Task, evidence: Evidence) -> Judgment:
     )
 
 
-def _by_score(record: Record) -> Judgment:
+def _by_score(record: PurchaseRecord) -> Judgment:
     if record.score is None:
         return Judgment(outcome="failure", reward=0.0, reason="the server's last page shows no score")
     if not 0 <= record.score <= 1:

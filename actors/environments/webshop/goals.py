@@ -14,7 +14,7 @@ from typing import Literal
 
 import msgspec
 
-from actors.environments.webshop.products import Entry, Product, read_json
+from actors.environments.webshop.products import ProductEntry, WebshopProduct, read_json
 from core.errors import SettingsError
 from core.ids import digest_hex
 from core.seeds import derive_seed
@@ -31,7 +31,7 @@ Split = Literal["test", "dev", "train"]
 SPLITS: tuple[Split, ...] = ("test", "dev", "train")
 
 
-class Goal(msgspec.Struct, frozen=True, kw_only=True):
+class WebshopGoal(msgspec.Struct, frozen=True, kw_only=True):
     """What to buy."""
 
     digest: str
@@ -53,7 +53,7 @@ class Goal(msgspec.Struct, frozen=True, kw_only=True):
     product_category: str
 
 
-def human_goals(products: Iterable[Product], path: Path) -> tuple[Goal, ...]:
+def human_goals(products: Iterable[WebshopProduct], path: Path) -> tuple[WebshopGoal, ...]:
     """Goals of `items_human_ins.json`, in order of their digests. Those without an attribute are left out, as upstream.
 
     Raises SettingsError naming file, product and field.
@@ -69,7 +69,7 @@ def human_goals(products: Iterable[Product], path: Path) -> tuple[Goal, ...]:
     )
 
 
-def synthetic_goals(products: Iterable[Product], *, compare_pairs: bool) -> tuple[Goal, ...]:
+def synthetic_goals(products: Iterable[WebshopProduct], *, compare_pairs: bool) -> tuple[WebshopGoal, ...]:
     """A goal for every combination of options of every product with an instruction, in order of their digests.
 
     `compare_pairs`: whether the reward compares (name, value) pairs or values alone. Digests do not depend on it.
@@ -89,7 +89,7 @@ def synthetic_goals(products: Iterable[Product], *, compare_pairs: bool) -> tupl
     )
 
 
-def part_of(goals: tuple[Goal, ...], split: Split, *, by_product: bool) -> tuple[Goal, ...]:
+def part_of(goals: tuple[WebshopGoal, ...], split: Split, *, by_product: bool) -> tuple[WebshopGoal, ...]:
     """The goals of one part.
 
     By number where there are more than `DEV`; else the first fifth is the test's, the second dev's. `by_product` counts
@@ -99,7 +99,7 @@ def part_of(goals: tuple[Goal, ...], split: Split, *, by_product: bool) -> tuple
     if not by_product:
         first, end = bounds_of(len(goals))[split]
         return goals[first:end]
-    grouped: dict[str, list[Goal]] = {}
+    grouped: dict[str, list[WebshopGoal]] = {}
     for goal in goals:
         grouped.setdefault(digest_hex(goal.asin.encode()), []).append(goal)
     first, end = bounds_of(len(grouped), fixed=False)[split]
@@ -128,11 +128,11 @@ def price_limit(price: float, digest: str) -> float:
     return max(Random(derive_seed(0, "webshop", "limit", digest)).sample(higher, 2))
 
 
-def _written_goals(product: Product, path: Path, entries: object) -> Iterator[Goal]:
+def _written_goals(product: WebshopProduct, path: Path, entries: object) -> Iterator[WebshopGoal]:
     if not isinstance(entries, list):
         raise SettingsError(f"{path}: product {product.asin} holds no list of instructions")
     for number, raw in enumerate(entries):
-        entry = Entry(path, f"product {product.asin}, instruction {number}", raw)
+        entry = ProductEntry(path, f"product {product.asin}, instruction {number}", raw)
         attributes = entry.texts("instruction_attributes")
         if attributes:
             yield _goal(
@@ -144,17 +144,17 @@ def _written_goals(product: Product, path: Path, entries: object) -> Iterator[Go
 
 
 def _goal(
-    product: Product,
+    product: WebshopProduct,
     *,
     text: str,
     attributes: tuple[str, ...],
     options: tuple[str, ...],
     option_names: tuple[str, ...] = (),
-) -> Goal:
+) -> WebshopGoal:
     digest = digest_hex(msgspec.json.encode((product.asin, text, attributes, options)))[:DIGEST_CHARS]
     limit = price_limit(product.price, digest)
     named = f", and price lower than {limit:.2f} dollars" if limit != UNLIMITED else ""
-    return Goal(
+    return WebshopGoal(
         digest=digest,
         asin=product.asin,
         instruction=text + named,
@@ -173,6 +173,6 @@ def _with(names: list[str], chosen: tuple[str, ...]) -> str:
     return f" with {named}" if named else ""
 
 
-def _in_order(goals: Iterable[Goal]) -> tuple[Goal, ...]:
+def _in_order(goals: Iterable[WebshopGoal]) -> tuple[WebshopGoal, ...]:
     unique = {goal.digest: goal for goal in goals}
     return tuple(sorted(unique.values(), key=lambda goal: goal.digest))

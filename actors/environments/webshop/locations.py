@@ -20,7 +20,7 @@ ROOT = "/webshop"
 MAX_ADDRESS_CHARS = 20_000
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class WebshopLocation(msgspec.Struct, frozen=True, kw_only=True):
     """One page of one goal's shop. What a kind of page does not have is left at its default."""
 
     goal: str
@@ -35,7 +35,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     """What is chosen."""
 
 
-def path_of(place: Place) -> str:
+def path_of(place: WebshopLocation) -> str:
     """The path of a place, which its query completes.
 
     >>> path_of(Place(goal="ab", kind="item", asin="B01", keywords="red mug"))
@@ -55,7 +55,7 @@ def path_of(place: Place) -> str:
     return "/".join([ROOT, *(quote(part, safe="", errors="replace") for part in parts)])
 
 
-def query_of(place: Place) -> dict[str, str]:
+def query_of(place: WebshopLocation) -> dict[str, str]:
     """What the query of a place's address says, in its order; what is at its default is left out."""
     found: dict[str, str] = {}
     if place.kind in ("results", "item", "part"):
@@ -68,13 +68,13 @@ def query_of(place: Place) -> dict[str, str]:
     return found
 
 
-def address_of(place: Place) -> str:
+def address_of(place: WebshopLocation) -> str:
     """Path and query, as `place_at` reads them back."""
     query = urlencode(query_of(place), errors="replace")
     return f"{path_of(place)}?{query}" if query else path_of(place)
 
 
-def place_at(address: str) -> Place | None:
+def place_at(address: str) -> WebshopLocation | None:
     """The place of an address, its host aside; None where the shop has no such page."""
     if len(address) > MAX_ADDRESS_CHARS:
         return None
@@ -88,23 +88,25 @@ def place_at(address: str) -> Place | None:
         return None
 
 
-def _place(parts: list[str], query: Mapping[str, str]) -> Place | None:
+def _place(parts: list[str], query: Mapping[str, str]) -> WebshopLocation | None:
     keywords, page = query.get("keywords", ""), _number(query.get("page", "1"))
     options = msgspec.json.decode(query.get("options", "{}"), type=dict[str, str])
     match parts:
         case [goal] if goal:
-            return Place(goal=goal)
+            return WebshopLocation(goal=goal)
         case ["search_results", goal]:
-            return Place(goal=goal, kind="results", keywords=keywords, page=page)
+            return WebshopLocation(goal=goal, kind="results", keywords=keywords, page=page)
         case ["item_page", goal, asin]:
-            return Place(goal=goal, kind="item", asin=asin, keywords=keywords, page=page, options=options)
+            return WebshopLocation(
+                goal=goal, kind="item", asin=asin, keywords=keywords, page=page, options=options
+            )
         case ["item_sub_page", goal, asin, name]:
             part = msgspec.convert(name, Part)
-            return Place(
+            return WebshopLocation(
                 goal=goal, kind="part", asin=asin, part=part, keywords=keywords, page=page, options=options
             )
         case ["done", goal, asin]:
-            return Place(goal=goal, kind="done", asin=asin, options=options)
+            return WebshopLocation(goal=goal, kind="done", asin=asin, options=options)
     return None
 
 

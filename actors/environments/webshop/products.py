@@ -26,7 +26,7 @@ ASIN_CHARS = 10
 """Products with a longer number are left out, and those whose number is `nan`."""
 
 
-class Product(msgspec.Struct, frozen=True, kw_only=True):
+class WebshopProduct(msgspec.Struct, frozen=True, kw_only=True):
     """A product as pages show it and rewards compare it."""
 
     asin: str
@@ -56,7 +56,7 @@ class Product(msgspec.Struct, frozen=True, kw_only=True):
         return all(value in self.options.get(name, ()) for name, value in options.items())
 
 
-def read_products(items: Path, attributes: Path) -> tuple[Product, ...]:
+def read_products(items: Path, attributes: Path) -> tuple[WebshopProduct, ...]:
     """Every product in the items file's order, each number once. Raises SettingsError."""
     known = read_json(attributes)
     if not isinstance(known, dict):
@@ -66,13 +66,13 @@ def read_products(items: Path, attributes: Path) -> tuple[Product, ...]:
     found = read_json(items)
     if not isinstance(found, list):
         raise SettingsError(f"{items} holds a {_kind(found)}; WebShop's items file is a list of products")
-    products: dict[str, Product] = {}
+    products: dict[str, WebshopProduct] = {}
     for number, raw in enumerate(found):
-        asin = Entry(items, f"item {number}", raw).text("asin")
+        asin = ProductEntry(items, f"item {number}", raw).text("asin")
         if asin == "nan" or len(asin) > ASIN_CHARS or asin in products:
             continue
-        about = Entry(attributes, f"product {asin}", known[asin]) if asin in known else None
-        products[asin] = _product(Entry(items, f"item {number} ({asin})", raw), asin, about)
+        about = ProductEntry(attributes, f"product {asin}", known[asin]) if asin in known else None
+        products[asin] = _product(ProductEntry(items, f"item {number} ({asin})", raw), asin, about)
     if not products:
         raise SettingsError(f"{items} holds no product")
     return tuple(products.values())
@@ -91,7 +91,7 @@ def read_json(path: Path) -> Any:
         raise SettingsError(f"WebShop's file {path} is not JSON: {error}") from error
 
 
-class Entry:
+class ProductEntry:
     """One entry of a file; what is asked of it in vain is refused naming file, entry and field."""
 
     def __init__(self, path: Path, name: str, raw: object) -> None:
@@ -127,13 +127,13 @@ class Entry:
         return tuple(value)
 
 
-def _product(item: Entry, asin: str, about: Entry | None) -> Product:
+def _product(item: ProductEntry, asin: str, about: ProductEntry | None) -> WebshopProduct:
     bullets = item.get("small_description")
     prices = _prices(item)
     asked = about.get("instruction") if about else None
     if about and asked is not None and not isinstance(asked, str):
         raise about.refuse("instruction", "a text")
-    return Product(
+    return WebshopProduct(
         asin=asin,
         title=item.text("name"),
         description=item.text("full_description"),
@@ -152,7 +152,7 @@ def _product(item: Entry, asin: str, about: Entry | None) -> Product:
     )
 
 
-def _prices(item: Entry) -> tuple[float, ...]:
+def _prices(item: ProductEntry) -> tuple[float, ...]:
     """One price, or the lowest and the highest: a list of numbers, or `$10.00 to $20.00`."""
     given = item.get("pricing")
     if not given:
@@ -174,7 +174,7 @@ def _one_price(asin: str, prices: tuple[float, ...]) -> float:
     )
 
 
-def _options(item: Entry) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _options(item: ProductEntry) -> Iterator[tuple[str, tuple[str, ...]]]:
     given = item.get("customization_options")
     if not given:
         return

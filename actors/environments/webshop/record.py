@@ -2,15 +2,15 @@
 
 import msgspec
 
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import Place
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import WebshopLocation
 from actors.environments.webshop.nouns import Nouns, nouns_of
-from actors.environments.webshop.products import Product
+from actors.environments.webshop.products import WebshopProduct
 from actors.environments.webshop.reward import Bought
-from actors.environments.webshop.shop import Shop
+from actors.environments.webshop.shop import WebshopShop
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class PurchaseRecord(msgspec.Struct, frozen=True, kw_only=True):
     """`Evidence.probes` of a visit."""
 
     shop: str
@@ -22,21 +22,21 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """What another server's last page said."""
 
 
-def record_at(shop: Shop, place: Place | None, goal: Goal) -> Record:
+def record_at(shop: WebshopShop, place: WebshopLocation | None, goal: WebshopGoal) -> PurchaseRecord:
     """The record of a visit that ended at a place; nothing was bought anywhere but at the end of this goal's shop."""
     product = shop.get(place.asin) if place is not None else None
     if place is None or place.kind != "done" or place.goal != goal.digest:
-        return Record(shop=shop.digest)
+        return PurchaseRecord(shop=shop.digest)
     if product is None or not product.offers(place.options):
-        return Record(shop=shop.digest)
-    return Record(
+        return PurchaseRecord(shop=shop.digest)
+    return PurchaseRecord(
         shop=shop.digest,
         bought=_bought(product, place.options),
         nouns=nouns_of(bought=product.title, wanted=goal.title),
     )
 
 
-def _bought(product: Product, chosen: dict[str, str]) -> Bought:
+def _bought(product: WebshopProduct, chosen: dict[str, str]) -> Bought:
     return Bought(
         asin=product.asin,
         title=product.title,

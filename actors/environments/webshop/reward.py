@@ -13,7 +13,7 @@ title's nouns are shared; 0.1 below a tenth of the nouns; 0 without any. A wante
 import msgspec
 
 from actors.environments.webshop.colours import COLOURS, colour_or_text
-from actors.environments.webshop.goals import Goal
+from actors.environments.webshop.goals import WebshopGoal
 from actors.environments.webshop.nouns import Nouns
 from actors.environments.webshop.similarity import is_same
 
@@ -53,7 +53,7 @@ class Reward(msgspec.Struct, frozen=True, kw_only=True):
     price_fits: bool
 
 
-def reward_of(bought: Bought, goal: Goal, nouns: Nouns) -> Reward:
+def reward_of(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> Reward:
     """The reward for buying one thing while another was asked for. A goal names at least one attribute."""
     attributes = sum(_has(bought, attribute) for attribute in goal.attributes)
     chosen = [colour_or_text(value) for value in bought.chosen.values()]
@@ -72,7 +72,7 @@ def reward_of(bought: Bought, goal: Goal, nouns: Nouns) -> Reward:
     )
 
 
-def type_reward(bought: Bought, goal: Goal, nouns: Nouns) -> float:
+def type_reward(bought: Bought, goal: WebshopGoal, nouns: Nouns) -> float:
     """r_type: whether the product is of the kind that was asked for."""
     shared = title_overlap(nouns)
     if shared == 0:
@@ -99,7 +99,7 @@ def _has(bought: Bought, attribute: str) -> bool:
     )
 
 
-def _wanted_options(goal: Goal) -> list[str]:
+def _wanted_options(goal: WebshopGoal) -> list[str]:
     """The texts that chosen values are compared with, one for each wanted option."""
     if not goal.option_names:
         return [colour_or_text(value) for value in goal.options]

@@ -9,7 +9,7 @@ import sqlite3
 from collections.abc import Sequence
 from threading import Lock
 
-from actors.environments.webshop.products import Product
+from actors.environments.webshop.products import WebshopProduct
 
 FOUND = 50
 """Results of a search at most."""
@@ -20,10 +20,10 @@ MAX_WORDS = 100
 _WORD = re.compile(r"\w+")
 
 
-class SearchIndex:
+class WebshopSearchIndex:
     """All products by their words."""
 
-    def __init__(self, products: Sequence[Product]) -> None:
+    def __init__(self, products: Sequence[WebshopProduct]) -> None:
         self._products = products
         self._lock = Lock()
         self._connection = sqlite3.connect(":memory:", check_same_thread=False)
@@ -35,7 +35,7 @@ class SearchIndex:
             ((number, contents_of(product)) for number, product in enumerate(products)),
         )
 
-    def search(self, query: str) -> tuple[Product, ...]:
+    def search(self, query: str) -> tuple[WebshopProduct, ...]:
         """The products that fit best, at most `FOUND`, ties in the file's order; none for a query without words."""
         words = _WORD.findall(query[:MAX_QUERY_CHARS].lower())[:MAX_WORDS]
         if not words:
@@ -49,7 +49,7 @@ class SearchIndex:
         return tuple(self._products[row[0]] for row in rows)
 
 
-def contents_of(product: Product) -> str:
+def contents_of(product: WebshopProduct) -> str:
     """The text by which a product is found."""
     options = ", and ".join(f"{name}: {', '.join(values)}" for name, values in product.options.items())
     return " ".join((product.title, product.description, product.bullets[0], options)).lower()

@@ -11,8 +11,8 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from actors.environments.webshop.locations import ROOT, address_of, path_of, place_at, query_of
-from actors.environments.webshop.shop import Shop, shop_of
-from actors.environments.webshop.views import Element, View, view_of
+from actors.environments.webshop.shop import WebshopShop, shop_of
+from actors.environments.webshop.views import WebshopElement, WebshopView, view_of
 from core.settings.schema import SiteSettings
 
 PART_CHARS = 190
@@ -24,18 +24,18 @@ _HEADERS = {
 }
 
 
-class Group(NamedTuple):
+class ElementGroup(NamedTuple):
     """Neighbours on a page that are laid out together: the values of an option, the search field and its button."""
 
     number: int
     kind: str
-    elements: list[Element]
+    elements: list[WebshopElement]
 
 
-class Pages:
+class WebshopPages:
     """Places as HTML."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: WebshopShop) -> None:
         self._shop = shop
         environment = Environment(
             loader=FileSystemLoader(Path(__file__).parent / "templates"),
@@ -63,7 +63,7 @@ def webshop_routes(settings: SiteSettings) -> list[Route]:
     """Where the pages are, none where the settings name no data for them. Raises SettingsError."""
     if not settings.webshop_items or settings.webshop_mode != "pages":
         return []
-    return [Route(f"{ROOT}/{{rest:path}}", Pages(shop_of(settings)).show, methods=["GET"])]
+    return [Route(f"{ROOT}/{{rest:path}}", WebshopPages(shop_of(settings)).show, methods=["GET"])]
 
 
 def _address(request: Request) -> str:
@@ -77,11 +77,11 @@ def parts_of(text: str) -> list[str]:
     return wrap(text, PART_CHARS, break_on_hyphens=False) or [""]
 
 
-def _groups(view: View) -> list[Group]:
-    def key(element: Element) -> tuple[str, str]:
+def _groups(view: WebshopView) -> list[ElementGroup]:
+    def key(element: WebshopElement) -> tuple[str, str]:
         if element.kind == "option":
             return "option", element.name
         return ("search", "") if element.kind == "search" or element.name == "search" else ("", "")
 
     grouped = groupby(view.elements, key)
-    return [Group(number, kind[0], list(elements)) for number, (kind, elements) in enumerate(grouped)]
+    return [ElementGroup(number, kind[0], list(elements)) for number, (kind, elements) in enumerate(grouped)]

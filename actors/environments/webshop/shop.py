@@ -9,13 +9,13 @@ import msgspec
 
 from actors.environments.webshop.goals import (
     SPLITS,
-    Goal,
+    WebshopGoal,
     human_goals,
     part_of,
     synthetic_goals,
 )
-from actors.environments.webshop.products import Product, read_products
-from actors.environments.webshop.search import SearchIndex
+from actors.environments.webshop.products import WebshopProduct, read_products
+from actors.environments.webshop.search import WebshopSearchIndex
 from core.ids import digest_hex
 from core.settings.schema import SiteSettings
 
@@ -23,14 +23,14 @@ FAMILIES = (*SPLITS, *(f"synthetic_{split}" for split in SPLITS))
 """Parts of the human goals, then of the synthetic ones. Which of them there are depends on the data."""
 
 
-class Shop:
+class WebshopShop:
     """Everything that pages, tasks and evidence are made from. Immutable."""
 
     def __init__(
         self,
-        products: tuple[Product, ...],
+        products: tuple[WebshopProduct, ...],
         *,
-        human: tuple[Goal, ...] = (),
+        human: tuple[WebshopGoal, ...] = (),
         shows_attributes: bool = False,
         option_match: Literal["released", "values"] = "released",
     ) -> None:
@@ -48,12 +48,12 @@ class Shop:
         return digest_hex(msgspec.msgpack.encode(self.products, order="sorted"))[:16]
 
     @cached_property
-    def index(self) -> SearchIndex:
+    def index(self) -> WebshopSearchIndex:
         """Full-text search."""
-        return SearchIndex(self.products)
+        return WebshopSearchIndex(self.products)
 
     @cached_property
-    def families(self) -> Mapping[str, tuple[Goal, ...]]:
+    def families(self) -> Mapping[str, tuple[WebshopGoal, ...]]:
         """Goals by family, those without any left out."""
         synthetic = synthetic_goals(self.products, compare_pairs=self.option_match == "released")
         parts = [part_of(self._human, split, by_product=False) for split in SPLITS]
@@ -61,16 +61,16 @@ class Shop:
         return {name: goals for name, goals in zip(FAMILIES, parts, strict=True) if goals}
 
     @cached_property
-    def goals(self) -> Mapping[str, Goal]:
+    def goals(self) -> Mapping[str, WebshopGoal]:
         """Goals by digest."""
         return {goal.digest: goal for goals in self.families.values() for goal in goals}
 
-    def get(self, asin: str) -> Product | None:
+    def get(self, asin: str) -> WebshopProduct | None:
         """The product with this number."""
         return self._by_asin.get(asin)
 
 
-def shop_of(settings: SiteSettings) -> Shop:
+def shop_of(settings: SiteSettings) -> WebshopShop:
     """The shop that the settings name; the same object for the same files. Raises SettingsError."""
     return _load(
         settings.webshop_items,
@@ -88,7 +88,7 @@ def _load(
     human: str,
     shows_attributes: bool,
     option_match: Literal["released", "values"],
-) -> Shop:
+) -> WebshopShop:
     products = read_products(Path(items), Path(instructions))
     written = human_goals(products, Path(human)) if human else ()
-    return Shop(products, human=written, shows_attributes=shows_attributes, option_match=option_match)
+    return WebshopShop(products, human=written, shows_attributes=shows_attributes, option_match=option_match)

@@ -6,10 +6,10 @@ import msgspec
 from playwright.async_api import Page as BrowserPage
 
 from actors.environments.site import Browserless, Site, SiteTraits
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import Place, path_of, place_at
-from actors.environments.webshop.record import Record, record_at
-from actors.environments.webshop.shop import Shop, shop_of
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import WebshopLocation, path_of, place_at
+from actors.environments.webshop.record import PurchaseRecord, record_at
+from actors.environments.webshop.shop import WebshopShop, shop_of
 from actors.environments.webshop.tasks import ENVIRONMENT
 from actors.environments.webshop.world import WebshopText
 from core.domain.task import Task
@@ -31,7 +31,7 @@ class WebshopSite:
     name = ENVIRONMENT
     traits = SiteTraits(reusable=True, ended=ENDED)
 
-    def __init__(self, base_url: str, shop: Shop) -> None:
+    def __init__(self, base_url: str, shop: WebshopShop) -> None:
         self._base = base_url.rstrip("/")
         self._shop = shop
 
@@ -42,7 +42,7 @@ class WebshopSite:
     async def enter(self, page: BrowserPage, task: Task) -> str:
         """Load the search page of the task's goal. Raises EnvironmentFailed when the shop has no such goal."""
         goal = _goal_of(task)
-        shown = await _open(page, f"{self._base}{path_of(Place(goal=goal.digest))}", task)
+        shown = await _open(page, f"{self._base}{path_of(WebshopLocation(goal=goal.digest))}", task)
         if task.goal.get("shop") != self._shop.digest or "".join(shown.split()) != "".join(
             goal.instruction.split()
         ):
@@ -90,7 +90,7 @@ class WebshopServerSite:
             score = float(text) if text else None
         except ValueError as error:
             raise EnvironmentFailed(f"{self._base} shows {text[:40]!r} as the score") from error
-        found: dict[str, Any] = msgspec.to_builtins(Record(shop="", score=score))
+        found: dict[str, Any] = msgspec.to_builtins(PurchaseRecord(shop="", score=score))
         return found
 
     async def leave(self, task: Task) -> None:
@@ -116,8 +116,8 @@ def webshop_site(settings: SiteSettings, base_url: str) -> Site | Browserless | 
     return WebshopText(shop) if settings.webshop_mode == "text" else WebshopSite(base_url, shop)
 
 
-def _goal_of(task: Task) -> Goal:
+def _goal_of(task: Task) -> WebshopGoal:
     try:
-        return msgspec.convert(task.goal.get("wanted"), Goal)
+        return msgspec.convert(task.goal.get("wanted"), WebshopGoal)
     except msgspec.ValidationError as error:
         raise EnvironmentFailed(f"task {task.id} holds no goal of WebShop's: {error}") from error

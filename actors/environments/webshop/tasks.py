@@ -4,7 +4,7 @@ import msgspec
 
 from actors.environments.base import ResetSemantics, TaskSource
 from actors.environments.webshop.goals import SPLITS, Split, bounds_of
-from actors.environments.webshop.shop import Shop, shop_of
+from actors.environments.webshop.shop import WebshopShop, shop_of
 from core.domain.task import Task
 from core.errors import SettingsError
 from core.settings.schema import SiteSettings
@@ -31,7 +31,7 @@ class WebshopTasks:
         self._settings = settings
 
     @property
-    def shop(self) -> Shop:
+    def shop(self) -> WebshopShop:
         """The shop that the tasks speak of; loaded on first use."""
         return shop_of(self._settings)
 

@@ -9,11 +9,11 @@ from typing import Literal
 import msgspec
 from msgspec.structs import replace
 
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import PARTS, Place
-from actors.environments.webshop.products import Product
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import PARTS, WebshopLocation
+from actors.environments.webshop.products import WebshopProduct
 from actors.environments.webshop.search import FOUND
-from actors.environments.webshop.shop import Shop
+from actors.environments.webshop.shop import WebshopShop
 
 PER_PAGE = 10
 """Results on a page."""
@@ -25,12 +25,12 @@ THANKS = "Thank you for shopping with us!"
 ElementKind = Literal["heading", "text", "button", "link", "option", "search"]
 
 
-class Element(msgspec.Struct, frozen=True, kw_only=True):
+class WebshopElement(msgspec.Struct, frozen=True, kw_only=True):
     """One thing on a page."""
 
     kind: ElementKind
     text: str
-    to: Place | None = None
+    to: WebshopLocation | None = None
     """Where it leads; a search field leads to the results of what is typed."""
     name: str = ""
     """The option that a value belongs to; what a text is known by on the page."""
@@ -38,89 +38,93 @@ class Element(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the option's value is the chosen one."""
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class WebshopView(msgspec.Struct, frozen=True, kw_only=True):
     """A page."""
 
     title: str
-    elements: tuple[Element, ...]
+    elements: tuple[WebshopElement, ...]
     ended: bool = False
     """Something was bought: the visit is over."""
 
 
-def view_of(shop: Shop, place: Place) -> View | None:
+def view_of(shop: WebshopShop, place: WebshopLocation) -> WebshopView | None:
     """The page at a place; None where there is none: goal, product or option do not exist."""
     goal = shop.goals.get(place.goal)
     if goal is None:
         return None
     if place.kind == "index":
-        return View(title="WebShop", elements=tuple(_index(goal, place)))
+        return WebshopView(title="WebShop", elements=tuple(_index(goal, place)))
     if place.kind == "results":
-        return View(title="Results", elements=tuple(_results(shop, goal, place)))
+        return WebshopView(title="Results", elements=tuple(_results(shop, goal, place)))
     product = shop.get(place.asin)
     if product is None or not product.offers(place.options):
         return None
     match place.kind:
         case "item":
-            return View(title=product.title, elements=tuple(_item(shop, goal, place, product)))
+            return WebshopView(title=product.title, elements=tuple(_item(shop, goal, place, product)))
         case "part":
             if place.part == "Attributes" and not shop.shows_attributes:
                 return None
-            return View(title=product.title, elements=tuple(_part(goal, place, product)))
+            return WebshopView(title=product.title, elements=tuple(_part(goal, place, product)))
         case _:
-            thanks = Element(kind="heading", text=THANKS, name="thankyou")
-            return View(title="WebShop", elements=(thanks,), ended=True)
+            thanks = WebshopElement(kind="heading", text=THANKS, name="thankyou")
+            return WebshopView(title="WebShop", elements=(thanks,), ended=True)
 
 
-def _index(goal: Goal, place: Place) -> Iterator[Element]:
-    yield Element(kind="heading", text="WebShop")
+def _index(goal: WebshopGoal, place: WebshopLocation) -> Iterator[WebshopElement]:
+    yield WebshopElement(kind="heading", text="WebShop")
     yield from _instruction(goal)
-    yield Element(kind="search", text="Search...", to=replace(place, kind="results"))
-    yield Element(kind="button", text="Search", to=replace(place, kind="results"), name="search")
+    yield WebshopElement(kind="search", text="Search...", to=replace(place, kind="results"))
+    yield WebshopElement(kind="button", text="Search", to=replace(place, kind="results"), name="search")
 
 
-def _results(shop: Shop, goal: Goal, place: Place) -> Iterator[Element]:
+def _results(shop: WebshopShop, goal: WebshopGoal, place: WebshopLocation) -> Iterator[WebshopElement]:
     found = shop.index.search(place.keywords)
     yield from _instruction(goal)
     yield _back_to_search(place)
-    yield Element(kind="heading", text=f"Page {place.page} (Total results: {len(found)})")
+    yield WebshopElement(kind="heading", text=f"Page {place.page} (Total results: {len(found)})")
     if place.page > 1:
-        yield Element(kind="button", text="< Prev", to=replace(place, page=place.page - 1))
+        yield WebshopElement(kind="button", text="< Prev", to=replace(place, page=place.page - 1))
     if place.page * PER_PAGE < min(len(found), FOUND):
-        yield Element(kind="button", text="Next >", to=replace(place, page=place.page + 1))
+        yield WebshopElement(kind="button", text="Next >", to=replace(place, page=place.page + 1))
     for product in found[(place.page - 1) * PER_PAGE : place.page * PER_PAGE]:
-        yield Element(kind="link", text=product.asin, to=replace(place, kind="item", asin=product.asin))
-        yield Element(kind="text", text=product.title)
-        yield Element(kind="text", text=product.price_tag)
+        yield WebshopElement(
+            kind="link", text=product.asin, to=replace(place, kind="item", asin=product.asin)
+        )
+        yield WebshopElement(kind="text", text=product.title)
+        yield WebshopElement(kind="text", text=product.price_tag)
 
 
-def _item(shop: Shop, goal: Goal, place: Place, product: Product) -> Iterator[Element]:
+def _item(
+    shop: WebshopShop, goal: WebshopGoal, place: WebshopLocation, product: WebshopProduct
+) -> Iterator[WebshopElement]:
     yield from _instruction(goal)
     yield _back_to_search(place)
-    yield Element(kind="button", text="< Prev", to=replace(place, kind="results", asin="", options={}))
+    yield WebshopElement(kind="button", text="< Prev", to=replace(place, kind="results", asin="", options={}))
     for name, values in product.options.items():
-        yield Element(kind="heading", text=name)
+        yield WebshopElement(kind="heading", text=name)
         for value in values:
-            yield Element(
+            yield WebshopElement(
                 kind="option",
                 text=value,
                 name=name,
                 chosen=place.options.get(name) == value,
                 to=replace(place, options=place.options | {name: value}),
             )
-    yield Element(kind="heading", text=product.title)
-    yield Element(kind="text", text=f"Price: {product.price_tag}")
-    yield Element(kind="text", text=f"Rating: {UNRATED}")
+    yield WebshopElement(kind="heading", text=product.title)
+    yield WebshopElement(kind="text", text=f"Price: {product.price_tag}")
+    yield WebshopElement(kind="text", text=f"Rating: {UNRATED}")
     for part in PARTS:
         if part != "Attributes" or shop.shows_attributes:
-            yield Element(kind="button", text=part, to=replace(place, kind="part", part=part))
-    done = Place(goal=place.goal, kind="done", asin=place.asin, options=place.options)
-    yield Element(kind="button", text="Buy Now", to=done)
+            yield WebshopElement(kind="button", text=part, to=replace(place, kind="part", part=part))
+    done = WebshopLocation(goal=place.goal, kind="done", asin=place.asin, options=place.options)
+    yield WebshopElement(kind="button", text="Buy Now", to=done)
 
 
-def _part(goal: Goal, place: Place, product: Product) -> Iterator[Element]:
+def _part(goal: WebshopGoal, place: WebshopLocation, product: WebshopProduct) -> Iterator[WebshopElement]:
     yield from _instruction(goal)
     yield _back_to_search(place)
-    yield Element(kind="button", text="< Prev", to=replace(place, kind="item", part="Description"))
+    yield WebshopElement(kind="button", text="< Prev", to=replace(place, kind="item", part="Description"))
     match place.part:
         case "Description":
             texts = [product.description]
@@ -131,13 +135,13 @@ def _part(goal: Goal, place: Place, product: Product) -> Iterator[Element]:
         case "Attributes":
             texts = [*product.attributes, product.category, product.query, product.product_category]
     for text in texts:
-        yield Element(kind="text", text=" ".join(text.split()))
+        yield WebshopElement(kind="text", text=" ".join(text.split()))
 
 
-def _instruction(goal: Goal) -> Iterator[Element]:
-    yield Element(kind="heading", text="Instruction:")
-    yield Element(kind="text", text=goal.instruction, name="instruction-text")
+def _instruction(goal: WebshopGoal) -> Iterator[WebshopElement]:
+    yield WebshopElement(kind="heading", text="Instruction:")
+    yield WebshopElement(kind="text", text=goal.instruction, name="instruction-text")
 
 
-def _back_to_search(place: Place) -> Element:
-    return Element(kind="button", text="Back to Search", to=Place(goal=place.goal))
+def _back_to_search(place: WebshopLocation) -> WebshopElement:
+    return WebshopElement(kind="button", text="Back to Search", to=WebshopLocation(goal=place.goal))

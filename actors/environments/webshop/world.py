@@ -9,15 +9,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from actors.environments.base import EpisodeWorld, Picture, Start, StepOutcome
+from actors.environments.base import EpisodeWorld, ResetResult, StepOutcome, WindowImage
 from actors.environments.snapshot import observe
-from actors.environments.webshop.goals import Goal
-from actors.environments.webshop.locations import Place, address_of, place_at
+from actors.environments.webshop.goals import WebshopGoal
+from actors.environments.webshop.locations import WebshopLocation, address_of, place_at
 from actors.environments.webshop.record import record_at
 from actors.environments.webshop.search import MAX_QUERY_CHARS
-from actors.environments.webshop.shop import Shop
+from actors.environments.webshop.shop import WebshopShop
 from actors.environments.webshop.tasks import ENVIRONMENT
-from actors.environments.webshop.views import Element, View, view_of
+from actors.environments.webshop.views import WebshopElement, WebshopView, view_of
 from core.domain.action import Action, ParseFailure
 from core.domain.evidence import Evidence
 from core.domain.observation import Node, Observation, Page
@@ -36,7 +36,7 @@ class WebshopText:
 
     name = ENVIRONMENT
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: WebshopShop) -> None:
         self._shop = shop
 
     def open_world(self) -> EpisodeWorld:
@@ -47,16 +47,16 @@ class WebshopText:
 class TextWorld:
     """An `EpisodeWorld`: the place is all of its state, with what was typed and where the shopper has been."""
 
-    def __init__(self, shop: Shop) -> None:
+    def __init__(self, shop: WebshopShop) -> None:
         self._shop = shop
-        self._goal: Goal | None = None
-        self._history: list[Place] = []
+        self._goal: WebshopGoal | None = None
+        self._history: list[WebshopLocation] = []
         self._at = 0
         self._typed = ""
         self._looked_at: frozenset[str] = frozenset()
         """Products whose pages were opened: upstream's text shows their links as clicked."""
 
-    async def reset(self, task: Task) -> Start:
+    async def reset(self, task: Task) -> ResetResult:
         """The search page of the task's goal. Raises EnvironmentFailed when the task is about other products."""
         wanted = task.goal.get("wanted", {})
         goal = self._shop.goals.get(wanted.get("digest", ""))
@@ -66,9 +66,9 @@ class TextWorld:
                 "sites.webshop_instructions for tasks and shop"
             )
         self._goal = goal
-        self._history, self._at, self._typed = [Place(goal=goal.digest)], 0, ""
+        self._history, self._at, self._typed = [WebshopLocation(goal=goal.digest)], 0, ""
         self._looked_at = frozenset()
-        return Start(instruction=task.instruction, observation=self._observe())
+        return ResetResult(instruction=task.instruction, observation=self._observe())
 
     async def step(self, action: Action | ParseFailure) -> StepOutcome:
         """Carry out an action. An action that this page does not offer is a result and changes nothing."""
@@ -90,9 +90,9 @@ class TextWorld:
             observe_ms=1000 * (time.perf_counter() - acted),
         )
 
-    async def picture(self) -> Picture:
+    async def picture(self) -> WindowImage:
         """There is none: a text."""
-        return Picture(missing="a page of text has no picture")
+        return WindowImage(missing="a page of text has no picture")
 
     async def finish(self, answer: str | None) -> Evidence:
         """What was bought."""
@@ -164,7 +164,7 @@ class TextWorld:
         self._at += by
         return _DONE
 
-    def _visit(self, place: Place) -> Result:
+    def _visit(self, place: WebshopLocation) -> Result:
         self._history = [*self._history[: self._at + 1], place]
         self._at += 1
         self._typed = ""
@@ -174,12 +174,12 @@ class TextWorld:
 
     # ---- seeing -----------------------------------------------------------------------------------------------------
 
-    def _place(self) -> Place:
+    def _place(self) -> WebshopLocation:
         if not self._history:
             raise EnvironmentFailed("The world was used before reset.")
         return self._history[self._at]
 
-    def _view(self) -> View:
+    def _view(self) -> WebshopView:
         view = view_of(self._shop, self._place())
         assert view is not None, "every visited place was one that the shop has"
         return view
@@ -197,7 +197,9 @@ def _has_host(address: str) -> bool:
         return True
 
 
-def page_of(view: View, address: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()) -> Page:
+def page_of(
+    view: WebshopView, address: str, *, typed: str = "", looked_at: frozenset[str] = frozenset()
+) -> Page:
     """A view as the page that a policy sees, elements numbered from 1."""
     number = 0
     nodes = []
@@ -211,7 +213,7 @@ def page_of(view: View, address: str, *, typed: str = "", looked_at: frozenset[s
     return Page(url=address, title=view.title, nodes=tuple(nodes))
 
 
-def _node(element: Element, number: int | None, typed: str) -> Node:
+def _node(element: WebshopElement, number: int | None, typed: str) -> Node:
     if element.kind == "search":
         return Node(kind="input", tag="input", text=element.text, id=number, value=typed)
     if element.kind == "option":
@@ -219,6 +221,6 @@ def _node(element: Element, number: int | None, typed: str) -> Node:
     return Node(kind=element.kind, tag=_TAGS[element.kind], text=element.text, id=number)
 
 
-def _offered(view: View) -> Iterator[tuple[int, Element]]:
+def _offered(view: WebshopView) -> Iterator[tuple[int, WebshopElement]]:
     """What can be acted upon, by its number."""
     return enumerate((element for element in view.elements if element.to is not None), start=1)

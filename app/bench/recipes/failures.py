@@ -13,7 +13,7 @@ The first that fits counts.
 
 from typing import Literal
 
-from app.evaluation.evaluation import Played
+from app.evaluation.evaluation import EvaluatedEpisode
 
 Failure = Literal["no attempt", "stuck midway", "no recovery", "wrong stop"]
 KINDS: tuple[Failure, ...] = ("no attempt", "stuck midway", "no recovery", "wrong stop")
@@ -21,7 +21,7 @@ STUCK = 3
 """Steps in a row on one page."""
 
 
-def failure_kind(episode: Played) -> Failure:
+def failure_kind(episode: EvaluatedEpisode) -> Failure:
     """Which kind a failed episode is."""
     pages = [step.page for step in episode.steps]
     if len(set(pages)) < 2:

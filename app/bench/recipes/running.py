@@ -16,7 +16,7 @@ from app.bench.recipes.config import Row, Table, identity
 from app.bench.recipes.failures import KINDS, failure_kind
 from app.bench.recipes.results import Result, Results
 from app.bootstrap import task_sources
-from app.evaluation.evaluation import Tally, play
+from app.evaluation.evaluation import OutcomeTally, play
 from app.revision import code_revision
 from app.settings.configuration import resolve
 from core.ids import digest_hex
@@ -150,7 +150,7 @@ async def measure(
     return summary_of(tally)
 
 
-def summary_of(tally: Tally) -> Measured:
+def summary_of(tally: OutcomeTally) -> Measured:
     """Counts by family, and failed episodes by kind."""
     by_family: dict[str, list[bool]] = defaultdict(list)
     failures: dict[str, int] = dict.fromkeys(KINDS, 0)

@@ -3,8 +3,8 @@
 import msgspec
 
 from app.page.charts import CurvePoint
-from app.page.page_query import Ask
-from storage.readmodel.comparison import Comparison, Point, compare_runs
+from app.page.page_query import PageQuery
+from storage.readmodel.comparison import ComparedPoint, Comparison, compare_runs
 
 METRICS = ("loss", "kl", "entropy_estimate", "gradient_norm", "reward_mean")
 """Of updates, where both runs have them."""
@@ -28,7 +28,7 @@ class ComparePage(msgspec.Struct, frozen=True, kw_only=True):
     updates_shown: int
 
 
-def compare(ask: Ask) -> ComparePage:
+def compare(ask: PageQuery) -> ComparePage:
     """This run to the right, the chosen one, or the one it was forked from, to the left.
 
     Raises:
@@ -56,7 +56,7 @@ def compare(ask: Ask) -> ComparePage:
     )
 
 
-def _curve(points: tuple[Point, ...], side: str) -> list[CurvePoint]:
+def _curve(points: tuple[ComparedPoint, ...], side: str) -> list[CurvePoint]:
     """One run's points that have a verdict, with the versions of both."""
     sides = [(point, getattr(point, side), getattr(point, f"{side}_weighted")) for point in points]
     return [

@@ -5,16 +5,16 @@ import asyncio
 import msgspec
 
 from app.attach.consumers import ConsumerRow, list_consumers
-from app.page.page_query import Ask
+from app.page.page_query import PageQuery
 
 
-class Consumers(msgspec.Struct, frozen=True, kw_only=True):
+class ConsumersPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer; of this moment, whatever position is asked about."""
 
     consumers: list[ConsumerRow]
 
 
-def consumers(ask: Ask) -> Consumers:
+def consumers(ask: PageQuery) -> ConsumersPage:
     """Ours, the work queues, and attached ones. Raises BrokerUnreachable."""
     # a question is answered in a thread of its own, which has no event loop
-    return Consumers(consumers=asyncio.run(list_consumers(ask.run)))
+    return ConsumersPage(consumers=asyncio.run(list_consumers(ask.run)))

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from app.page.page_query import Ask
+from app.page.page_query import PageQuery
 from app.runs.runs import NoSuchRun
 from app.runs.sources import Source
 from core.domain.screen import Box
@@ -27,7 +27,7 @@ class Frame(msgspec.Struct, frozen=True, kw_only=True):
     """Left, top, width and height of what the step acted upon, in pixels of the image."""
 
 
-class Episode(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodePage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     detail: EpisodeDetail
@@ -35,15 +35,15 @@ class Episode(msgspec.Struct, frozen=True, kw_only=True):
     """In order of time."""
 
 
-def episode(ask: Ask) -> Episode:
+def episode(ask: PageQuery) -> EpisodePage:
     """The episode that the address names. Raises NotInReadModel."""
     return with_frames(show_episode(ask.connection, ask.parts["episode"], as_of=ask.position), ask.run)
 
 
-def with_frames(detail: EpisodeDetail, run: Source) -> Episode:
+def with_frames(detail: EpisodeDetail, run: Source) -> EpisodePage:
     """An episode with its film strip."""
     steps = {step.step: step for step in detail.steps}
-    return Episode(
+    return EpisodePage(
         detail=detail,
         frames=[
             _frame(row, None if row.step is None else steps.get(row.step), run) for row in detail.screenshots

@@ -5,7 +5,7 @@ import re
 import msgspec
 from sqlalchemy import select
 
-from app.page.page_query import Ask, whole_number
+from app.page.page_query import PageQuery, whole_number
 from core.errors import SettingsError
 from storage.readmodel.queries import list_episodes
 from storage.readmodel.query_parts import holding
@@ -17,7 +17,7 @@ PAGE = 50
 FILTERS = ("state", "outcome", "environment", "family", "origin", "task", "group", "policy")
 
 
-class Episodes(msgspec.Struct, frozen=True, kw_only=True):
+class EpisodesPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     episodes: list[EpisodeRow]
@@ -29,7 +29,7 @@ class Episodes(msgspec.Struct, frozen=True, kw_only=True):
     """Ask with this for the next page; None: there is none."""
 
 
-def episode_table(ask: Ask) -> Episodes:
+def episode_table(ask: PageQuery) -> EpisodesPage:
     """The latest episodes that fit."""
     chosen = {name: word for name in FILTERS if (word := ask.word(name))}
     first, last = _versions(ask)
@@ -54,7 +54,7 @@ def episode_table(ask: Ask) -> Episodes:
         .where(holding(tasks, ask.position), tasks.c.family.is_not(None))
         .distinct()
     )
-    return Episodes(
+    return EpisodesPage(
         episodes=found[:PAGE],
         filters=chosen,
         families=sorted(f"{site}/{name}" for site, name in ask.connection.execute(kinds)),
@@ -62,7 +62,7 @@ def episode_table(ask: Ask) -> Episodes:
     )
 
 
-def _versions(ask: Ask) -> tuple[int | None, int | None]:
+def _versions(ask: PageQuery) -> tuple[int | None, int | None]:
     """The first and the last policy version: `7`, or `3-7` as a point of a curve leads to them."""
     several = re.fullmatch(r"([0-9]+)-([0-9]+)", ask.word("policy") or "")
     if several is None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from app.page.page_query import Ask, whole_number
+from app.page.page_query import PageQuery, whole_number
 from core.errors import SettingsError
 from core.text.nearest import advice
 from storage.readmodel.lineage.results import Lineage
@@ -21,7 +21,7 @@ class LineagePage(msgspec.Struct, frozen=True, kw_only=True):
     lineage: Lineage
 
 
-def lineage_of(ask: Ask) -> LineagePage:
+def lineage_of(ask: PageQuery) -> LineagePage:
     """The tree around what the address names. Raises NotInReadModel, SettingsError for an unknown kind."""
     kind, name = ask.parts["kind"], ask.parts["name"]
     if kind not in KINDS:

@@ -4,8 +4,8 @@ import msgspec
 from sqlalchemy import Connection
 
 from app.page.charts import CurvePoint, pool_metric, pool_versions
-from app.page.page_query import Ask
-from app.system.system_state import works_on
+from app.page.page_query import PageQuery
+from app.system.system_state import is_running
 from storage.readmodel.metrics import update_metrics
 from storage.readmodel.outcome_counts import families_by_version, tallies
 from storage.readmodel.queries import run_summary, training_judge
@@ -43,7 +43,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
     columns: list[MetricColumn]
 
 
-class Overview(msgspec.Struct, frozen=True, kw_only=True):
+class OverviewPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     summary: RunSummary
@@ -56,13 +56,13 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     metrics: list[Metric]
 
 
-def overview(ask: Ask) -> Overview:
+def overview(ask: PageQuery) -> OverviewPage:
     """The whole run in one look."""
     summary = run_summary(ask.connection, as_of=ask.position)
-    going_on = works_on(ask.run)
+    going_on = is_running(ask.run)
     judge = training_judge(ask.connection, as_of=ask.position)
     known = tallies(ask.connection, position_of(ask.connection, ask.position), judge)
-    return Overview(
+    return OverviewPage(
         summary=summary,
         going_on=going_on,
         health=health(summary, going_on=going_on),

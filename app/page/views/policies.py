@@ -2,7 +2,7 @@
 
 import msgspec
 
-from app.page.page_query import Ask
+from app.page.page_query import PageQuery
 from storage.readmodel.queries import list_policies
 from storage.readmodel.results import PolicyRow
 
@@ -10,7 +10,7 @@ PAGE = 100
 """Rows at once."""
 
 
-class Policies(msgspec.Struct, frozen=True, kw_only=True):
+class PoliciesPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     policies: list[PolicyRow]
@@ -19,7 +19,7 @@ class Policies(msgspec.Struct, frozen=True, kw_only=True):
     """Ask with this for the next page; None: there is none."""
 
 
-def policies(ask: Ask) -> Policies:
+def policies(ask: PageQuery) -> PoliciesPage:
     """The newest versions, and who samples from them."""
     found = list_policies(ask.connection, as_of=ask.position, before=ask.number("before"), limit=PAGE + 1)
-    return Policies(policies=found[:PAGE], before=found[PAGE - 1].version if len(found) > PAGE else None)
+    return PoliciesPage(policies=found[:PAGE], before=found[PAGE - 1].version if len(found) > PAGE else None)

@@ -5,7 +5,7 @@ import json
 import msgspec
 from sqlalchemy import select
 
-from app.page.page_query import Ask
+from app.page.page_query import PageQuery
 from storage.readmodel.queries import recipe_changes
 from storage.readmodel.query_parts import NotInReadModel, holding, of_this_run
 from storage.readmodel.results import RecipeChange
@@ -38,7 +38,7 @@ class SettingsPage(msgspec.Struct, frozen=True, kw_only=True):
     """The newest first."""
 
 
-def settings(ask: Ask) -> SettingsPage:
+def settings(ask: PageQuery) -> SettingsPage:
     """As recorded in the run's first event. Raises NotInReadModel where that is not there yet."""
     row = ask.connection.execute(of_this_run(select(runs), ask.position)).mappings().one_or_none()
     if row is None:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from app.page.page_query import Ask
+from app.page.page_query import PageQuery
 from storage.readmodel.phases import list_phases
 from storage.readmodel.queries import list_tasks
 from storage.readmodel.results import PhaseRow, TaskRow
@@ -11,7 +11,7 @@ PAGE = 200
 """Tasks shown at most."""
 
 
-class Curriculum(msgspec.Struct, frozen=True, kw_only=True):
+class CurriculumPage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     phases: list[PhaseRow]
@@ -20,10 +20,10 @@ class Curriculum(msgspec.Struct, frozen=True, kw_only=True):
     filters: dict[str, str]
 
 
-def curriculum(ask: Ask) -> Curriculum:
+def curriculum(ask: PageQuery) -> CurriculumPage:
     """Phases, and the tasks that fit."""
     names = ("environment", "family", "state", "phase")
-    return Curriculum(
+    return CurriculumPage(
         phases=list_phases(ask.connection, as_of=ask.position),
         tasks=list_tasks(
             ask.connection,

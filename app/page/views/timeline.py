@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Select, or_, select
 
-from app.page.page_query import Ask
+from app.page.page_query import PageQuery
 from storage.readmodel.queries import training_judge
 from storage.readmodel.query_parts import also_holding, first_verdicts, holding, newest_ns
 from storage.readmodel.tables import episodes, steps, updates, weights
@@ -42,7 +42,7 @@ class Published(msgspec.Struct, frozen=True, kw_only=True):
     first_s: float | None
 
 
-class Timeline(msgspec.Struct, frozen=True, kw_only=True):
+class TimelinePage(msgspec.Struct, frozen=True, kw_only=True):
     """The page's answer."""
 
     until_ns: int
@@ -54,7 +54,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     cut: bool
 
 
-def timeline(ask: Ask) -> Timeline:
+def timeline(ask: PageQuery) -> TimelinePage:
     """The stretch before the newest thing recorded, or before `until` (nanoseconds since 1970)."""
     window_s = min(max(float(ask.number("seconds") or WINDOW_S), 1.0), LONGEST_S)
     until = ask.number("until") or _newest(ask)
@@ -69,7 +69,7 @@ def timeline(ask: Ask) -> Timeline:
     if learned:
         placed, rows["learner"] = _stack(learned, since)
         bars += placed
-    return Timeline(
+    return TimelinePage(
         until_ns=until,
         window_s=window_s,
         rows=rows,
@@ -83,7 +83,7 @@ Span = tuple[str, int, int, str, str, str]
 """Lane, begin, end (nanoseconds), name, kind, title."""
 
 
-def _newest(ask: Ask) -> int:
+def _newest(ask: PageQuery) -> int:
     """When the newest thing was recorded that the picture is made of."""
     told = [newest_ns(ask.connection, table, ask.position) for table in (steps, updates)]
     for column in (episodes.c.started_ns, episodes.c.terminal_ns):
@@ -92,7 +92,7 @@ def _newest(ask: Ask) -> int:
     return max((at for at in told if at is not None), default=0)
 
 
-def _episodes(ask: Ask, since: int, until: int) -> tuple[list[Span], bool]:
+def _episodes(ask: PageQuery, since: int, until: int) -> tuple[list[Span], bool]:
     """Begun in the window, or before it and still under way when it begins: each found by an index of its own."""
     began, ended = episodes.c.started_ns, episodes.c.terminal_ns
     found = [
@@ -113,7 +113,7 @@ def _episodes(ask: Ask, since: int, until: int) -> tuple[list[Span], bool]:
     return spans, len(found) > MOST
 
 
-def _playing(ask: Ask, *times: ColumnElement[bool]) -> Select[Any]:
+def _playing(ask: PageQuery, *times: ColumnElement[bool]) -> Select[Any]:
     """Episodes that actors began, with what their bars say, the latest first; one more than are drawn."""
     said = first_verdicts(ask.position, training_judge(ask.connection, as_of=ask.position))
     names = ("episode", "actor", "environment", "family", "state", "started_ns", "terminal_ns", "version_low")
@@ -126,7 +126,7 @@ def _playing(ask: Ask, *times: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-def _updates(ask: Ask, since: int, until: int) -> list[Span]:
+def _updates(ask: PageQuery, since: int, until: int) -> list[Span]:
     found = ask.connection.execute(
         select(
             updates.c.model,
@@ -173,7 +173,7 @@ def _stack(spans: list[Span], since: int) -> tuple[list[Bar], int]:
     return bars, len(free)
 
 
-def _published(ask: Ask, since: int, until: int) -> list[Published]:
+def _published(ask: PageQuery, since: int, until: int) -> list[Published]:
     found = dict(
         ask.connection.execute(
             select(weights.c.version, weights.c.occurred_ns)
@@ -204,7 +204,9 @@ def _published(ask: Ask, since: int, until: int) -> list[Published]:
     return told
 
 
-def _began_with(ask: Ask, versions: list[int], since: int, until: int) -> list[tuple[int, str | None, int]]:
+def _began_with(
+    ask: PageQuery, versions: list[int], since: int, until: int
+) -> list[tuple[int, str | None, int]]:
     """Version, actor and beginning of the window's episodes of these versions, in order; all in one look at the table."""
     if not versions:
         return []

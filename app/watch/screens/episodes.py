@@ -25,7 +25,7 @@ HEADS = (
 )
 
 
-class Episodes(LiveScreen):
+class EpisodesScreen(LiveScreen):
     """A row per episode."""
 
     BINDINGS: ClassVar[list[BindingType]] = [

@@ -8,7 +8,7 @@ from app.watch.rendering import as_screen
 from app.watch.screens.base import LiveScreen
 
 
-class Overview(LiveScreen):
+class OverviewScreen(LiveScreen):
     """What `hindcast watch --once` prints, live."""
 
     def __init__(self) -> None:

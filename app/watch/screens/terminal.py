@@ -18,10 +18,10 @@ from textual.screen import Screen
 
 from app.runs.runs import RunHandle
 from app.watch.follower import look
-from app.watch.read_model import Model
-from app.watch.screens.episodes import Episodes
-from app.watch.screens.overview import Overview
-from app.watch.view import View
+from app.watch.read_model import WatchReadModel
+from app.watch.screens.episodes import EpisodesScreen
+from app.watch.screens.overview import OverviewScreen
+from app.watch.view import RunView
 
 PAGES: tuple[str, ...] = ("overview", "episodes")
 """In the order of `[` and `]`."""
@@ -32,8 +32,8 @@ class WatchTerminal(App[Exception | None]):
 
     ENABLE_COMMAND_PALETTE = False
     MODES: ClassVar[dict[str, str | Callable[[], Screen[None]]]] = {
-        "overview": Overview,
-        "episodes": Episodes,
+        "overview": OverviewScreen,
+        "episodes": EpisodesScreen,
     }
     DEFAULT_MODE = "overview"
     CSS: ClassVar[str] = "#status, #what { height: auto; }"
@@ -49,8 +49,8 @@ class WatchTerminal(App[Exception | None]):
         self.handle = handle
         self.run_name = handle.name
         self.interval_s = interval_s
-        self.model = Model(handle)
-        self.view: View | None = None
+        self.model = WatchReadModel(handle)
+        self.view: RunView | None = None
         self.caught_up = (0, 0)
         """Events read of those that there were."""
         self._following: asyncio.Task[None] | None = None
@@ -67,9 +67,9 @@ class WatchTerminal(App[Exception | None]):
             # the task boundary: whoever started the app raises it, behind a restored terminal
             self.exit(error)
 
-    def _show(self, view: View) -> bool:
+    def _show(self, view: RunView) -> bool:
         first, self.view = self.view is None, view
-        if first and isinstance(self.screen, Overview):
+        if first and isinstance(self.screen, OverviewScreen):
             self.screen.ask()
         return True
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Select, and_, func, select
 
-from storage.readmodel.lineage.query import POLICY, Asked, Edge, Found, Ref
+from storage.readmodel.lineage.query import POLICY, Edge, LineageEntry, LineageQuery, Ref
 from storage.readmodel.lineage.sources import SAME_SAMPLE, SHARE, summed_shares, verdicts_edge
 from storage.readmodel.tables import (
     adoptions,
@@ -35,13 +35,13 @@ REMARKS = ("episode.relabeled", "verdict.disputed", "injection.seen")
 """Notices that are about an episode."""
 
 
-def effects(asked: Asked, ref: Ref, *, above: Ref | None) -> list[Edge]:
+def effects(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
     """What came of a thing. `above`: the node that the tree reached it from; None: it is what was asked about."""
     finder = EFFECTS.get(ref.kind)
     return finder(asked, ref, above) if finder else []
 
 
-def _of_step(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_step(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     """The updates that trained on it; batches that plan to and have not yet."""
     planned = (
         select(
@@ -58,22 +58,23 @@ def _of_step(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
     rows = asked.rows(planned)
     share = ("batch", "minibatch")
     trained = [
-        Found(Ref("update", (row["updated"],)), {name: row[name] for name in (*share, *SHARE)})
+        LineageEntry(Ref("update", (row["updated"],)), {name: row[name] for name in (*share, *SHARE)})
         for row in rows
         if row["updated"] is not None
     ]
     waiting = dict.fromkeys(row["batch"] for row in rows if row["updated"] is None)
-    found = [Found(Ref("batch", (batch,))) for batch in waiting]
+    found = [LineageEntry(Ref("batch", (batch,))) for batch in waiting]
     return asked.edge("trained on by", trained) + asked.edge("planned in", found)
 
 
-def _of_episode(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_episode(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     (episode,) = ref.key
     told = select(notices.c.position).where(
         asked.holds(notices), notices.c.about == episode, notices.c.type.in_(REMARKS)
     )
     remarks = [
-        Found(Ref("notice", (row["position"],))) for row in asked.rows(told.order_by(notices.c.position))
+        LineageEntry(Ref("notice", (row["position"],)))
+        for row in asked.rows(told.order_by(notices.c.position))
     ]
     edges = verdicts_edge(asked, episode) + asked.edge("remarked", remarks)
     parts = asked.rows(
@@ -97,7 +98,7 @@ def _of_episode(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
         ("used up in", False, False),
     ):
         found = [
-            Found(
+            LineageEntry(
                 Ref("batch", (row["batch"],), share_of=ref.whole),
                 {name: row[name] for name in share} if trained or rehearsed else {},
             )
@@ -108,23 +109,23 @@ def _of_episode(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
     return edges
 
 
-def _of_task(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_task(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     (task,) = ref.key
     derived = select(task_parents.c.task).where(asked.holds(task_parents), task_parents.c.parent == task)
     rows = asked.rows(derived.group_by(task_parents.c.task).order_by(func.min(task_parents.c.position)))
-    edges = asked.edge("parent of", [Found(Ref("task", (row["task"],))) for row in rows])
+    edges = asked.edge("parent of", [LineageEntry(Ref("task", (row["task"],))) for row in rows])
     attempts = select(episodes.c.episode).where(asked.holds(episodes), episodes.c.task == task)
     ordered = attempts.order_by(episodes.c.requested_position.nulls_last(), episodes.c.episode)
     return edges + asked.episodes_edge("attempted by", ordered)
 
 
-def _of_batch(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_batch(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     """Its updates, or of those the ones that trained on one episode with the sum of what they did with its samples."""
     (batch,) = ref.key
     if ref.share_of is None:
         computed = select(updates.c.position).where(asked.holds(updates), updates.c.batch == batch)
         rows = asked.rows(computed.order_by(updates.c.position))
-        return asked.edge("computed", [Found(Ref("update", (row["position"],))) for row in rows])
+        return asked.edge("computed", [LineageEntry(Ref("update", (row["position"],))) for row in rows])
     rows = asked.rows(
         select(update_samples.c.position, *summed_shares())
         .select_from(batch_samples)
@@ -139,11 +140,13 @@ def _of_batch(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
         .order_by(update_samples.c.position)
     )
     share = ("samples", *SHARE)
-    found = [Found(Ref("update", (row["position"],)), {name: row[name] for name in share}) for row in rows]
+    found = [
+        LineageEntry(Ref("update", (row["position"],)), {name: row[name] for name in share}) for row in rows
+    ]
     return asked.edge("computed", found)
 
 
-def _of_update(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_update(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     (row,) = asked.rows(select(updates).where(updates.c.position == ref.key[0]))
     if row["outcome"] != "applied":
         return []
@@ -154,13 +157,13 @@ def _of_update(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
     )
     kept = asked.rows(saved) if row["model"] == POLICY else []
     version = first_version_with(asked, row["model"], row["update_number"])
-    published = [] if version is None else [Found(Ref("policy", (row["model"], version)))]
+    published = [] if version is None else [LineageEntry(Ref("policy", (row["model"], version)))]
     return asked.edge("first published in", published) + asked.edge(
-        "saved in", [Found(Ref("checkpoint", (one["position"],))) for one in kept]
+        "saved in", [LineageEntry(Ref("checkpoint", (one["position"],))) for one in kept]
     )
 
 
-def first_version_with(asked: Asked, model: str, update: int) -> int | None:
+def first_version_with(asked: LineageQuery, model: str, update: int) -> int | None:
     """The first version of a model with an update in it; None where it is not published yet."""
     return asked.number(
         select(func.min(weights.c.version)).where(
@@ -169,7 +172,7 @@ def first_version_with(asked: Asked, model: str, update: int) -> int | None:
     )
 
 
-def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_policy(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     model, version = ref.key
     if model != POLICY:
         return []
@@ -177,14 +180,14 @@ def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
     adopted = asked.rows(taken.order_by(adoptions.c.position))
     begun = select(batches.c.batch).where(asked.holds(batches), batches.c.version == version)
     begun_rows = asked.rows(begun.order_by(batches.c.batch))
-    edges = asked.edge("adopted by", [Found(Ref("adoption", (row["position"],))) for row in adopted])
-    edges += asked.edge("started", [Found(Ref("batch", (row["batch"],))) for row in begun_rows])
+    edges = asked.edge("adopted by", [LineageEntry(Ref("adoption", (row["position"],))) for row in adopted])
+    edges += asked.edge("started", [LineageEntry(Ref("batch", (row["batch"],))) for row in begun_rows])
     first = sampled_with(asked, version).subquery()
     ordered = select(first.c.episode).order_by(first.c.position)
     return edges + asked.episodes_edge("sampled", ordered)
 
 
-def sampled_with(asked: Asked, version: int) -> Select[Any]:
+def sampled_with(asked: LineageQuery, version: int) -> Select[Any]:
     """Episodes of which a version sampled at least one token, with the position of the first such step."""
     whole = select(steps.c.episode, steps.c.position).where(
         asked.holds(steps), steps.c.version_high == version, steps.c.version_low == version
@@ -196,7 +199,7 @@ def sampled_with(asked: Asked, version: int) -> Select[Any]:
     return select(both.c.episode, func.min(both.c.position).label("position")).group_by(both.c.episode)
 
 
-EFFECTS: dict[str, Callable[[Asked, Ref, Ref | None], list[Edge]]] = {
+EFFECTS: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
     "step": _of_step,
     "episode": _of_episode,
     "task": _of_task,

@@ -9,7 +9,7 @@ from sqlalchemy import Column, Table, func, select
 
 from core.errors import SettingsError
 from core.text.plain_values import read_count
-from storage.readmodel.lineage.query import POLICY, Asked, Ref
+from storage.readmodel.lineage.query import POLICY, LineageQuery, Ref
 from storage.readmodel.query_parts import NotInReadModel
 from storage.readmodel.tables import batches, episodes, steps, tasks, updates, weights
 
@@ -18,7 +18,7 @@ NAMED = 5
 """Most ids that an error names."""
 
 
-def find(asked: Asked, kind: str, typed: str) -> Ref:
+def find(asked: LineageQuery, kind: str, typed: str) -> Ref:
     """The thing of this kind that is meant.
 
     Raises:
@@ -29,15 +29,15 @@ def find(asked: Asked, kind: str, typed: str) -> Ref:
     return FINDERS[kind](asked, typed.strip())
 
 
-def _episode(asked: Asked, typed: str) -> Ref:
+def _episode(asked: LineageQuery, typed: str) -> Ref:
     return Ref("episode", (_beginning(asked, episodes, episodes.c.episode, typed, "ep_"),))
 
 
-def _task(asked: Asked, typed: str) -> Ref:
+def _task(asked: LineageQuery, typed: str) -> Ref:
     return Ref("task", (_beginning(asked, tasks, tasks.c.task, typed, "task_"),))
 
 
-def _beginning(asked: Asked, table: Table, column: Column[str], typed: str, prefix: str) -> str:
+def _beginning(asked: LineageQuery, table: Table, column: Column[str], typed: str, prefix: str) -> str:
     """The one id that begins so, with or without its prefix."""
     kind = column.name
     for beginning in (typed, f"{prefix}{typed}"):
@@ -57,7 +57,7 @@ def _beginning(asked: Asked, table: Table, column: Column[str], typed: str, pref
     )
 
 
-def _step(asked: Asked, typed: str) -> Ref:
+def _step(asked: LineageQuery, typed: str) -> Ref:
     position = read_count(typed)
     if position is not None:
         found = asked.rows(select(steps.c.position).where(asked.holds(steps), steps.c.position == position))
@@ -82,7 +82,7 @@ def _step(asked: Asked, typed: str) -> Ref:
     raise NotInReadModel(f"episode {episode} has no step {index} as of position {asked.position}; {known}")
 
 
-def _update(asked: Asked, typed: str) -> Ref:
+def _update(asked: LineageQuery, typed: str) -> Ref:
     model, number = _numbered(typed, "update")
     mine = (asked.holds(updates), updates.c.model == model)
     found = asked.rows(
@@ -99,7 +99,7 @@ def _update(asked: Asked, typed: str) -> Ref:
     )
 
 
-def _batch(asked: Asked, typed: str) -> Ref:
+def _batch(asked: LineageQuery, typed: str) -> Ref:
     number = read_count(typed)
     if number is None:
         raise SettingsError(f"{typed!r} is no batch: they are numbered 0, 1, 2 …")
@@ -112,7 +112,7 @@ def _batch(asked: Asked, typed: str) -> Ref:
     )
 
 
-def _policy(asked: Asked, typed: str) -> Ref:
+def _policy(asked: LineageQuery, typed: str) -> Ref:
     name, slash, version = typed.rpartition("/")
     model = name if slash else POLICY
     held = (asked.holds(weights), weights.c.model == model)
@@ -140,7 +140,7 @@ def _numbered(typed: str, what: str, *, besides: str = "") -> tuple[str, int]:
     return (model if slash else POLICY), number
 
 
-FINDERS: dict[str, Callable[[Asked, str], Ref]] = {
+FINDERS: dict[str, Callable[[LineageQuery, str], Ref]] = {
     "step": _step,
     "episode": _episode,
     "batch": _batch,

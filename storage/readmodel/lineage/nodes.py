@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, and_, func, select, tuple_
 
-from storage.readmodel.lineage.query import POLICY, Asked, Ref, in_parts
+from storage.readmodel.lineage.query import POLICY, LineageQuery, Ref, in_parts
 from storage.readmodel.lineage.results import Node
 from storage.readmodel.query_parts import holding, of_this_run
 from storage.readmodel.tables import (
@@ -27,7 +27,7 @@ from storage.readmodel.tables import (
 Described = Mapping[Ref, Node]
 
 
-def describe(asked: Asked, refs: Iterable[Ref]) -> dict[Ref, Node]:
+def describe(asked: LineageQuery, refs: Iterable[Ref]) -> dict[Ref, Node]:
     """A node for each of them, without branches. What was only named, and is not known itself, has no position."""
     by_kind: dict[str, dict[Ref, None]] = {}
     for ref in refs:
@@ -51,7 +51,7 @@ def _facts(row: RowMapping, *names: str) -> dict[str, Any]:
     return {name: row[name] for name in names if row[name] is not None and row[name] != ""}
 
 
-def _steps(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _steps(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     rows = asked.rows(select(steps).where(steps.c.position.in_([ref.key[0] for ref in refs])))
     names = ("action", "element", "argument", "result", "url", "observation_digest", "version_low")
     return {
@@ -75,7 +75,7 @@ def _steps(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _pages(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _pages(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     """Of each the digest, the blob if its content was kept, whether that was let go of, and its screenshot."""
     shown = and_(screenshots.c.position == steps.c.position, screenshots.c.shows == "before")
     rows = asked.rows(
@@ -99,7 +99,7 @@ def _pages(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _released(asked: Asked, digests: Sequence[str | None]) -> dict[str, int]:
+def _released(asked: LineageQuery, digests: Sequence[str | None]) -> dict[str, int]:
     """Blobs that were let go of, and the position of that."""
     told = select(notices.c.about, func.min(notices.c.position)).where(
         asked.holds(notices), notices.c.type == "blob.released", notices.c.about.in_(digests)
@@ -112,7 +112,7 @@ def _let_go(released: Mapping[str, int], digest: str | None) -> dict[str, int]:
     return {"released": released[digest]} if digest is not None and digest in released else {}
 
 
-def _episodes(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _episodes(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     ids = [ref.key[0] for ref in refs]
     said = asked.said()
     statement = (
@@ -132,7 +132,7 @@ def _episodes(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _tasks(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _tasks(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     ids = [ref.key[0] for ref in refs]
     first = (
         select(tasks.c.task, func.min(tasks.c.valid_from)).where(tasks.c.task.in_(ids)).group_by(tasks.c.task)
@@ -149,7 +149,7 @@ def _tasks(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _verdicts(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _verdicts(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     rows = asked.rows(select(verdicts).where(verdicts.c.position.in_([ref.key[0] for ref in refs])))
     names = ("outcome", "reward", "judge", "judge_version", "prompt_digest", "reason", "code_rev")
     return {
@@ -163,7 +163,7 @@ def _verdicts(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _batches(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _batches(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     numbers = [ref.key[0] for ref in refs]
     rows = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch.in_(numbers)))
     names = ("algorithm", "as_of", "episodes", "rehearsed", "consumed", "samples", "minibatches", "version")
@@ -178,7 +178,7 @@ def _batches(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _updates(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _updates(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     rows = asked.rows(select(updates).where(updates.c.position.in_([ref.key[0] for ref in refs])))
     names = ("outcome", "reason", "batch", "minibatch", "samples", "before", "after", "inputs", "code_rev")
     return {
@@ -195,7 +195,7 @@ def _updates(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _policies(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _policies(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     wanted = tuple_(weights.c.model, weights.c.version).in_([ref.key for ref in refs])
     rows = asked.rows(select(weights).where(asked.holds(weights), wanted))
     released = _released(asked, [row["sha256"] for row in rows])
@@ -213,12 +213,12 @@ def _policies(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _settings(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _settings(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     """As they were at a position."""
     return {ref: _settings_at(asked, ref) for ref in refs}
 
 
-def _settings_at(asked: Asked, ref: Ref) -> Node:
+def _settings_at(asked: LineageQuery, ref: Ref) -> Node:
     (position,) = ref.key
     (row,) = asked.rows(of_this_run(select(runs), position))
     changed = asked.connection.scalars(
@@ -236,11 +236,11 @@ def _settings_at(asked: Asked, ref: Ref) -> Node:
     )
 
 
-def _demonstrators(_asked: Asked, refs: Sequence[Ref]) -> Described:
+def _demonstrators(_asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     return {ref: Node(kind="demonstrator", id="demonstrator") for ref in refs}
 
 
-def _adoptions(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _adoptions(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     rows = asked.rows(select(adoptions).where(adoptions.c.position.in_([ref.key[0] for ref in refs])))
     return {
         Ref("adoption", (row["position"],)): Node(kind="adoption", id=row["actor"], position=row["position"])
@@ -248,7 +248,7 @@ def _adoptions(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _checkpoints(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _checkpoints(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     rows = asked.rows(select(checkpoints).where(checkpoints.c.position.in_([ref.key[0] for ref in refs])))
     released = _released(asked, [row["sha256"] for row in rows])
     return {
@@ -265,7 +265,7 @@ def _checkpoints(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-def _notices(asked: Asked, refs: Sequence[Ref]) -> Described:
+def _notices(asked: LineageQuery, refs: Sequence[Ref]) -> Described:
     rows = asked.rows(select(notices).where(notices.c.position.in_([ref.key[0] for ref in refs])))
     return {
         Ref("notice", (row["position"],)): Node(
@@ -275,7 +275,7 @@ def _notices(asked: Asked, refs: Sequence[Ref]) -> Described:
     }
 
 
-DESCRIBERS: dict[str, Callable[[Asked, Sequence[Ref]], Described]] = {
+DESCRIBERS: dict[str, Callable[[LineageQuery, Sequence[Ref]], Described]] = {
     "step": _steps,
     "page": _pages,
     "episode": _episodes,

@@ -33,7 +33,7 @@ class Ref(msgspec.Struct, frozen=True):
         return Ref(self.kind, self.key)
 
 
-class Found(msgspec.Struct, frozen=True):
+class LineageEntry(msgspec.Struct, frozen=True):
     """An entry of a branch."""
 
     ref: Ref
@@ -45,12 +45,12 @@ class Edge(msgspec.Struct, frozen=True, kw_only=True):
 
     relation: str
     kind: Kind
-    found: Sequence[Found]
+    found: Sequence[LineageEntry]
     total: int
     counts: dict[str, int] = {}
 
 
-class Asked:
+class LineageQuery:
     """A question under way."""
 
     def __init__(self, connection: Connection, *, position: int, judge: str, limit: int | None) -> None:
@@ -94,11 +94,11 @@ class Asked:
         counted: dict[str, int] = dict(self.connection.execute(statement).all())
         return {one: counted[one] for one in (*OUTCOMES, UNJUDGED) if one in counted}
 
-    def show(self, found: Iterable[Found]) -> list[Found]:
+    def show(self, found: Iterable[LineageEntry]) -> list[LineageEntry]:
         """As many of them as a branch may show."""
         return list(found)[: self.limit]
 
-    def edge(self, relation: str, found: Sequence[Found]) -> list[Edge]:
+    def edge(self, relation: str, found: Sequence[LineageEntry]) -> list[Edge]:
         """A branch of entries that are all known; none where there are no entries."""
         if not found:
             return []
@@ -118,7 +118,7 @@ class Asked:
         if not total:
             return []
         rows = [] if hidden else self.first_rows(statement)
-        found = [Found(Ref("episode", (row["episode"],)), {n: row[n] for n in share}) for row in rows]
+        found = [LineageEntry(Ref("episode", (row["episode"],)), {n: row[n] for n in share}) for row in rows]
         return [Edge(relation=relation, kind="episode", found=found, total=total, counts=counts)]
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from storage.readmodel.lineage.effects import first_version_with
-from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, UNJUDGED, Asked, Ref
+from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, UNJUDGED, LineageQuery, Ref
 from storage.readmodel.lineage.results import Origins, Reach
 from storage.readmodel.lineage.sources import SAME_SAMPLE
 from storage.readmodel.query_parts import OUTCOMES
@@ -27,7 +27,7 @@ from storage.readmodel.tables import (
 )
 
 
-def origins(asked: Asked, ref: Ref) -> Origins | None:
+def origins(asked: LineageQuery, ref: Ref) -> Origins | None:
     """All training behind a thing; None where no weights are, or no policy's."""
     update = _update_behind(asked, ref)
     if update is None:
@@ -59,7 +59,7 @@ def origins(asked: Asked, ref: Ref) -> Origins | None:
     )
 
 
-def _update_behind(asked: Asked, ref: Ref) -> int | None:
+def _update_behind(asked: LineageQuery, ref: Ref) -> int | None:
     """The last update in the weights that had a part in a thing; 0 for the base policy."""
     version: int | None = None
     if ref.kind == "update":
@@ -86,7 +86,9 @@ def _update_behind(asked: Asked, ref: Ref) -> int | None:
     )
 
 
-def _learned(asked: Asked, applied: Sequence[ColumnElement[bool]], *, last: int) -> ColumnElement[bool]:
+def _learned(
+    asked: LineageQuery, applied: Sequence[ColumnElement[bool]], *, last: int
+) -> ColumnElement[bool]:
     """Rows of `planned_first` of the episodes that the applied updates went through.
 
     Of whole batches the plan says so at once. Of the `last` one, which may be under way, and of those with a mini-batch
@@ -133,7 +135,7 @@ def _learned(asked: Asked, applied: Sequence[ColumnElement[bool]], *, last: int)
     )
 
 
-def reach(asked: Asked, ref: Ref) -> Reach | None:
+def reach(asked: LineageQuery, ref: Ref) -> Reach | None:
     """Everything that has come from a thing by way of training; None where nothing was trained on it."""
     first_update = _first_update(asked, ref)
     if ref.kind == "policy":
@@ -157,7 +159,7 @@ def reach(asked: Asked, ref: Ref) -> Reach | None:
     )
 
 
-def _sampled_since(asked: Asked, version: int) -> dict[str, int]:
+def _sampled_since(asked: LineageQuery, version: int) -> dict[str, int]:
     """Episodes of which a version, or a later one, sampled at least one token, by outcome.
 
     What ended says the newest version that sampled it, and a judge speaks of nothing else. Of the others the steps say it.
@@ -184,7 +186,7 @@ def _sampled_since(asked: Asked, version: int) -> dict[str, int]:
     return {one: outcomes[one] for one in (*OUTCOMES, UNJUDGED) if one in outcomes}
 
 
-def _first_update(asked: Asked, ref: Ref) -> int | None:
+def _first_update(asked: LineageQuery, ref: Ref) -> int | None:
     """The first update of the policy computed from a thing."""
     applied = (asked.holds(updates), updates.c.model == POLICY, updates.c.outcome == "applied")
     number = select(func.min(updates.c.update_number)).where(*applied)

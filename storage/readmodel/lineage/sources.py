@@ -14,7 +14,7 @@ from msgspec import structs
 from sqlalchemy import ColumnElement, and_, func, or_, select
 
 from core.rl.combined_state import ORM, RELABELER
-from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, Asked, Edge, Found, Ref
+from storage.readmodel.lineage.query import DEMONSTRATOR, POLICY, Edge, LineageEntry, LineageQuery, Ref
 from storage.readmodel.lineage.results import Kind
 from storage.readmodel.tables import (
     batch_episodes,
@@ -36,69 +36,74 @@ SHARE = ("advantage", "weight", "ratio", "mask")
 """What an update says of each sample."""
 
 
-def sources(asked: Asked, ref: Ref, *, above: Ref | None) -> list[Edge]:
+def sources(asked: LineageQuery, ref: Ref, *, above: Ref | None) -> list[Edge]:
     """What a thing came from. `above`: the node that the tree reached it from; None: it is what was asked about."""
     finder = SOURCES.get(ref.kind)
     return finder(asked, ref, above) if finder else []
 
 
-def _of_step(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+def _of_step(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     (row,) = asked.rows(select(steps).where(steps.c.position == ref.key[0]))
-    edges = asked.edge("saw", [Found(Ref("page", ref.key))])
+    edges = asked.edge("saw", [LineageEntry(Ref("page", ref.key))])
     edges += asked.edge(
         "sampled by",
         _samplers(asked, ref.key[0], row["version_low"], row["version_high"], row["answer_tokens"]),
     )
     if above is None or above.kind != "episode":
-        edges += asked.edge("step of", [Found(Ref("episode", (row["episode"],)))])
+        edges += asked.edge("step of", [LineageEntry(Ref("episode", (row["episode"],)))])
     return edges
 
 
-def _samplers(asked: Asked, position: int, low: int | None, high: int | None, tokens: int) -> Sequence[Found]:
+def _samplers(
+    asked: LineageQuery, position: int, low: int | None, high: int | None, tokens: int
+) -> Sequence[LineageEntry]:
     """Which versions sampled how many tokens of a step, in the order of their first."""
     if low is None:
         return []
     if low == high:
-        return [Found(_policy(low), {"tokens": tokens})]
+        return [LineageEntry(_policy(low), {"tokens": tokens})]
     stretches = (
         select(token_versions.c.version, func.sum(token_versions.c.tokens).label("tokens"))
         .where(asked.holds(token_versions), token_versions.c.position == position)
         .group_by(token_versions.c.version)
         .order_by(func.min(token_versions.c.place))
     )
-    return [Found(_policy(row["version"]), {"tokens": int(row["tokens"])}) for row in asked.rows(stretches)]
+    return [
+        LineageEntry(_policy(row["version"]), {"tokens": int(row["tokens"])}) for row in asked.rows(stretches)
+    ]
 
 
 def _policy(version: int) -> Ref:
     return Ref("demonstrator", ()) if version == DEMONSTRATOR else Ref("policy", (POLICY, version))
 
 
-def _of_episode(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+def _of_episode(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     (episode,) = ref.key
     tasks_of = select(episodes.c.task).where(asked.holds(episodes), episodes.c.episode == episode)
     task = asked.connection.scalar(tasks_of)
-    edges = asked.edge("attempt at", [Found(Ref("task", (task,)))]) if task else []
+    edges = asked.edge("attempt at", [LineageEntry(Ref("task", (task,)))]) if task else []
     if above is not None:  # of an episode that was asked about, verdicts are what came after
         edges += verdicts_edge(asked, episode)
     return edges + _steps_edge(asked, ref)
 
 
-def verdicts_edge(asked: Asked, episode: str) -> list[Edge]:
+def verdicts_edge(asked: LineageQuery, episode: str) -> list[Edge]:
     """What judges said about an episode."""
     told = select(verdicts.c.position).where(asked.holds(verdicts), verdicts.c.episode == episode)
     found = [
-        Found(Ref("verdict", (row["position"],))) for row in asked.rows(told.order_by(verdicts.c.position))
+        LineageEntry(Ref("verdict", (row["position"],)))
+        for row in asked.rows(told.order_by(verdicts.c.position))
     ]
     return asked.edge("judged by", found)
 
 
-def _steps_edge(asked: Asked, ref: Ref) -> list[Edge]:
+def _steps_edge(asked: LineageQuery, ref: Ref) -> list[Edge]:
     """All steps of an episode, or those that an update trained on with what it did with each."""
     (episode,) = ref.key
     if ref.share_of is None:
         taken = select(steps.c.position).where(asked.holds(steps), steps.c.episode == episode)
         rows = asked.rows(taken.order_by(steps.c.position))
-        return asked.edge("took", [Found(Ref("step", (row["position"],))) for row in rows])
+        return asked.edge("took", [LineageEntry(Ref("step", (row["position"],))) for row in rows])
     used = select(batch_samples.c.step_position, *(update_samples.c[name] for name in SHARE))
     rows = asked.rows(
         used.select_from(batch_samples)
@@ -112,22 +117,24 @@ def _steps_edge(asked: Asked, ref: Ref) -> list[Edge]:
     )
     trained = select(updates.c.model).where(updates.c.position == ref.share_of.key[0])
     kind = TRAINED_ON.get(str(asked.connection.scalar(trained)), "step")
-    found = [Found(Ref(kind, (row["step_position"],)), {name: row[name] for name in SHARE}) for row in rows]
+    found = [
+        LineageEntry(Ref(kind, (row["step_position"],)), {name: row[name] for name in SHARE}) for row in rows
+    ]
     return asked.edge("with", found)
 
 
-def _of_task(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_task(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     derived = select(task_parents.c.parent).where(
         asked.holds(task_parents), task_parents.c.task == ref.key[0]
     )
     rows = asked.rows(derived.distinct().order_by(task_parents.c.parent))
-    return asked.edge("derived from", [Found(Ref("task", (row["parent"],))) for row in rows])
+    return asked.edge("derived from", [LineageEntry(Ref("task", (row["parent"],))) for row in rows])
 
 
-def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
+def _of_batch(asked: LineageQuery, ref: Ref, above: Ref | None) -> list[Edge]:
     (batch,) = ref.key
     (row,) = asked.rows(select(batches).where(asked.holds(batches), batches.c.batch == batch))
-    edges = asked.edge("under", [Found(Ref("settings", (row["position"],)))])
+    edges = asked.edge("under", [LineageEntry(Ref("settings", (row["position"],)))])
     for relation, model, column in (
         ("began with", POLICY, "version"),
         ("compared with", POLICY, "reference_version"),
@@ -138,7 +145,7 @@ def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
         repeated = column == "proximal_version" and version == row["version"]
         elsewhere = column == "version" and row["model"] != POLICY  # the policy stood still meanwhile
         if version is not None and not repeated and not elsewhere:
-            edges += asked.edge(relation, [Found(Ref("policy", (model, version)))])
+            edges += asked.edge(relation, [LineageEntry(Ref("policy", (model, version)))])
     hidden = above is not None and above.kind == "update"  # which lists its own share of them
     mine = select(
         batch_episodes.c.episode,
@@ -163,10 +170,10 @@ def _of_batch(asked: Asked, ref: Ref, above: Ref | None) -> list[Edge]:
     return edges
 
 
-def _of_update(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_update(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     (position,) = ref.key
     (row,) = asked.rows(select(updates).where(updates.c.position == position))
-    planned = Found(Ref("batch", (row["batch"],)), {"minibatch": row["minibatch"]})
+    planned = LineageEntry(Ref("batch", (row["batch"],)), {"minibatch": row["minibatch"]})
     edges = asked.edge("planned in", [planned])
     used = (
         select(batch_samples.c.episode, *summed_shares())
@@ -200,7 +207,7 @@ def shared_by(edge: Edge, ref: Ref) -> Edge:
     return structs.replace(edge, found=mine)
 
 
-def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
+def _of_policy(asked: LineageQuery, ref: Ref, _above: Ref | None) -> list[Edge]:
     """The updates since the version before it; the settings where it is the policy that the run began with."""
     model, version = ref.key
     of_model = (asked.holds(weights), weights.c.model == model)
@@ -216,7 +223,7 @@ def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
         .limit(1)
     )
     if before is None and model == POLICY:  # others had no version before their first update
-        return asked.edge("given by", [Found(Ref("settings", (own[0]["valid_from"],)))])
+        return asked.edge("given by", [LineageEntry(Ref("settings", (own[0]["valid_from"],)))])
     made = select(updates.c.position).where(
         asked.holds(updates),
         updates.c.model == model,
@@ -225,7 +232,7 @@ def _of_policy(asked: Asked, ref: Ref, _above: Ref | None) -> list[Edge]:
         updates.c.update_number <= own[0]["at_update"],
     )
     rows = asked.rows(made.order_by(updates.c.update_number.desc()))
-    return asked.edge("made by", [Found(Ref("update", (row["position"],))) for row in rows])
+    return asked.edge("made by", [LineageEntry(Ref("update", (row["position"],))) for row in rows])
 
 
 SAME_SAMPLE = and_(
@@ -235,7 +242,7 @@ SAME_SAMPLE = and_(
 )
 """What an update did with a sample, beside the sample."""
 
-SOURCES: dict[str, Callable[[Asked, Ref, Ref | None], list[Edge]]] = {
+SOURCES: dict[str, Callable[[LineageQuery, Ref, Ref | None], list[Edge]]] = {
     "step": _of_step,
     "episode": _of_episode,
     "task": _of_task,

@@ -8,7 +8,7 @@ from storage.readmodel.fold import read_cursor
 from storage.readmodel.lineage.effects import effects
 from storage.readmodel.lineage.names import find
 from storage.readmodel.lineage.nodes import describe
-from storage.readmodel.lineage.query import Asked, Edge, Ref
+from storage.readmodel.lineage.query import Edge, LineageQuery, Ref
 from storage.readmodel.lineage.reach import origins, reach
 from storage.readmodel.lineage.results import Branch, Lineage, Node
 from storage.readmodel.lineage.sources import sources
@@ -43,7 +43,7 @@ def lineage(
     """
     position = position_of(connection, as_of)
     judge = training_judge(connection, as_of=position)
-    asked = Asked(connection, position=position, judge=judge, limit=limit)
+    asked = LineageQuery(connection, position=position, judge=judge, limit=limit)
     ref = find(asked, kind, name)
     standing = read_cursor(connection)
     assert standing is not None, "something was found in it"
@@ -60,7 +60,7 @@ def lineage(
     )
 
 
-def _walk(asked: Asked, start: Ref, edges: Edges, depth: int) -> Node:
+def _walk(asked: LineageQuery, start: Ref, edges: Edges, depth: int) -> Node:
     """The tree below a thing. Each thing is expanded once, and so is each share of it: versions lead on without an end."""
     root = describe(asked, [start])[start]
     level: list[tuple[Ref, Ref | None, Node]] = [(start, None, root)]

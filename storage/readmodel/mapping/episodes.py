@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from struct import unpack
 
-from core.domain.scaffold_step import Scaffolded
+from core.domain.scaffold_step import ScaffoldStep
 from core.domain.task import Task
 from events.catalogue import (
     EpisodeAbandoned,
@@ -24,7 +24,7 @@ from events.catalogue.episode import Screenshot
 from events.envelope import Recorded
 from storage.readmodel.column_values import clean_text, finite, small_integer, to_json
 from storage.readmodel.mapping.endpoint_costs import consultation
-from storage.readmodel.row_operations import Ensure, Insert, Operation, Put, Taken, Values
+from storage.readmodel.row_operations import CopiedValue, Ensure, Insert, Operation, Put, Values
 
 TERMINAL = ("ended", "abandoned", "cancelled")
 """States of an episode that no later fact changes: an actor may take a request that is cancelled at that moment."""
@@ -128,7 +128,7 @@ def _episode_started(recorded: Recorded, fact: EpisodeStarted) -> Iterable[Opera
     return (Put("episodes", (fact.episode,), values, final={"state": TERMINAL}),)
 
 
-def _scaffold_values(scaffold: Scaffolded | None) -> Values:
+def _scaffold_values(scaffold: ScaffoldStep | None) -> Values:
     return {
         "scaffold_state": clean_text(scaffold.state) if scaffold else None,
         "scaffold_choices": small_integer(scaffold.choices) if scaffold else None,
@@ -263,7 +263,7 @@ def _episode_judged(recorded: Recorded, fact: EpisodeJudged) -> Iterable[Operati
         "judged",
         (fact.episode, fact.judge.name),
         {"outcome": fact.judgment.outcome, "reward": finite(fact.judgment.reward)},
-        taken=Taken("episodes", (fact.episode,), JUDGED_ABOUT),
+        taken=CopiedValue("episodes", (fact.episode,), JUDGED_ABOUT),
     )
     yield from consultation(recorded, "verdict", fact.episode, fact.consulted)
 

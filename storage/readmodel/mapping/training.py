@@ -17,7 +17,7 @@ from events.catalogue import (
 from events.envelope import Recorded
 from storage.readmodel.column_values import finite, finite_all, small_integer, to_json
 from storage.readmodel.mapping.notices import notice
-from storage.readmodel.row_operations import Ensure, Insert, InsertMany, Operation, Put, Taken, Values
+from storage.readmodel.row_operations import CopiedValue, Ensure, Insert, InsertMany, Operation, Put, Values
 
 POLICY = "policy"
 """The model whose plans say what episodes it learns from; others read verdicts or goals."""
@@ -71,7 +71,7 @@ def _batch_planned(recorded: Recorded, fact: BatchPlanned) -> Iterable[Operation
         epochs[again] += 1
         yield Insert("batch_episodes", values)
         if fact.model == POLICY:
-            task = Taken("episodes", (part.episode,), ("task",))
+            task = CopiedValue("episodes", (part.episode,), ("task",))
             yield Ensure("planned_first", (part.episode,), {"batch": fact.batch}, taken=task)
     for place, episode in enumerate(fact.consumed, start=len(fact.episodes)):
         values = {"batch": fact.batch, "episode": episode, "place": place, "samples": 0}

@@ -1,7 +1,7 @@
 """The task families of the store, one struct each: how goals are drawn, said, checked, demonstrated and recognised."""
 
 from actors.environments.store.families.account import CANCEL_ORDER, CHANGE_ADDRESS, ORDER_STATUS
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached
+from actors.environments.store.families.base import CheckResult, Goal, ReachedGoal, StoreFamily, VisitEnd
 from actors.environments.store.families.cart_edits import CHANGE_QUANTITY, REMOVE_FROM_CART
 from actors.environments.store.families.comparisons import COMPARE, FIND_PRODUCT
 from actors.environments.store.families.impossible import IMPOSSIBLE
@@ -9,7 +9,7 @@ from actors.environments.store.families.product_questions import FIND_FEATURE, F
 from actors.environments.store.families.purchases import ADD_SEVERAL, ADD_TO_CART, BUY
 from actors.environments.store.families.wish_list_and_reviews import WISH_LIST, WRITE_REVIEW
 
-FAMILIES: dict[str, Family] = {
+FAMILIES: dict[str, StoreFamily] = {
     family.name: family
     for family in (
         FIND_PRICE,
@@ -32,4 +32,4 @@ FAMILIES: dict[str, Family] = {
 }
 """Every family by name, in a stable order."""
 
-__all__ = ["FAMILIES", "Ending", "Family", "Finding", "Goal", "Reached"]
+__all__ = ["FAMILIES", "CheckResult", "Goal", "ReachedGoal", "StoreFamily", "VisitEnd"]

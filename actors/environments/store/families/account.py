@@ -9,17 +9,17 @@ from actors.environments.store import vocabulary
 from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.families.answers import at_the_end, check_words
 from actors.environments.store.families.base import (
-    Ending,
-    Family,
-    Finding,
+    CheckResult,
     Goal,
     NothingToAsk,
-    Reached,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
     first,
 )
-from actors.environments.store.families.view import DONE, View, answer, click, fill
+from actors.environments.store.families.view import DONE, PageView, answer, click, fill
 from actors.environments.store.initial_state import random_address
-from actors.environments.store.session import Address, Order, State
+from actors.environments.store.session import Address, Order, VisitorState
 from core.domain.action import Action
 
 
@@ -62,24 +62,24 @@ def say_cancel(goal: Goal, random: Random) -> str:
     ).format(goal["phrase"])
 
 
-def to_order(view: View, number: int) -> Action | None:
+def to_order(view: PageView, number: int) -> Action | None:
     """The next action towards an order's page; None when it is open."""
     if view.path == f"/orders/{number}":
         return None
     return click(view.exactly(f"Order {number}") or view.exactly("Orders"))
 
 
-def _draw_status(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_status(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     order = random.choice(opening.orders)
     phrase = random.choice(phrases_of(catalogue, opening.orders, order))
     return {"number": order.number, "phrase": phrase, "answer": order.status}
 
 
-def _check_status(goal: Goal, ending: Ending) -> Finding:
+def _check_status(goal: Goal, ending: VisitEnd) -> CheckResult:
     return check_words(ending.answer, goal["answer"], vocabulary.STATUSES)
 
 
-def _act_status(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_status(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     action = to_order(view, goal["number"])
     if action is not None:
         return action
@@ -87,16 +87,16 @@ def _act_status(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return Action(name="Scroll Down") if status is None else answer(status)
 
 
-def _reached_status(ending: Ending) -> Iterator[Reached]:
+def _reached_status(ending: VisitEnd) -> Iterator[ReachedGoal]:
     opened = {fact.number for _, fact in ending.facts("order_viewed")}
     for order in ending.opening.orders:
         if order.number in opened and check_words(ending.answer, order.status, vocabulary.STATUSES).success:
             for phrase in phrases_of(ending.catalogue, ending.opening.orders, order):
                 goal = {"number": order.number, "phrase": phrase, "answer": order.status}
-                yield Reached(goal, at_the_end(ending))
+                yield ReachedGoal(goal, at_the_end(ending))
 
 
-def _draw_cancel(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_cancel(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     open_orders = [order for order in opening.orders if order.status == "processing"]
     if not open_orders:
         raise NothingToAsk("the visitor has no order in processing: there is nothing to cancel")
@@ -111,28 +111,30 @@ def _cancelled(orders: tuple[Order, ...], number: int) -> tuple[Order, ...]:
     )
 
 
-def _check_cancel(goal: Goal, ending: Ending) -> Finding:
+def _check_cancel(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = _cancelled(ending.opening.orders, goal["number"])
-    return Finding(ending.state.orders == wanted, f"only order {goal['number']} should have been cancelled")
+    return CheckResult(
+        ending.state.orders == wanted, f"only order {goal['number']} should have been cancelled"
+    )
 
 
-def _act_cancel(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_cancel(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     action = to_order(view, goal["number"])
     if action is not None:
         return action
     return DONE if view.says("Status: cancelled") else click(view.exactly("Cancel order"))
 
 
-def _reached_cancel(ending: Ending) -> Iterator[Reached]:
+def _reached_cancel(ending: VisitEnd) -> Iterator[ReachedGoal]:
     before = ending.opening.orders
     for ordinal, fact in ending.facts("cancelled"):
         order = next((order for order in before if order.number == fact.number), None)
         if order is not None and ending.states[ordinal].orders == _cancelled(before, order.number):
             for phrase in phrases_of(ending.catalogue, before, order):
-                yield Reached({"number": order.number, "phrase": phrase}, ordinal)
+                yield ReachedGoal({"number": order.number, "phrase": phrase}, ordinal)
 
 
-def _draw_address(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_address(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     def attempts() -> Iterator[Goal | None]:
         while True:
             drawn = random_address(random, name=opening.address.name)
@@ -166,12 +168,14 @@ def _say_address(goal: Goal, random: Random) -> str:
     ).format(street=goal["street"], city=goal["city"])
 
 
-def _check_address(goal: Goal, ending: Ending) -> Finding:
+def _check_address(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = Address(name=ending.opening.address.name, street=goal["street"], city=goal["city"])
-    return Finding(ending.state.address == wanted, f"the address should be {goal['street']}, {goal['city']}")
+    return CheckResult(
+        ending.state.address == wanted, f"the address should be {goal['street']}, {goal['city']}"
+    )
 
 
-def _act_address(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_address(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if view.path == "/account":
         saved = view.says(f"Street: {goal['street']}") and view.says(f"City: {goal['city']}")
         return DONE if saved else click(view.exactly("Change address"))
@@ -184,14 +188,14 @@ def _act_address(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return click(view.exactly("Save"))
 
 
-def _reached_address(ending: Ending) -> Iterator[Reached]:
+def _reached_address(ending: VisitEnd) -> Iterator[ReachedGoal]:
     was = ending.opening.address
     for ordinal, fact in ending.facts("moved"):
         if fact.address.name == was.name and fact.address.street != was.street:
-            yield Reached(_address_goal(was, fact.address), ordinal)
+            yield ReachedGoal(_address_goal(was, fact.address), ordinal)
 
 
-ORDER_STATUS = Family(
+ORDER_STATUS = StoreFamily(
     name="order_status",
     max_steps=7,
     draw=_draw_status,
@@ -200,7 +204,7 @@ ORDER_STATUS = Family(
     act=_act_status,
     reached=_reached_status,
 )
-CANCEL_ORDER = Family(
+CANCEL_ORDER = StoreFamily(
     name="cancel_order",
     max_steps=8,
     draw=_draw_cancel,
@@ -209,7 +213,7 @@ CANCEL_ORDER = Family(
     act=_act_cancel,
     reached=_reached_cancel,
 )
-CHANGE_ADDRESS = Family(
+CHANGE_ADDRESS = StoreFamily(
     name="change_address",
     max_steps=12,
     draw=_draw_address,

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from decimal import Decimal
 
-from actors.environments.store.families.base import Ending, Finding
+from actors.environments.store.families.base import CheckResult, VisitEnd
 from actors.environments.store.families.view import UNABLE
 
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
@@ -21,22 +21,22 @@ def mentions(text: str, phrase: str) -> bool:
     return any(inside[i : i + len(sought)] == sought for i in range(len(inside) - len(sought) + 1))
 
 
-def check_number(answer: str | None, expected: str) -> Finding:
+def check_number(answer: str | None, expected: str) -> CheckResult:
     """The answer holds the expected number and no other: `$24.50`, `24.5` and `It costs 24.50` are equal."""
     if answer is None:
-        return Finding(False, f"no answer was given, expected {expected}")
+        return CheckResult(False, f"no answer was given, expected {expected}")
     given = {Decimal(number) for number in _NUMBER.findall(answer[:200].replace(",", ""))}
     wanted = Decimal(expected.lstrip("$"))
-    return Finding(given == {wanted}, f"expected the number {expected}, the answer is {answer[:80]!r}")
+    return CheckResult(given == {wanted}, f"expected the number {expected}, the answer is {answer[:80]!r}")
 
 
-def check_words(answer: str | None, expected: str, others: Iterable[str]) -> Finding:
+def check_words(answer: str | None, expected: str, others: Iterable[str]) -> CheckResult:
     """The answer mentions the expected words and none of the other possible answers."""
     if answer is None:
-        return Finding(False, f"no answer was given, expected {expected}")
+        return CheckResult(False, f"no answer was given, expected {expected}")
     right = mentions(answer, expected)
     wrong = [other for other in others if other != expected and mentions(answer, other)]
-    return Finding(right and not wrong, f"expected {expected!r}, the answer is {answer[:80]!r}")
+    return CheckResult(right and not wrong, f"expected {expected!r}, the answer is {answer[:80]!r}")
 
 
 def is_unable(answer: str | None) -> bool:
@@ -44,6 +44,6 @@ def is_unable(answer: str | None) -> bool:
     return answer is not None and answer.strip().strip(".").lower() == UNABLE.lower()
 
 
-def at_the_end(ending: Ending) -> int:
+def at_the_end(ending: VisitEnd) -> int:
     """The ordinal of what an answer reaches: one past the last fact."""
     return len(ending.journal) + 1

@@ -8,18 +8,18 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families.view import View
-from actors.environments.store.session import AnyFact, Listed, State, apply
+from actors.environments.store.families.view import PageView
+from actors.environments.store.session import AnyFact, Listed, VisitorState, apply
 from core.domain.action import Action
 
 Goal: TypeAlias = dict[str, Any]
 
 
-class Ending:
+class VisitEnd:
     """What is left of a visit: the state on arrival, the journal, the answer."""
 
     def __init__(
-        self, catalogue: Catalogue, *, opening: State, journal: Sequence[AnyFact], answer: str | None
+        self, catalogue: Catalogue, *, opening: VisitorState, journal: Sequence[AnyFact], answer: str | None
     ) -> None:
         self.catalogue = catalogue
         self.opening = opening
@@ -27,7 +27,7 @@ class Ending:
         self.answer = answer
 
     @cached_property
-    def states(self) -> tuple[State, ...]:
+    def states(self) -> tuple[VisitorState, ...]:
         """States after 0, 1, 2 … facts."""
         states = [self.opening]
         for fact in self.journal:
@@ -35,13 +35,13 @@ class Ending:
         return tuple(states)
 
     @property
-    def state(self) -> State:
+    def state(self) -> VisitorState:
         """The last state."""
         return self.states[-1]
 
-    def until(self, ordinal: int) -> "Ending":
+    def until(self, ordinal: int) -> "VisitEnd":
         """The visit as it stood after its first `ordinal` facts, with no answer given yet."""
-        return Ending(self.catalogue, opening=self.opening, journal=self.journal[:ordinal], answer=None)
+        return VisitEnd(self.catalogue, opening=self.opening, journal=self.journal[:ordinal], answer=None)
 
     def opened(self, part: str = "product") -> dict[int, None]:
         """Products whose page, or whose sub-page of this name, was opened, in order."""
@@ -64,7 +64,7 @@ class Ending:
                 yield ordinal, fact
 
 
-class Finding(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check came to."""
 
     success: bool
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
     """One sentence naming what decided."""
 
 
-class Reached(NamedTuple):
+class ReachedGoal(NamedTuple):
     """A goal that a visit reached."""
 
     goal: Goal
@@ -80,20 +80,20 @@ class Reached(NamedTuple):
     """Number of the fact that first reached it; one past the last fact when the answer did."""
 
 
-class Family(msgspec.Struct, frozen=True, kw_only=True):
+class StoreFamily(msgspec.Struct, frozen=True, kw_only=True):
     """A kind of task. All functions are pure."""
 
     name: str
     max_steps: int
-    draw: Callable[[Catalogue, State, Random], Goal]
+    draw: Callable[[Catalogue, VisitorState, Random], Goal]
     """A goal that can be reached from this opening state."""
     say: Callable[[Goal, Random], str]
     """An instruction for a goal, in one of several phrasings."""
-    check: Callable[[Goal, Ending], Finding]
+    check: Callable[[Goal, VisitEnd], CheckResult]
     """Whether a visit reached a goal."""
-    act: Callable[[Goal, View, Sequence[Action]], Action]
+    act: Callable[[Goal, PageView, Sequence[Action]], Action]
     """What the scripted demonstrator does next."""
-    reached: Callable[[Ending], Iterator[Reached]]
+    reached: Callable[[VisitEnd], Iterator[ReachedGoal]]
     """Every goal of this family that a visit reached, in the order of ordinals."""
 
 
@@ -111,7 +111,7 @@ def first(attempts: Iterator[Goal | None], *, family: str) -> Goal:
     )
 
 
-def distinct(found: Iterator[Reached]) -> Iterator[Reached]:
+def distinct(found: Iterator[ReachedGoal]) -> Iterator[ReachedGoal]:
     """Each goal once, at the ordinal that first reached it."""
     known: set[bytes] = set()
     for reached in found:

@@ -6,14 +6,21 @@ from random import Random
 import msgspec
 
 from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, NothingToAsk, Reached
-from actors.environments.store.families.view import DONE, View, click, fill
+from actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    NothingToAsk,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+)
+from actors.environments.store.families.view import DONE, PageView, click, fill
 from actors.environments.store.initial_state import MAX_QUANTITY
-from actors.environments.store.session import Line, State
+from actors.environments.store.session import CartLine, VisitorState
 from core.domain.action import Action
 
 
-def phrases_of(catalogue: Catalogue, cart: Sequence[Line], line: Line) -> tuple[str, ...]:
+def phrases_of(catalogue: Catalogue, cart: Sequence[CartLine], line: CartLine) -> tuple[str, ...]:
     """Every phrase that is true of this line's product alone in the cart, its title first."""
     product = catalogue[line.product]
     phrases = [f"the {product.title}"]
@@ -27,7 +34,7 @@ def phrases_of(catalogue: Catalogue, cart: Sequence[Line], line: Line) -> tuple[
     return tuple(phrases)
 
 
-def line_goal(catalogue: Catalogue, line: Line, phrase: str) -> Goal:
+def line_goal(catalogue: Catalogue, line: CartLine, phrase: str) -> Goal:
     """A goal that is about a line of the cart, pointing at it in these words."""
     return {
         "product": line.product,
@@ -38,14 +45,14 @@ def line_goal(catalogue: Catalogue, line: Line, phrase: str) -> Goal:
     }
 
 
-def _draw_line(catalogue: Catalogue, opening: State, random: Random) -> tuple[Line, Goal]:
+def _draw_line(catalogue: Catalogue, opening: VisitorState, random: Random) -> tuple[CartLine, Goal]:
     if not opening.cart:
         raise NothingToAsk("the visitor arrives with an empty cart: there is nothing to tidy")
     line = random.choice(opening.cart)
     return line, line_goal(catalogue, line, random.choice(phrases_of(catalogue, opening.cart, line)))
 
 
-def _draw_remove(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_remove(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     return _draw_line(catalogue, opening, random)[1]
 
 
@@ -60,32 +67,32 @@ def _say_remove(goal: Goal, random: Random) -> str:
     ).format(goal["phrase"])
 
 
-def _is_line(goal: Goal, line: Line) -> bool:
+def _is_line(goal: Goal, line: CartLine) -> bool:
     return (line.product, line.colour, line.size) == (goal["product"], goal["colour"], goal["size"])
 
 
-def _check_remove(goal: Goal, ending: Ending) -> Finding:
+def _check_remove(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = tuple(line for line in ending.opening.cart if not _is_line(goal, line))
-    return Finding(ending.state.cart == wanted, f"the cart should have lost only {goal['title']}")
+    return CheckResult(ending.state.cart == wanted, f"the cart should have lost only {goal['title']}")
 
 
-def _act_remove(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_remove(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if view.path != "/cart":
         return click(view.press("Cart"))
     line = view.exactly(goal["title"])
     return DONE if line is None else click(view.press("Remove", after=line))
 
 
-def _reached_remove(ending: Ending) -> Iterator[Reached]:
+def _reached_remove(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, _ in ending.facts("added", "removed", "requantified"):
         cart = ending.states[ordinal].cart
         gone = [line for line in ending.opening.cart if line not in cart]
         if len(gone) == 1 and cart == tuple(line for line in ending.opening.cart if line is not gone[0]):
             for phrase in phrases_of(ending.catalogue, ending.opening.cart, gone[0]):
-                yield Reached(line_goal(ending.catalogue, gone[0], phrase), ordinal)
+                yield ReachedGoal(line_goal(ending.catalogue, gone[0], phrase), ordinal)
 
 
-def _draw_quantity(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_quantity(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     line, goal = _draw_line(catalogue, opening, random)
     other = [count for count in range(1, MAX_QUANTITY + 1) if count != line.quantity]
     return {**goal, "quantity": random.choice(other)}
@@ -101,18 +108,18 @@ def _say_quantity(goal: Goal, random: Random) -> str:
     ).format(phrase=goal["phrase"], quantity=goal["quantity"])
 
 
-def _check_quantity(goal: Goal, ending: Ending) -> Finding:
+def _check_quantity(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = tuple(
         msgspec.structs.replace(line, quantity=goal["quantity"]) if _is_line(goal, line) else line
         for line in ending.opening.cart
     )
-    return Finding(
+    return CheckResult(
         ending.state.cart == wanted,
         f"only the quantity of {goal['title']} should have changed, to {goal['quantity']}",
     )
 
 
-def _act_quantity(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_quantity(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if view.path != "/cart":
         return click(view.press("Cart"))
     line = view.exactly(goal["title"])
@@ -125,7 +132,7 @@ def _act_quantity(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return click(view.press("Update", after=quantity))
 
 
-def _reached_quantity(ending: Ending) -> Iterator[Reached]:
+def _reached_quantity(ending: VisitEnd) -> Iterator[ReachedGoal]:
     before = ending.opening.cart
     for ordinal, _ in ending.facts("added", "removed", "requantified"):
         cart = ending.states[ordinal].cart
@@ -135,10 +142,12 @@ def _reached_quantity(ending: Ending) -> Iterator[Reached]:
         if len(changed) == 1 and changed[0][0].same_item(changed[0][1]):
             was, now = changed[0]
             for phrase in phrases_of(ending.catalogue, before, was):
-                yield Reached({**line_goal(ending.catalogue, was, phrase), "quantity": now.quantity}, ordinal)
+                yield ReachedGoal(
+                    {**line_goal(ending.catalogue, was, phrase), "quantity": now.quantity}, ordinal
+                )
 
 
-REMOVE_FROM_CART = Family(
+REMOVE_FROM_CART = StoreFamily(
     name="remove_from_cart",
     max_steps=6,
     draw=_draw_remove,
@@ -147,7 +156,7 @@ REMOVE_FROM_CART = Family(
     act=_act_remove,
     reached=_reached_remove,
 )
-CHANGE_QUANTITY = Family(
+CHANGE_QUANTITY = StoreFamily(
     name="change_quantity",
     max_steps=8,
     draw=_draw_quantity,

@@ -6,11 +6,18 @@ from random import Random
 
 from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families.answers import at_the_end, check_words
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
+from actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+    first,
+)
 from actors.environments.store.families.targets import best_rated, cheapest, groups_of, search_for
-from actors.environments.store.families.view import View, answer, click
+from actors.environments.store.families.view import PageView, answer, click
 from actors.environments.store.pages import SORT_LABELS
-from actors.environments.store.session import State
+from actors.environments.store.session import VisitorState
 from core.domain.action import Action
 
 
@@ -23,7 +30,7 @@ def pair_goal(one: Product, other: Product, *, query: str, sort: str) -> Goal | 
     return {"titles": [one.title, other.title], "query": query, "sort": sort, "answer": winner.title}
 
 
-def _draw_compare(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_compare(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     def attempts() -> Iterator[Goal | None]:
         while True:
             product = random.choice(catalogue.products)
@@ -47,11 +54,11 @@ def _say_compare(goal: Goal, random: Random) -> str:
     ).format(word=word, one=one, other=other)
 
 
-def _check_compare(goal: Goal, ending: Ending) -> Finding:
+def _check_compare(goal: Goal, ending: VisitEnd) -> CheckResult:
     return check_words(ending.answer, goal["answer"], goal["titles"])
 
 
-def _act_compare(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_compare(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     action = search_for(view, goal["query"], goal["sort"])
     if action is not None:
         return action
@@ -59,7 +66,7 @@ def _act_compare(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return answer(shown[0]) if shown else click(view.exactly("Next page"))
 
 
-def _reached_compare(ending: Ending) -> Iterator[Reached]:
+def _reached_compare(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for _, fact in ending.facts("listed"):
         products = [ending.catalogue[number] for number in fact.shown]
         for one, other in combinations(products, 2):
@@ -73,7 +80,7 @@ def _reached_compare(ending: Ending) -> Iterator[Reached]:
                 for sort in ("price", "rating"):
                     goal = pair_goal(one, other, query=query, sort=sort)
                     if goal is not None and _check_compare(goal, ending).success:
-                        yield Reached(goal, at_the_end(ending))
+                        yield ReachedGoal(goal, at_the_end(ending))
 
 
 def _superlative(products: tuple[Product, ...], sort: str) -> Product | None:
@@ -94,7 +101,7 @@ def best_goal(catalogue: Catalogue, *, words: str, category: str, sort: str) -> 
     return {"query": words, "category": category, "sort": sort, "answer": winner.title}
 
 
-def _draw_best(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_best(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     def attempts() -> Iterator[Goal | None]:
         while True:
             sort = random.choice(("price", "rating"))
@@ -126,13 +133,13 @@ def _say_best(goal: Goal, random: Random) -> str:
     return random.choice(templates).format(word=word, what=goal["category"] or goal["query"])
 
 
-def _check_best(goal: Goal, ending: Ending) -> Finding:
+def _check_best(goal: Goal, ending: VisitEnd) -> CheckResult:
     noun = goal["answer"].split()[-1]
     others = {product.title for product in ending.catalogue.matching(noun=noun)}
     return check_words(ending.answer, goal["answer"], others)
 
 
-def _act_best(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_best(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if goal["category"]:
         if view.path != f"/category/{goal['category'].lower()}":
             return click(view.exactly(goal["category"]) or view.exactly("Store"))
@@ -149,7 +156,7 @@ def _act_best(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return answer(shown[0]) if shown else Action(name="Scroll Down")
 
 
-def _reached_best(ending: Ending) -> Iterator[Reached]:
+def _reached_best(ending: VisitEnd) -> Iterator[ReachedGoal]:
     shown = {number: None for _, fact in ending.facts("listed") for number in fact.shown}
     for product in map(ending.catalogue.__getitem__, shown):
         if not check_words(ending.answer, product.title, ()).success:
@@ -159,10 +166,10 @@ def _reached_best(ending: Ending) -> Iterator[Reached]:
             for sort in ("price", "rating"):
                 goal = best_goal(ending.catalogue, words=words, category=category, sort=sort)
                 if goal is not None and _check_best(goal, ending).success:
-                    yield Reached(goal, at_the_end(ending))
+                    yield ReachedGoal(goal, at_the_end(ending))
 
 
-COMPARE = Family(
+COMPARE = StoreFamily(
     name="compare",
     max_steps=8,
     draw=_draw_compare,
@@ -171,7 +178,7 @@ COMPARE = Family(
     act=_act_compare,
     reached=_reached_compare,
 )
-FIND_PRODUCT = Family(
+FIND_PRODUCT = StoreFamily(
     name="find_product",
     max_steps=8,
     draw=_draw_best,

@@ -10,13 +10,20 @@ from actors.environments.store import vocabulary
 from actors.environments.store.catalogue import Catalogue
 from actors.environments.store.families.account import phrases_of, say_cancel, say_status, to_order
 from actors.environments.store.families.answers import at_the_end, is_unable
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
+from actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+    first,
+)
 from actors.environments.store.families.product_questions import say_price
 from actors.environments.store.families.purchases import drawn_line, item_goal, say_add, say_buy
 from actors.environments.store.families.targets import draw_target, reach, search_for, targets_of
-from actors.environments.store.families.view import UNABLE, View, answer, click
+from actors.environments.store.families.view import UNABLE, PageView, answer, click
 from actors.environments.store.search import tokens_of
-from actors.environments.store.session import Line, State
+from actors.environments.store.session import CartLine, VisitorState
 from core.domain.action import Action
 
 
@@ -56,11 +63,11 @@ def _draw_colour(catalogue: Catalogue, random: Random) -> Goal | None:
     missing = [colour for colour in vocabulary.COLOURS if colour not in target.product.colours]
     if not target.product.colours or not missing:
         return None
-    asked = Line(product=line.product, colour=random.choice(missing), size=line.size)
+    asked = CartLine(product=line.product, colour=random.choice(missing), size=line.size)
     return {"kind": "colour", **item_goal(target, asked)}
 
 
-def _draw_order(catalogue: Catalogue, opening: State, random: Random) -> Goal | None:
+def _draw_order(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal | None:
     if random.random() < 0.5:
         number = random.randint(1000, 9999)
         if any(order.number == number for order in opening.orders):
@@ -73,7 +80,7 @@ def _draw_order(catalogue: Catalogue, opening: State, random: Random) -> Goal | 
     return {"kind": "too_late", "phrase": phrase, "number": order.number}
 
 
-def _draw(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     kind = random.choice(("product", "product", "colour", "order"))
 
     def attempts() -> Iterator[Goal | None]:
@@ -101,13 +108,13 @@ def _say(goal: Goal, random: Random) -> str:
             return say_cancel(goal, random)
 
 
-def _check(goal: Goal, ending: Ending) -> Finding:
+def _check(goal: Goal, ending: VisitEnd) -> CheckResult:
     if not is_unable(ending.answer):
-        return Finding(False, f"this cannot be done: expected the answer {UNABLE!r}")
-    return Finding(ending.state == ending.opening, "this cannot be done, and nothing should have changed")
+        return CheckResult(False, f"this cannot be done: expected the answer {UNABLE!r}")
+    return CheckResult(ending.state == ending.opening, "this cannot be done, and nothing should have changed")
 
 
-def _act(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     match goal["kind"]:
         case "product":
             return search_for(view, goal["query"]) or answer(UNABLE)
@@ -119,7 +126,7 @@ def _act(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
             return to_order(view, goal["number"]) or answer(UNABLE)
 
 
-def _reached(ending: Ending) -> Iterator[Reached]:
+def _reached(ending: VisitEnd) -> Iterator[ReachedGoal]:
     """Goals that the visit looked into. Of unknown order numbers only those whose page was asked for could be told,
     and there are none such in the journal: that kind is left out."""
     if not is_unable(ending.answer) or ending.state != ending.opening:
@@ -128,21 +135,21 @@ def _reached(ending: Ending) -> Iterator[Reached]:
     for _, fact in ending.facts("listed"):
         goal = absent(ending.catalogue, tokens_of(fact.query)) if fact.query and not fact.exact else None
         if goal is not None:
-            yield Reached(goal, end)
+            yield ReachedGoal(goal, end)
     for product in map(ending.catalogue.__getitem__, ending.opened()):
         for colour in vocabulary.COLOURS if product.colours else ():
             if colour not in product.colours:
                 for size in product.sizes or ("",):
                     for target in targets_of(ending.catalogue, product):
-                        line = Line(product=product.id, colour=colour, size=size)
-                        yield Reached({"kind": "colour", **item_goal(target, line)}, end)
+                        line = CartLine(product=product.id, colour=colour, size=size)
+                        yield ReachedGoal({"kind": "colour", **item_goal(target, line)}, end)
     opened = {fact.number for _, fact in ending.facts("order_viewed")}
     for order in ending.opening.orders:
         if order.number in opened and order.status not in ("processing", "cancelled"):
             for phrase in phrases_of(ending.catalogue, ending.opening.orders, order):
-                yield Reached({"kind": "too_late", "phrase": phrase, "number": order.number}, end)
+                yield ReachedGoal({"kind": "too_late", "phrase": phrase, "number": order.number}, end)
 
 
-IMPOSSIBLE = Family(
+IMPOSSIBLE = StoreFamily(
     name="impossible", max_steps=9, draw=_draw, say=_say, check=_check, act=_act, reached=_reached
 )

@@ -6,14 +6,14 @@ from random import Random
 from actors.environments.store import vocabulary
 from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families.answers import at_the_end, check_number, check_words
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached
+from actors.environments.store.families.base import CheckResult, Goal, ReachedGoal, StoreFamily, VisitEnd
 from actors.environments.store.families.targets import draw_target, reach, targets_of
-from actors.environments.store.families.view import View, answer, click
-from actors.environments.store.session import State
+from actors.environments.store.families.view import PageView, answer, click
+from actors.environments.store.session import VisitorState
 from core.domain.action import Action
 
 
-def _draw_price(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_price(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     target = draw_target(catalogue, random)
     return {**target.goal(), "answer": target.product.price}
 
@@ -30,32 +30,32 @@ def say_price(goal: Goal, random: Random) -> str:
     ).format(goal["phrase"])
 
 
-def _check_number(goal: Goal, ending: Ending) -> Finding:
+def _check_number(goal: Goal, ending: VisitEnd) -> CheckResult:
     return check_number(ending.answer, goal["answer"])
 
 
-def _act_price(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_price(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     return reach(view, goal) or _read(view, r"Price (\$[\d.]+)")
 
 
-def _read(view: View, pattern: str) -> Action:
+def _read(view: PageView, pattern: str) -> Action:
     found = view.find(pattern)
     return Action(name="Scroll Down") if found is None else answer(found)
 
 
-def _shown(ending: Ending) -> Iterator[Product]:
+def _shown(ending: VisitEnd) -> Iterator[Product]:
     for product in ending.shown():
         yield ending.catalogue[product]
 
 
-def _reached_price(ending: Ending) -> Iterator[Reached]:
+def _reached_price(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for product in _shown(ending):
         if check_number(ending.answer, product.price).success:
             for target in targets_of(ending.catalogue, product):
-                yield Reached({**target.goal(), "answer": product.price}, at_the_end(ending))
+                yield ReachedGoal({**target.goal(), "answer": product.price}, at_the_end(ending))
 
 
-def _draw_rating(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_rating(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     target = draw_target(catalogue, random)
     return {**target.goal(), "answer": target.product.rating}
 
@@ -71,18 +71,18 @@ def _say_rating(goal: Goal, random: Random) -> str:
     ).format(goal["phrase"])
 
 
-def _act_rating(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_rating(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     return reach(view, goal) or _read(view, r"Rating ([\d.]+) stars")
 
 
-def _reached_rating(ending: Ending) -> Iterator[Reached]:
+def _reached_rating(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for product in _shown(ending):
         if check_number(ending.answer, product.rating).success:
             for target in targets_of(ending.catalogue, product):
-                yield Reached({**target.goal(), "answer": product.rating}, at_the_end(ending))
+                yield ReachedGoal({**target.goal(), "answer": product.rating}, at_the_end(ending))
 
 
-def _draw_feature(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_feature(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     target = draw_target(catalogue, random)
     feature = random.choice(tuple(vocabulary.FEATURES))
     return {**target.goal(), "feature": feature, "answer": target.product.features[feature]}
@@ -106,11 +106,11 @@ def _say_feature(goal: Goal, random: Random) -> str:
     return random.choice(templates[goal["feature"]]).format(goal["phrase"])
 
 
-def _check_feature(goal: Goal, ending: Ending) -> Finding:
+def _check_feature(goal: Goal, ending: VisitEnd) -> CheckResult:
     return check_words(ending.answer, goal["answer"], vocabulary.FEATURES[goal["feature"]])
 
 
-def _act_feature(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_feature(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     action = reach(view, goal)
     if action is not None:
         return action
@@ -119,15 +119,17 @@ def _act_feature(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return _read(view, rf"{goal['feature']}: (.+)")
 
 
-def _reached_feature(ending: Ending) -> Iterator[Reached]:
+def _reached_feature(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for product in map(ending.catalogue.__getitem__, ending.opened("features")):
         for feature, value in product.features.items():
             if check_words(ending.answer, value, vocabulary.FEATURES[feature]).success:
                 for target in targets_of(ending.catalogue, product):
-                    yield Reached({**target.goal(), "feature": feature, "answer": value}, at_the_end(ending))
+                    yield ReachedGoal(
+                        {**target.goal(), "feature": feature, "answer": value}, at_the_end(ending)
+                    )
 
 
-FIND_PRICE = Family(
+FIND_PRICE = StoreFamily(
     name="find_price",
     max_steps=8,
     draw=_draw_price,
@@ -136,7 +138,7 @@ FIND_PRICE = Family(
     act=_act_price,
     reached=_reached_price,
 )
-FIND_RATING = Family(
+FIND_RATING = StoreFamily(
     name="find_rating",
     max_steps=8,
     draw=_draw_rating,
@@ -145,7 +147,7 @@ FIND_RATING = Family(
     act=_act_rating,
     reached=_reached_rating,
 )
-FIND_FEATURE = Family(
+FIND_FEATURE = StoreFamily(
     name="find_feature",
     max_steps=9,
     draw=_draw_feature,

@@ -7,28 +7,37 @@ from random import Random
 import msgspec
 
 from actors.environments.store.catalogue import Catalogue, Product
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
-from actors.environments.store.families.targets import Target, draw_target, reach, targets_of
-from actors.environments.store.families.view import DONE, View, click, fill
-from actors.environments.store.session import Line, State
+from actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+    first,
+)
+from actors.environments.store.families.targets import ProductTarget, draw_target, reach, targets_of
+from actors.environments.store.families.view import DONE, PageView, click, fill
+from actors.environments.store.session import CartLine, VisitorState
 from core.domain.action import Action
 
 COUNTS = {1: "", 2: "two pieces of ", 3: "three pieces of "}
 """How an instruction says a quantity."""
 
 
-def _line_of(goal: Goal) -> Line:
-    return Line(product=goal["product"], colour=goal["colour"], size=goal["size"], quantity=goal["quantity"])
+def _line_of(goal: Goal) -> CartLine:
+    return CartLine(
+        product=goal["product"], colour=goal["colour"], size=goal["size"], quantity=goal["quantity"]
+    )
 
 
-def item_goal(target: Target, line: Line) -> Goal:
+def item_goal(target: ProductTarget, line: CartLine) -> Goal:
     """A goal that asks for this line, pointing at its product in the target's words."""
     return {**target.goal(), "colour": line.colour, "size": line.size, "quantity": line.quantity}
 
 
-def drawn_line(product: Product, random: Random) -> Line:
+def drawn_line(product: Product, random: Random) -> CartLine:
     """Some options of a product, mostly one piece."""
-    return Line(
+    return CartLine(
         product=product.id,
         colour=random.choice(product.colours) if product.colours else "",
         size=random.choice(product.sizes) if product.sizes else "",
@@ -45,7 +54,7 @@ def item_text(goal: Goal) -> str:
     return f"{count}{goal['phrase']}{' in ' if options else ''}{' and '.join(options)}"
 
 
-def _draw_item(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_item(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     target = draw_target(catalogue, random)
     return item_goal(target, drawn_line(target.product, random))
 
@@ -69,7 +78,7 @@ def say_buy(goal: Goal, random: Random) -> str:
     )
 
 
-def choose_and_add(goal: Goal, view: View) -> Action:
+def choose_and_add(goal: Goal, view: PageView) -> Action:
     """On a product's page: choose options and quantity, then add it to the cart."""
     if view.path != f"/product/{goal['product']}":
         return click(view.exactly("Back to product"))
@@ -88,13 +97,13 @@ def choose_and_add(goal: Goal, view: View) -> Action:
     return click(view.exactly("Add to cart"))
 
 
-def _act_add(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_add(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if view.path == "/cart" and view.exactly(goal["title"]) is not None:
         return DONE
     return reach(view, goal) or choose_and_add(goal, view)
 
 
-def _act_buy(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_buy(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if view.path == "/cart" and view.exactly(goal["title"]) is not None:
         return click(view.exactly("Check out"))
     if view.path == "/checkout":
@@ -104,37 +113,37 @@ def _act_buy(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return reach(view, goal) or choose_and_add(goal, view)
 
 
-def _check_add(goal: Goal, ending: Ending) -> Finding:
+def _check_add(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = (*ending.opening.cart, _line_of(goal))
-    return Finding(ending.state.cart == wanted, f"the cart should hold exactly {item_text(goal)}")
+    return CheckResult(ending.state.cart == wanted, f"the cart should hold exactly {item_text(goal)}")
 
 
-def _check_buy(goal: Goal, ending: Ending) -> Finding:
+def _check_buy(goal: Goal, ending: VisitEnd) -> CheckResult:
     before = {order.number for order in ending.opening.orders}
     placed = [order for order in ending.state.orders if order.number not in before]
     right = len(placed) == 1 and placed[0].lines == (_line_of(goal),) and placed[0].status == "processing"
-    return Finding(right, f"exactly one order should have been placed, of {item_text(goal)}")
+    return CheckResult(right, f"exactly one order should have been placed, of {item_text(goal)}")
 
 
-def _reached_add(ending: Ending) -> Iterator[Reached]:
+def _reached_add(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, _ in ending.facts("added", "removed", "requantified"):
         cart = ending.states[ordinal].cart
         if len(cart) == len(ending.opening.cart) + 1 and cart[:-1] == ending.opening.cart:
             for target in targets_of(ending.catalogue, ending.catalogue[cart[-1].product]):
-                yield Reached(item_goal(target, cart[-1]), ordinal)
+                yield ReachedGoal(item_goal(target, cart[-1]), ordinal)
 
 
-def _reached_buy(ending: Ending) -> Iterator[Reached]:
+def _reached_buy(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, fact in ending.facts("ordered"):
         if len(fact.order.lines) == 1:
             line = fact.order.lines[0]
             for target in targets_of(ending.catalogue, ending.catalogue[line.product]):
-                reached = Reached(item_goal(target, line), ordinal)
+                reached = ReachedGoal(item_goal(target, line), ordinal)
                 if _check_buy(reached.goal, ending.until(ordinal)).success:
                     yield reached
 
 
-def _draw_several(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_several(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     """Two products of different nouns, at most one of them with options to choose."""
 
     def attempts() -> Iterator[Goal | None]:
@@ -162,7 +171,7 @@ def _say_several(goal: Goal, random: Random) -> str:
     ).format(one, other)
 
 
-def _act_several(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_several(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     items = goal["items"]
     if view.cart_count >= len(items):
         return DONE
@@ -170,19 +179,19 @@ def _act_several(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return reach(view, item) or choose_and_add(item, view)
 
 
-def _in_any_order(lines: Sequence[Line]) -> list[Line]:
+def _in_any_order(lines: Sequence[CartLine]) -> list[CartLine]:
     return sorted(lines, key=lambda line: (line.product, line.colour, line.size))
 
 
-def _check_several(goal: Goal, ending: Ending) -> Finding:
+def _check_several(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = [*ending.opening.cart, *(_line_of(item) for item in goal["items"])]
     right = _in_any_order(ending.state.cart) == _in_any_order(wanted)
-    return Finding(
+    return CheckResult(
         right, f"the cart should hold exactly {' and '.join(item_text(item) for item in goal['items'])}"
     )
 
 
-def _reached_several(ending: Ending) -> Iterator[Reached]:
+def _reached_several(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, _ in ending.facts("added", "removed", "requantified"):
         cart = ending.states[ordinal].cart
         fresh = cart[len(ending.opening.cart) :]
@@ -190,10 +199,12 @@ def _reached_several(ending: Ending) -> Iterator[Reached]:
             one, other = (ending.catalogue[line.product] for line in fresh)
             plain = [t for t in targets_of(ending.catalogue, other) if t.sort == "relevance"]
             for target, second in product(targets_of(ending.catalogue, one), plain):
-                yield Reached({"items": [item_goal(target, fresh[0]), item_goal(second, fresh[1])]}, ordinal)
+                yield ReachedGoal(
+                    {"items": [item_goal(target, fresh[0]), item_goal(second, fresh[1])]}, ordinal
+                )
 
 
-ADD_TO_CART = Family(
+ADD_TO_CART = StoreFamily(
     name="add_to_cart",
     max_steps=12,
     draw=_draw_item,
@@ -202,7 +213,7 @@ ADD_TO_CART = Family(
     act=_act_add,
     reached=_reached_add,
 )
-ADD_SEVERAL = Family(
+ADD_SEVERAL = StoreFamily(
     name="add_several",
     max_steps=16,
     draw=_draw_several,
@@ -211,7 +222,7 @@ ADD_SEVERAL = Family(
     act=_act_several,
     reached=_reached_several,
 )
-BUY = Family(
+BUY = StoreFamily(
     name="buy",
     max_steps=15,
     draw=_draw_item,

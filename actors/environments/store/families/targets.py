@@ -11,14 +11,14 @@ import msgspec
 
 from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families.base import Goal
-from actors.environments.store.families.view import View, click, fill
+from actors.environments.store.families.view import PageView, click, fill
 from actors.environments.store.pages import SORT_LABELS
 from core.domain.action import Action
 
 SEARCH_BOX = "Search the store"
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class ProductTarget(msgspec.Struct, frozen=True, kw_only=True):
     """A phrase and the way to what it means."""
 
     product: Product
@@ -58,12 +58,12 @@ def best_rated(products: tuple[Product, ...]) -> Product | None:
     return ordered[0] if len(ordered) > 1 and ordered[0].rating_tenths > ordered[1].rating_tenths else None
 
 
-def titled(product: Product) -> Target:
+def titled(product: Product) -> ProductTarget:
     """The product by its whole title."""
-    return Target(product=product, phrase=f"the {product.title}", query=product.title)
+    return ProductTarget(product=product, phrase=f"the {product.title}", query=product.title)
 
 
-def targets_of(catalogue: Catalogue, product: Product) -> tuple[Target, ...]:
+def targets_of(catalogue: Catalogue, product: Product) -> tuple[ProductTarget, ...]:
     """Every phrase that is true of this product alone, its title first."""
     noun = product.noun
     found = [titled(product)]
@@ -76,18 +76,20 @@ def targets_of(catalogue: Catalogue, product: Product) -> tuple[Target, ...]:
         ),
     ):
         if len(alike) == 1:
-            found.append(Target(product=product, phrase=f"the {words}", query=words))
+            found.append(ProductTarget(product=product, phrase=f"the {words}", query=words))
     for query, alike in groups_of(catalogue, product):
         if cheapest(alike) is product:
-            found.append(Target(product=product, phrase=f"the cheapest {query}", query=query, sort="price"))
+            found.append(
+                ProductTarget(product=product, phrase=f"the cheapest {query}", query=query, sort="price")
+            )
         if best_rated(alike) is product:
             found.append(
-                Target(product=product, phrase=f"the best rated {query}", query=query, sort="rating")
+                ProductTarget(product=product, phrase=f"the best rated {query}", query=query, sort="rating")
             )
     return tuple(found)
 
 
-def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = True) -> Target:
+def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = True) -> ProductTarget:
     """A target: by title, by a few words, or by a superlative, about a third each."""
     wanted = random.choice(
         ("title", "words", "superlative", "superlative") if superlatives else ("title", "words")
@@ -102,7 +104,7 @@ def draw_target(catalogue: Catalogue, random: Random, *, superlatives: bool = Tr
     return titled(random.choice(catalogue.products))
 
 
-def search_for(view: View, query: str, sort: str = "relevance") -> Action | None:
+def search_for(view: PageView, query: str, sort: str = "relevance") -> Action | None:
     """The next action towards the results of a query in an order; None when they are on the page."""
     if view.path != "/search" or view.asked("q") != query:
         return fill(view.field(SEARCH_BOX), query, name="Search")
@@ -111,7 +113,7 @@ def search_for(view: View, query: str, sort: str = "relevance") -> Action | None
     return None
 
 
-def reach(view: View, goal: Goal) -> Action | None:
+def reach(view: PageView, goal: Goal) -> Action | None:
     """The next action towards a goal's product; None when its page, or a part of it, is open."""
     address = f"/product/{goal['product']}"
     if view.path == address or view.path.startswith(f"{address}/"):

@@ -10,7 +10,7 @@ from core.domain.observation import Node, Observation
 PRESSABLE = ("link", "button", "clickable")
 
 
-class View:
+class PageView:
     """One observation, with look-ups."""
 
     def __init__(self, observation: Observation) -> None:

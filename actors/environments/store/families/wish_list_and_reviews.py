@@ -5,17 +5,24 @@ from random import Random
 
 from actors.environments.store import vocabulary
 from actors.environments.store.catalogue import Catalogue, stars_text
-from actors.environments.store.families.base import Ending, Family, Finding, Goal, Reached, first
+from actors.environments.store.families.base import (
+    CheckResult,
+    Goal,
+    ReachedGoal,
+    StoreFamily,
+    VisitEnd,
+    first,
+)
 from actors.environments.store.families.targets import draw_target, reach, targets_of
-from actors.environments.store.families.view import DONE, View, click, fill
-from actors.environments.store.session import State
+from actors.environments.store.families.view import DONE, PageView, click, fill
+from actors.environments.store.session import VisitorState
 from core.domain.action import Action
 
 MAX_QUOTED = 80
 """A longer review is not made into an instruction."""
 
 
-def _draw_wish(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_wish(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     def attempts() -> Iterator[Goal | None]:
         while True:
             target = draw_target(catalogue, random)
@@ -35,29 +42,29 @@ def _say_wish(goal: Goal, random: Random) -> str:
     ).format(goal["phrase"])
 
 
-def _check_wish(goal: Goal, ending: Ending) -> Finding:
+def _check_wish(goal: Goal, ending: VisitEnd) -> CheckResult:
     wanted = {*ending.opening.wishes, goal["product"]}
-    return Finding(
+    return CheckResult(
         set(ending.state.wishes) == wanted, f"the wish list should have gained only {goal['title']}"
     )
 
 
-def _act_wish(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_wish(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     if view.path == "/wishes" and view.exactly(goal["title"]) is not None:
         return DONE
     return reach(view, goal) or click(view.exactly("Add to wish list") or view.exactly("Back to product"))
 
 
-def _reached_wish(ending: Ending) -> Iterator[Reached]:
+def _reached_wish(ending: VisitEnd) -> Iterator[ReachedGoal]:
     before = set(ending.opening.wishes)
     for ordinal, _ in ending.facts("wished", "unwished"):
         now = set(ending.states[ordinal].wishes)
         if before < now and len(now) == len(before) + 1:
             for target in targets_of(ending.catalogue, ending.catalogue[(now - before).pop()]):
-                yield Reached(target.goal(), ordinal)
+                yield ReachedGoal(target.goal(), ordinal)
 
 
-def _draw_review(catalogue: Catalogue, opening: State, random: Random) -> Goal:
+def _draw_review(catalogue: Catalogue, opening: VisitorState, random: Random) -> Goal:
     target = draw_target(catalogue, random)
     return {**target.goal(), "stars": random.randint(1, 5), "text": random.choice(vocabulary.REVIEWS)}
 
@@ -72,19 +79,19 @@ def _say_review(goal: Goal, random: Random) -> str:
     ).format(phrase=goal["phrase"], stars=stars_text(goal["stars"]), text=goal["text"])
 
 
-def _check_review(goal: Goal, ending: Ending) -> Finding:
+def _check_review(goal: Goal, ending: VisitEnd) -> CheckResult:
     written = ending.state.reviews
     right = (
         len(written) == 1
         and (written[0].product, written[0].stars) == (goal["product"], goal["stars"])
         and written[0].text.casefold() == goal["text"].casefold()
     )
-    return Finding(
+    return CheckResult(
         right, f"exactly one review, of {goal['title']}, should say {goal['stars']} stars, {goal['text']!r}"
     )
 
 
-def _act_review(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
+def _act_review(goal: Goal, view: PageView, earlier: Sequence[Action]) -> Action:
     action = reach(view, goal)
     if action is not None:
         return action
@@ -101,15 +108,15 @@ def _act_review(goal: Goal, view: View, earlier: Sequence[Action]) -> Action:
     return click(view.exactly("Write a review") or view.exactly("Back to product"))
 
 
-def _reached_review(ending: Ending) -> Iterator[Reached]:
+def _reached_review(ending: VisitEnd) -> Iterator[ReachedGoal]:
     for ordinal, fact in ending.facts("reviewed"):
         review = fact.review
         if len(ending.states[ordinal].reviews) == 1 and len(review.text) <= MAX_QUOTED:
             for target in targets_of(ending.catalogue, ending.catalogue[review.product]):
-                yield Reached({**target.goal(), "stars": review.stars, "text": review.text}, ordinal)
+                yield ReachedGoal({**target.goal(), "stars": review.stars, "text": review.text}, ordinal)
 
 
-WISH_LIST = Family(
+WISH_LIST = StoreFamily(
     name="wish_list",
     max_steps=9,
     draw=_draw_wish,
@@ -118,7 +125,7 @@ WISH_LIST = Family(
     act=_act_wish,
     reached=_reached_wish,
 )
-WRITE_REVIEW = Family(
+WRITE_REVIEW = StoreFamily(
     name="write_review",
     max_steps=13,
     draw=_draw_review,

@@ -17,18 +17,18 @@ from actors.environments.store.families import FAMILIES, Goal, account, cart_edi
 from actors.environments.store.families.comparisons import best_goal, pair_goal
 from actors.environments.store.families.impossible import absent
 from actors.environments.store.families.purchases import COUNTS, item_goal
-from actors.environments.store.families.targets import Target, groups_of, targets_of
-from actors.environments.store.goals.visits import MAX_STARS, Place
+from actors.environments.store.families.targets import ProductTarget, groups_of, targets_of
+from actors.environments.store.goals.visits import MAX_STARS, StartPage
 from actors.environments.store.initial_state import MAX_QUANTITY
 from actors.environments.store.search import tokens_of
-from actors.environments.store.session import Line, Order
+from actors.environments.store.session import CartLine, Order
 
 MAX_TEXT = 400
 """Longer texts ask for nothing that a task of the store would say."""
 _SLOTS = {"street": "\x00", "city": "\x01"}
 
 
-class Said(NamedTuple):
+class ParsedInstruction(NamedTuple):
     """What a text asks for."""
 
     family: str
@@ -68,18 +68,18 @@ def phrasings(family: str, goal: Goal) -> Iterator[str]:
             scripts += [[*picked[:place], other] for other in range(1, choices.taken[place][1])]
 
 
-def goal_said(text: str, place: Place) -> Said | None:
+def goal_said(text: str, place: StartPage) -> ParsedInstruction | None:
     """The goal that a text asks for in a visit that begins at `place`; None where no task of the store says that."""
     text = text.strip()
     if not text or len(text) > MAX_TEXT:
         return None
     for family, goal in _candidates(text, place):
         if text in phrasings(family, goal):
-            return Said(family, goal)
+            return ParsedInstruction(family, goal)
     return None
 
 
-def _candidates(text: str, place: Place) -> Iterator[Said]:
+def _candidates(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
     """Goals that a text may ask for, by the names in it."""
     words = _index(place.catalogue)
     targets = [target for phrase, found in words.targets.items() if phrase in text for target in found]
@@ -100,25 +100,25 @@ def _candidates(text: str, place: Place) -> Iterator[Said]:
     yield from _out_of_reach(text, place)
 
 
-def _about_product(text: str, target: Target) -> Iterator[Said]:
+def _about_product(text: str, target: ProductTarget) -> Iterator[ParsedInstruction]:
     goal, product = target.goal(), target.product
-    yield Said("find_price", {**goal, "answer": product.price})
-    yield Said("find_rating", {**goal, "answer": product.rating})
+    yield ParsedInstruction("find_price", {**goal, "answer": product.price})
+    yield ParsedInstruction("find_rating", {**goal, "answer": product.rating})
     for feature, answer in product.features.items():
-        yield Said("find_feature", {**goal, "feature": feature, "answer": answer})
-    yield Said("wish_list", goal)
+        yield ParsedInstruction("find_feature", {**goal, "feature": feature, "answer": answer})
+    yield ParsedInstruction("wish_list", goal)
     quoted = text.partition('"')[2].rpartition('"')[0]
     if quoted:
         for stars in range(1, MAX_STARS + 1):
-            yield Said("write_review", {**goal, "stars": stars, "text": quoted})
+            yield ParsedInstruction("write_review", {**goal, "stars": stars, "text": quoted})
     for line in _lines(text, product):
-        yield Said("add_to_cart", item_goal(target, line))
-        yield Said("buy", item_goal(target, line))
+        yield ParsedInstruction("add_to_cart", item_goal(target, line))
+        yield ParsedInstruction("buy", item_goal(target, line))
     for line in _lines(text, product, offered=False):
-        yield Said("impossible", {"kind": "colour", **item_goal(target, line)})
+        yield ParsedInstruction("impossible", {"kind": "colour", **item_goal(target, line)})
 
 
-def _lines(text: str, product: Product, *, offered: bool = True) -> Iterator[Line]:
+def _lines(text: str, product: Product, *, offered: bool = True) -> Iterator[CartLine]:
     """Lines of the product in options that the text names; not `offered`: in a colour that it does not come in."""
     colours: Sequence[str] = product.colours or ("",)
     if not offered:
@@ -126,60 +126,62 @@ def _lines(text: str, product: Product, *, offered: bool = True) -> Iterator[Lin
     for colour in (one for one in colours if one in text):
         for size in (one for one in product.sizes or ("",) if one in text):
             for quantity in COUNTS:
-                yield Line(product=product.id, colour=colour, size=size, quantity=quantity)
+                yield CartLine(product=product.id, colour=colour, size=size, quantity=quantity)
 
 
-def _about_two(text: str, one: Target, other: Target) -> Iterator[Said]:
+def _about_two(text: str, one: ProductTarget, other: ProductTarget) -> Iterator[ParsedInstruction]:
     if one.product.noun == other.product.noun:
         return
     for first in _lines(text, one.product):
         for second in _lines(text, other.product):
             if first.quantity == second.quantity == 1:
-                yield Said("add_several", {"items": [item_goal(one, first), item_goal(other, second)]})
+                yield ParsedInstruction(
+                    "add_several", {"items": [item_goal(one, first), item_goal(other, second)]}
+                )
 
 
-def _compared(catalogue: Catalogue, one: Product, other: Product) -> Iterator[Said]:
+def _compared(catalogue: Catalogue, one: Product, other: Product) -> Iterator[ParsedInstruction]:
     for query, alike in tuple(groups_of(catalogue, one))[:2]:
         # as the family draws them: not by the noun alone
         for sort in ("price", "rating"):
             goal = pair_goal(one, other, query=query, sort=sort) if other in alike else None
             if goal is not None:
-                yield Said("compare", goal)
+                yield ParsedInstruction("compare", goal)
 
 
-def _best(catalogue: Catalogue, *, words: str, category: str) -> Iterator[Said]:
+def _best(catalogue: Catalogue, *, words: str, category: str) -> Iterator[ParsedInstruction]:
     for sort in ("price", "rating"):
         goal = best_goal(catalogue, words=words, category=category, sort=sort)
         if goal is not None:
-            yield Said("find_product", goal)
+            yield ParsedInstruction("find_product", goal)
 
 
-def _about_opening(text: str, place: Place) -> Iterator[Said]:
+def _about_opening(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
     """What the visitor found on arrival: lines of the cart, orders."""
     catalogue, opening = place
     for line in opening.cart:
         for phrase in cart_edits.phrases_of(catalogue, opening.cart, line):
             if phrase in text:
                 goal = cart_edits.line_goal(catalogue, line, phrase)
-                yield Said("remove_from_cart", goal)
+                yield ParsedInstruction("remove_from_cart", goal)
                 for quantity in range(1, MAX_QUANTITY + 1):
-                    yield Said("change_quantity", {**goal, "quantity": quantity})
+                    yield ParsedInstruction("change_quantity", {**goal, "quantity": quantity})
     for order in opening.orders:
         for phrase in account.phrases_of(catalogue, opening.orders, order):
             if phrase in text:
                 yield from _about_order(order, phrase)
 
 
-def _about_order(order: Order, phrase: str) -> Iterator[Said]:
+def _about_order(order: Order, phrase: str) -> Iterator[ParsedInstruction]:
     goal = {"number": order.number, "phrase": phrase}
-    yield Said("order_status", {**goal, "answer": order.status})
+    yield ParsedInstruction("order_status", {**goal, "answer": order.status})
     if order.status == "processing":
-        yield Said("cancel_order", goal)
+        yield ParsedInstruction("cancel_order", goal)
     elif order.status != "cancelled":
-        yield Said("impossible", {"kind": "too_late", "phrase": phrase, "number": order.number})
+        yield ParsedInstruction("impossible", {"kind": "too_late", "phrase": phrase, "number": order.number})
 
 
-def _moving(text: str, place: Place) -> Iterator[Said]:
+def _moving(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
     """An address is in nobody's vocabulary: it stands where the phrasing has its slots."""
     city = place.opening.address.city
     for within in (True, False):
@@ -193,26 +195,28 @@ def _moving(text: str, place: Place) -> Iterator[Said]:
             moved = found.groupdict()
             goal = {"street": moved["street"], "city": moved.get("city", city)}
             if (goal["city"] == city) == within and goal["street"] != place.opening.address.street:
-                yield Said("change_address", {**goal, "within": within})
+                yield ParsedInstruction("change_address", {**goal, "within": within})
 
 
-def _out_of_reach(text: str, place: Place) -> Iterator[Said]:
+def _out_of_reach(text: str, place: StartPage) -> Iterator[ParsedInstruction]:
     """An order that is none, a product that does not exist."""
     for number in map(int, re.findall(r"order (\d{4})\b", text)):
         if all(order.number != number for order in place.opening.orders):
-            yield Said("impossible", {"kind": "order", "phrase": f"order {number}", "number": number})
+            yield ParsedInstruction(
+                "impossible", {"kind": "order", "phrase": f"order {number}", "number": number}
+            )
     for start in (found.end() for found in re.finditer(r"\bthe ", text)):
         words = re.findall(r"[\w-]+", text[start:])
         for length in (2, 3):
             goal = absent(place.catalogue, tokens_of(" ".join(words[:length])))
             if goal is not None:
-                yield Said("impossible", goal)
+                yield ParsedInstruction("impossible", goal)
 
 
 class _Words(NamedTuple):
     """What a catalogue's instructions can mention."""
 
-    targets: dict[str, list[Target]]
+    targets: dict[str, list[ProductTarget]]
     """By phrase."""
     titles: dict[str, Product]
     queries: tuple[str, ...]
@@ -221,7 +225,7 @@ class _Words(NamedTuple):
 
 @lru_cache(maxsize=4)
 def _index(catalogue: Catalogue) -> _Words:
-    targets: dict[str, list[Target]] = {}
+    targets: dict[str, list[ProductTarget]] = {}
     queries: dict[str, None] = {}
     for product in catalogue.products:
         for target in targets_of(catalogue, product):

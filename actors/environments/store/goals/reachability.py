@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from actors.environments.store.catalogue import Catalogue
-from actors.environments.store.families import FAMILIES, Ending, Goal
-from actors.environments.store.goals.visits import NotOffered, Place, visit
+from actors.environments.store.families import FAMILIES, Goal, VisitEnd
+from actors.environments.store.goals.visits import NotOffered, StartPage, visit
 from actors.environments.store.initial_state import opening_state
 from core.domain.task import Task
 
@@ -25,7 +25,7 @@ def why_unreachable(catalogue: Catalogue, task: Task) -> str:
     goal = {name: value for name, value in task.goal.items() if name != "catalogue"}
     if task.goal.get("catalogue") != catalogue.name:
         return f"the goal is about catalogue {task.goal.get('catalogue')}, the store shows {catalogue.name}"
-    place = Place(catalogue, opening_state(catalogue, task.family, task.seed))
+    place = StartPage(catalogue, opening_state(catalogue, task.family, task.seed))
     try:
         ending = ending_of(task.family, goal, place)
         finding = FAMILIES[task.family].check(goal, ending)
@@ -43,19 +43,19 @@ def why_unreachable(catalogue: Catalogue, task: Task) -> str:
     return ""
 
 
-def ending_of(family: str, goal: Goal, place: Place) -> Ending:
+def ending_of(family: str, goal: Goal, place: StartPage) -> VisitEnd:
     """How the visit that a goal or a sketch asks for ends. Raises NotOffered."""
     journal, answer = visit(family, goal, place)
-    return Ending(place.catalogue, opening=place.opening, journal=journal, answer=answer)
+    return VisitEnd(place.catalogue, opening=place.opening, journal=journal, answer=answer)
 
 
-def reached_by(family: str, ending: Ending) -> Iterator[Goal]:
+def reached_by(family: str, ending: VisitEnd) -> Iterator[Goal]:
     """Every goal of the family that a visit reached."""
     for reached in FAMILIES[family].reached(ending):
         yield reached.goal
 
 
-def goals_like(family: str, sketch: Goal, place: Place) -> list[Goal]:
+def goals_like(family: str, sketch: Goal, place: StartPage) -> list[Goal]:
     """Every goal of the family that asks for what a sketch says, in whatever words; empty when nothing does."""
     try:
         ending = ending_of(family, sketch, place)

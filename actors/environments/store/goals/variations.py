@@ -15,7 +15,7 @@ from actors.environments.store.catalogue import Catalogue, Product
 from actors.environments.store.families import FAMILIES, Goal
 from actors.environments.store.families.base import NothingToAsk
 from actors.environments.store.goals.reachability import goals_like
-from actors.environments.store.goals.visits import NotOffered, Place, product_titled
+from actors.environments.store.goals.visits import NotOffered, StartPage, product_titled
 from actors.environments.store.initial_state import MAX_QUANTITY, opening_state
 from core.domain.task import Task
 
@@ -55,13 +55,13 @@ class Parent(NamedTuple):
     """The task that is varied, where its visits begin, and the families that may be asked for."""
 
     task: Task
-    place: Place
+    place: StartPage
     families: Collection[str]
 
-    def at(self, family: str) -> Place:
+    def at(self, family: str) -> StartPage:
         """Where a visit of the same seed in this family begins."""
         catalogue = self.place.catalogue
-        return Place(catalogue, opening_state(catalogue, family, self.task.seed))
+        return StartPage(catalogue, opening_state(catalogue, family, self.task.seed))
 
     @property
     def products(self) -> list[Product]:
@@ -71,7 +71,7 @@ class Parent(NamedTuple):
 
 def vary(catalogue: Catalogue, task: Task, *, families: Collection[str], random: Random) -> Variation | None:
     """A goal near the task's, in one of `families`; None where no change leads to one. Equal draws give equal goals."""
-    parent = Parent(task, Place(catalogue, opening_state(catalogue, task.family, task.seed)), families)
+    parent = Parent(task, StartPage(catalogue, opening_state(catalogue, task.family, task.seed)), families)
     changes = list(CHANGES)
     random.shuffle(changes)
     for change in changes:
@@ -184,7 +184,7 @@ def _siblings(parent: Parent, random: Random) -> Found:
     yield from _drawn(parent.task.family, parent.place, random)
 
 
-def _drawn(family: str, place: Place, random: Random) -> Found:
+def _drawn(family: str, place: StartPage, random: Random) -> Found:
     for _ in range(CANDIDATES):
         try:
             yield family, [FAMILIES[family].draw(place.catalogue, place.opening, random)]

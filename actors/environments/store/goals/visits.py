@@ -18,7 +18,7 @@ from actors.environments.store.session import (
     Address,
     AnyFact,
     Cancelled,
-    Line,
+    CartLine,
     Listed,
     Moved,
     Order,
@@ -27,8 +27,8 @@ from actors.environments.store.session import (
     Removed,
     Requantified,
     Reviewed,
-    State,
     Viewed,
+    VisitorState,
     Wished,
     WrittenReview,
 )
@@ -40,21 +40,21 @@ class NotOffered(ValueError):
     """The shop has nothing of what a goal names; the text says what."""
 
 
-class Visit(NamedTuple):
+class ShortestVisit(NamedTuple):
     """What a visitor did and answered."""
 
     journal: tuple[AnyFact, ...]
     answer: str
 
 
-class Place(NamedTuple):
+class StartPage(NamedTuple):
     """Where a visit begins."""
 
     catalogue: Catalogue
-    opening: State
+    opening: VisitorState
 
 
-def visit(family: str, goal: Goal, place: Place) -> Visit:
+def visit(family: str, goal: Goal, place: StartPage) -> ShortestVisit:
     """The visit that a goal of this family, or a sketch of one, asks for.
 
     Raises:
@@ -73,68 +73,70 @@ def product_titled(catalogue: Catalogue, title: str) -> Product:
     raise NotOffered(f"no product is called {title!r}")
 
 
-def _product(goal: Goal, place: Place) -> Product:
+def _product(goal: Goal, place: StartPage) -> Product:
     product = place.catalogue.get(goal["product"])
     if product is None:
         raise NotOffered(f"there is no product {goal['product']}")
     return product
 
 
-def _look(goal: Goal, place: Place) -> Visit:
+def _look(goal: Goal, place: StartPage) -> ShortestVisit:
     product = _product(goal, place).id
-    return Visit((Viewed(product=product), Viewed(product=product, part="features")), goal["answer"])
+    return ShortestVisit((Viewed(product=product), Viewed(product=product, part="features")), goal["answer"])
 
 
-def _compare(goal: Goal, place: Place) -> Visit:
+def _compare(goal: Goal, place: StartPage) -> ShortestVisit:
     shown = tuple(product_titled(place.catalogue, title).id for title in goal["titles"])
-    return Visit((Listed(shown=shown),), goal["answer"])
+    return ShortestVisit((Listed(shown=shown),), goal["answer"])
 
 
-def _find(goal: Goal, place: Place) -> Visit:
-    return Visit((Listed(shown=(product_titled(place.catalogue, goal["answer"]).id,)),), goal["answer"])
+def _find(goal: Goal, place: StartPage) -> ShortestVisit:
+    return ShortestVisit(
+        (Listed(shown=(product_titled(place.catalogue, goal["answer"]).id,)),), goal["answer"]
+    )
 
 
-def _line(item: Goal, place: Place) -> Line:
+def _line(item: Goal, place: StartPage) -> CartLine:
     product = _product(item, place)
     for name, offered in (("colour", product.colours), ("size", product.sizes)):
         if item[name] not in (offered or ("",)):
             raise NotOffered(f"{product.title} has no {name} {item[name]!r}")
     if not 1 <= item["quantity"] <= MAX_QUANTITY:
         raise NotOffered(f"{item['quantity']} pieces cannot be chosen: 1 to {MAX_QUANTITY}")
-    return Line(product=product.id, colour=item["colour"], size=item["size"], quantity=item["quantity"])
+    return CartLine(product=product.id, colour=item["colour"], size=item["size"], quantity=item["quantity"])
 
 
-def _done(*journal: AnyFact) -> Visit:
-    return Visit(journal, DONE.argument or "")
+def _done(*journal: AnyFact) -> ShortestVisit:
+    return ShortestVisit(journal, DONE.argument or "")
 
 
-def _add(goal: Goal, place: Place) -> Visit:
+def _add(goal: Goal, place: StartPage) -> ShortestVisit:
     return _done(Added(line=_line(goal, place)))
 
 
-def _add_several(goal: Goal, place: Place) -> Visit:
+def _add_several(goal: Goal, place: StartPage) -> ShortestVisit:
     return _done(*(Added(line=_line(item, place)) for item in goal["items"]))
 
 
-def _buy(goal: Goal, place: Place) -> Visit:
+def _buy(goal: Goal, place: StartPage) -> ShortestVisit:
     line = _line(goal, place)
     number = max((order.number for order in place.opening.orders), default=0) + 1
     order = Order(number=number, date="", status="processing", lines=(line,), address=place.opening.address)
     return _done(Added(line=line), Ordered(order=order))
 
 
-def _wish(goal: Goal, place: Place) -> Visit:
+def _wish(goal: Goal, place: StartPage) -> ShortestVisit:
     return _done(Wished(product=_product(goal, place).id))
 
 
-def _review(goal: Goal, place: Place) -> Visit:
+def _review(goal: Goal, place: StartPage) -> ShortestVisit:
     if not 1 <= goal["stars"] <= MAX_STARS or not goal["text"].strip():
         raise NotOffered(f"a review has 1 to {MAX_STARS} stars and a text")
     review = WrittenReview(product=_product(goal, place).id, stars=goal["stars"], text=goal["text"])
     return _done(Reviewed(review=review))
 
 
-def _held(goal: Goal, place: Place) -> Line:
+def _held(goal: Goal, place: StartPage) -> CartLine:
     wanted = (goal["product"], goal["colour"], goal["size"])
     for line in place.opening.cart:
         if (line.product, line.colour, line.size) == wanted:
@@ -142,54 +144,54 @@ def _held(goal: Goal, place: Place) -> Line:
     raise NotOffered(f"the cart holds no {goal.get('title', goal['product'])}")
 
 
-def _remove(goal: Goal, place: Place) -> Visit:
+def _remove(goal: Goal, place: StartPage) -> ShortestVisit:
     return _done(Removed(line=_held(goal, place)))
 
 
-def _requantify(goal: Goal, place: Place) -> Visit:
+def _requantify(goal: Goal, place: StartPage) -> ShortestVisit:
     line = _held(goal, place)
     if not 1 <= goal["quantity"] <= MAX_QUANTITY:
         raise NotOffered(f"{goal['quantity']} pieces cannot be chosen: 1 to {MAX_QUANTITY}")
     return _done(Requantified(line=msgspec.structs.replace(line, quantity=goal["quantity"])))
 
 
-def _order(goal: Goal, place: Place) -> Order:
+def _order(goal: Goal, place: StartPage) -> Order:
     for order in place.opening.orders:
         if order.number == goal["number"]:
             return order
     raise NotOffered(f"there is no order {goal['number']}")
 
 
-def _status(goal: Goal, place: Place) -> Visit:
-    return Visit((OrderViewed(number=_order(goal, place).number),), goal["answer"])
+def _status(goal: Goal, place: StartPage) -> ShortestVisit:
+    return ShortestVisit((OrderViewed(number=_order(goal, place).number),), goal["answer"])
 
 
-def _cancel(goal: Goal, place: Place) -> Visit:
+def _cancel(goal: Goal, place: StartPage) -> ShortestVisit:
     order = _order(goal, place)
     if order.status != "processing":
         raise NotOffered(f"order {order.number} is {order.status}: too late to cancel")
     return _done(Cancelled(number=order.number))
 
 
-def _move(goal: Goal, place: Place) -> Visit:
+def _move(goal: Goal, place: StartPage) -> ShortestVisit:
     if not goal["street"].strip() or not goal["city"].strip():
         raise NotOffered("an address has a street and a city")
     name = place.opening.address.name
     return _done(Moved(address=Address(name=name, street=goal["street"], city=goal["city"])))
 
 
-def _give_up(goal: Goal, place: Place) -> Visit:
+def _give_up(goal: Goal, place: StartPage) -> ShortestVisit:
     """Look where what is asked for would be, and find that it is not there."""
     match goal["kind"]:
         case "product":
-            return Visit((Listed(query=goal["query"], exact=False),), UNABLE)
+            return ShortestVisit((Listed(query=goal["query"], exact=False),), UNABLE)
         case "colour":
-            return Visit((Viewed(product=_product(goal, place).id),), UNABLE)
+            return ShortestVisit((Viewed(product=_product(goal, place).id),), UNABLE)
         case _:
-            return Visit((OrderViewed(number=goal["number"]),), UNABLE)
+            return ShortestVisit((OrderViewed(number=goal["number"]),), UNABLE)
 
 
-VISITS: dict[str, Callable[[Goal, Place], Visit]] = {
+VISITS: dict[str, Callable[[Goal, StartPage], ShortestVisit]] = {
     "find_price": _look,
     "find_rating": _look,
     "find_feature": _look,
